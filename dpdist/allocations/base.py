@@ -1,0 +1,50 @@
+"""What a prior over component assignments must provide: its log evidence as a function of expected counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+
+class Allocation(ABC):
+    """A prior over assignments, seen through the log evidence of expected counts N (K,).
+
+    As for families, ``log_evidence`` of no counts is 0 and ``log_weights`` is its gradient, E_q[log w_k].
+    """
+
+    #: Short name, used by configurations and checkpoints.
+    name: str
+    #: Whether the value depends on the order of the components.
+    ordered: bool = False
+    #: Largest number of components the prior allows; None for no bound.
+    max_components: int | None = None
+
+    @abstractmethod
+    def log_evidence(self, counts: np.ndarray) -> np.ndarray:
+        """A(N) over the last axis of `counts` (..., K): (...) float64, in nats."""
+
+    @abstractmethod
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        """Gradient of :meth:`log_evidence` at `counts` (K,): E_q[log w_k], (K,)."""
+
+    @abstractmethod
+    def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        """Posterior mean weights (K,) and the mass left to components not yet seen."""
+
+    def plug_in(self, counts: np.ndarray) -> Allocation:
+        """A cheap stand-in near `counts`, good enough to rank moves, never to accept them."""
+        return self
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Field name -> value."""
+        return {field: getattr(self, field) for field in self.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def counts_after(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Counts from each component on, N_>=k, and beyond it, N_>k, over the last axis."""
+    onward = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1]
+    beyond = np.zeros_like(onward)
+    beyond[..., :-1] = onward[..., 1:]
+    return onward, beyond

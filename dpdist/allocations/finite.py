@@ -1,0 +1,57 @@
+"""Finite mixture with a symmetric Dirichlet prior on its weights, Dir(alpha/M, ..., alpha/M).
+
+    A(N) = log Gamma(alpha) - log Gamma(alpha + sum N) + sum_k [log Gamma(alpha/M + N_k) - log Gamma(alpha/M)]
+
+M is fixed; components without rows add nothing, so K may be anything up to M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from dpdist.allocations.base import Allocation
+from dpdist.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteDirichlet(Allocation):
+    """Symmetric Dirichlet over at most `components` components.
+
+    Parameters
+    ----------
+    components : int
+        M, the number of components of the prior; a fit may use fewer.
+    concentration : float
+        alpha > 0, the sum of the Dirichlet's parameters.
+    """
+
+    components: int
+    concentration: float = 1.0
+
+    name = "finite_dirichlet"
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise InputError(f"components should be at least 1; got {self.components}.")
+        if not (np.isfinite(self.concentration) and self.concentration > 0):
+            raise InputError(f"concentration should be finite and above zero; got {self.concentration!r}.")
+        object.__setattr__(self, "max_components", int(self.components))
+
+    def log_evidence(self, counts: np.ndarray) -> np.ndarray:
+        each = self.concentration / self.components
+        total = gammaln(self.concentration) - gammaln(self.concentration + counts.sum(axis=-1))
+        evidence: np.ndarray = total + (gammaln(each + counts) - gammaln(each)).sum(axis=-1)
+        return evidence
+
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        each = self.concentration / self.components
+        logs: np.ndarray = psi(each + counts) - psi(self.concentration + counts.sum())
+        return logs
+
+    def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        each = self.concentration / self.components
+        total = self.concentration + counts.sum()
+        return (each + counts) / total, float(each * (self.components - counts.shape[0]) / total)

@@ -1,0 +1,49 @@
+"""Where functions run: three operations, of which the serial backend is the meaning."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: A value that lives where the work is done; only its backend can read it.
+Ref = Any
+
+#: Values added in one task; the shape of every sum follows from it and the number of values alone.
+FAN_IN = 8
+
+
+class Backend(ABC):
+    """Runs pure functions near shared values."""
+
+    @abstractmethod
+    def share(self, value: Any) -> Ref:
+        """Put a value where the work is done, once."""
+
+    @abstractmethod
+    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        """Call `function` on each row of `columns`; entries may be refs, lists of refs or plain values."""
+
+    @abstractmethod
+    def fetch(self, refs: Sequence[Ref]) -> list[Any]:
+        """The values behind refs, in order."""
+
+    def sum(self, refs: Sequence[Ref]) -> Ref:
+        """Add values with ``+`` in a tree that depends on their number only."""
+        level = list(refs)
+        while len(level) > 1:
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = self.map(add_pairwise, groups)
+        return level[0]
+
+    def close(self) -> None:
+        """Give back what the backend itself started."""
+
+
+def add_pairwise(values: Sequence[Any]) -> Any:
+    """Add neighbours, then neighbours of those, and so on."""
+    level = list(values)
+    while len(level) > 1:
+        pairs = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) - len(level) % 2 :]
+    return level[0]

@@ -1,0 +1,209 @@
+"""The loop: visit every wave, turn the lap, yield. The only loop there is, whatever the model or the place.
+
+    for state, info in laps(problem, source, state, backend): ...
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.backends.base import Backend, Ref
+from dpdist.problem import Problem
+from dpdist.sources.base import Source
+from dpdist.state import Info, State
+from dpdist.summary import Summary
+from dpdist.turn import arm, no_trials, sampling_chances, take_turn
+from dpdist.visit import Leaf, Orders, Visit, visit
+
+
+class Step(NamedTuple):
+    """The state after a wave; `info` is there when the wave ended a lap.
+
+    ``exact`` is the sum over all waves' last visits, before the lap's moves.
+    """
+
+    state: State
+    info: Info | None
+    exact: Leaf
+
+
+@dataclass(frozen=True, eq=False)
+class _Ground:
+    """The data as the backend holds them: refs to partitions by wave."""
+
+    waves: list[list[Ref]]
+    rows: list[int]
+    preparation: Ref
+    columns: int
+
+
+def wave_count(problem: Problem, source: Source) -> int:
+    """Number of waves: as asked for, or one a partition where there are fewer."""
+    return min(problem.schedule.waves, len(source.partitions))
+
+
+def first_state(problem: Problem, source: Source, start: Summary | None) -> State:
+    """The state before the first lap.
+
+    Parameters
+    ----------
+    start : statistics of the first model, scaled to the whole data; None for one component
+    """
+    components = 1 if start is None else len(start.entropy)
+    columns = start.stats.shape[1] if start is not None else _feature_columns(problem)
+    waves = wave_count(problem, source)
+    trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
+    blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
+    return State(
+        lap=1,
+        order=problem.schedule.order(1, problem.seed, waves),
+        visit=0,
+        ids=np.arange(components, dtype=np.int64),
+        next_id=components,
+        leaves=(blank,) * waves,
+        start=None if start is None else Leaf(start, blank.trials),
+        trials=trials,
+    )
+
+
+def _feature_columns(problem: Problem) -> int:
+    width = problem.preparation.width
+    return int(problem.model.family.features(np.zeros((1, width))).shape[1])
+
+
+def laps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[tuple[State, Info]]:
+    """Run laps from `state` without end; the caller decides when to stop.
+
+    Yields
+    ------
+    state, info : after each lap
+    """
+    for step in steps(problem, source, state, backend):
+        if step.info is not None:
+            yield step.state, step.info
+
+
+def steps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """As :func:`laps`, stopping after every wave."""
+    ground = _lay_out(problem, source, backend)
+    while True:
+        for step in _lap(problem, ground, state, backend):
+            state = step.state
+            yield step
+
+
+def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
+    partitions = source.partitions
+    count = wave_count(problem, source)
+    waves = [[backend.share(p) for p in partitions[w::count]] for w in range(count)]
+    rows = [sum(p.rows for p in partitions[w::count]) for w in range(count)]
+    return _Ground(waves, rows, backend.share(problem.preparation), source.shape[1])
+
+
+def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
+    began = time.perf_counter()
+    ledger = problem.schedule.open(state, ground.rows)
+    chances = _chances(problem, ground, state)
+    waiting = [ledger.total()] * problem.schedule.lookahead if state.visit == 0 else list(state.queue)
+    under_way: deque[tuple[int, Ref, Leaf]] = deque()
+    position = state.visit
+    for total in waiting[: len(state.order) - position]:
+        _launch(problem, ground, state, backend, chances, position + len(under_way), total, under_way)
+    while position < len(state.order):
+        ahead = position + len(under_way)
+        if ahead < len(state.order):
+            _launch(problem, ground, state, backend, chances, ahead, ledger.total(), under_way)
+        wave, ref, _ = under_way.popleft()
+        seen: Visit = backend.fetch([ref])[0]
+        del ref
+        ledger.fold(wave, seen.leaf)
+        position += 1
+        state = replace(
+            state,
+            visit=position,
+            leaves=ledger.leaves(),
+            sample=seen.sample if state.sample is None else state.sample + seen.sample,
+            queue=tuple(total for _, _, total in under_way),
+            running=ledger.running(),
+        )
+        if position < len(state.order):
+            yield Step(state, None, ledger.exact())
+    yield _end(problem, backend, state, ledger.exact(), sum(ground.rows), time.perf_counter() - began)
+
+
+def _chances(problem: Problem, ground: _Ground, state: State) -> np.ndarray:
+    if not state.trials:
+        return np.zeros(len(state.ids))
+    counts = sum((leaf.summary.counts for leaf in state.leaves), np.zeros(len(state.ids)))
+    if state.lap == 1:
+        counts = np.full(len(state.ids), sum(ground.rows) / len(state.ids))
+    return sampling_chances(state, problem.plan, counts, 8 * problem.preparation.width)
+
+
+def _launch(
+    problem: Problem,
+    ground: _Ground,
+    state: State,
+    backend: Backend,
+    chances: np.ndarray,
+    position: int,
+    total: Leaf,
+    under_way: deque[tuple[int, Ref, Leaf]],
+) -> None:
+    """Start the visit of the wave at `position` of the lap under the posterior of `total`."""
+    wave = state.order[position]
+    posterior = problem.model.posterior(total.summary, problem.precision)
+    trials = arm(problem.model, posterior, total, state.trials)
+    orders = backend.share(Orders(posterior, trials, chances, problem.seed, state.lap))
+    refs = ground.waves[wave]
+    visits = backend.map(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))
+    under_way.append((wave, backend.sum(visits), total))
+
+
+def _end(problem: Problem, backend: Backend, state: State, exact: Leaf, rows: int, seconds: float) -> Step:
+    before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
+    change = np.inf if state.elbo is None else abs(before - state.elbo)
+    settled = bool(change < problem.tolerance * rows)
+    if state.trials:
+        following, total, records, quiet = _turned(problem, backend, state, exact, settled)
+        elbo = problem.model.elbo(total)
+    else:
+        following, total, records, quiet, elbo = replace(state, start=None), exact.summary, (), settled, before
+    following = replace(
+        following,
+        lap=state.lap + 1,
+        order=problem.schedule.order(state.lap + 1, problem.seed, len(state.order)),
+        visit=0,
+        sample=None,
+        queue=(),
+        elbo=elbo,
+        quiet=quiet,
+    )
+    info = Info(
+        state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total
+    )
+    return Step(following, info, exact)
+
+
+def _turned(
+    problem: Problem, backend: Backend, state: State, exact: Leaf, settled: bool
+) -> tuple[State, Summary, tuple, bool]:
+    turn = take_turn(problem, backend, state, exact, settled)
+    leaves = tuple(turn.leaf(leaf, state.trials) for leaf in state.leaves)
+    total = turn.change.apply(exact.summary, state.trials, exact.trials)
+    following = replace(
+        state,
+        ids=turn.ids,
+        next_id=turn.next_id,
+        leaves=leaves,
+        start=turn.start(len(turn.ids), total.stats.shape[1]),
+        trials=turn.trials,
+        rests=turn.rests,
+    )
+    return following, total, turn.records, settled and not turn.accepted and not turn.pending

@@ -1,0 +1,103 @@
+"""Gaussian with known variance in every direction and a Normal prior on its mean.
+
+    mean ~ N(m, s_p^2 I),   x | mean ~ N(mean, s_x^2 I)
+
+Source: Lin (2013), eq. 22.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
+
+
+@dataclass(frozen=True, eq=False)
+class IsotropicGaussian(Family):
+    """Gaussian of known, isotropic variance.
+
+    Parameters
+    ----------
+    variance : float, optional
+        s_x^2, the variance of every column within a component. Default: a tenth of the data's mean variance.
+    mean_variance : float, optional
+        s_p^2, the prior variance of a component's mean. Default: the data's mean variance.
+    mean : float or (D,), optional
+        Prior mean m. Default: the data's mean.
+
+    Notes
+    -----
+    Statistics: |x|^2, x, 1; F = D + 2.
+    """
+
+    variance: float | None = None
+    mean_variance: float | None = None
+    mean: Any = None
+
+    name = "isotropic_gaussian"
+    has_location = True
+
+    def with_defaults(self, moments: Moments) -> IsotropicGaussian:
+        typical = float(moments.spread().mean())
+        filled = set_missing(self, variance=0.1 * typical, mean_variance=typical, mean=moments.mean)
+        require_positive(filled.variance, "variance")
+        require_positive(filled.mean_variance, "mean_variance")
+        return replace(filled, mean=vector(filled.mean, moments.dimension, "mean"))
+
+    def about(self, origin: np.ndarray) -> IsotropicGaussian:
+        return replace(self, mean=self.mean - origin)
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
+        features = np.empty((rows.shape[0], rows.shape[1] + 2), dtype)
+        features[:, 0] = np.einsum("nd,nd->n", rows, rows)
+        features[:, 1:-1] = rows
+        features[:, -1] = 1
+        return features
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        dimension, counts = self.mean.shape[0], stats[:, -1]
+        shift, precision = self._shift(stats), self._precision(stats)
+        squares = stats[:, 0] - 2 * stats[:, 1:-1] @ self.mean + counts * (self.mean @ self.mean)
+        evidence: np.ndarray = (
+            -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts
+            - 0.5 * squares / self.variance
+            - 0.5 * dimension * np.log(precision * self.mean_variance)
+            + 0.5 * (shift**2).sum(axis=1) / (self.variance**2 * precision)
+        )
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        dimension, mean, precision = self.mean.shape[0], self._mean(stats), self._precision(stats)
+        spread = (mean**2).sum(axis=1) + dimension / precision
+        constant = -0.5 * dimension * np.log(2 * np.pi * self.variance) - 0.5 * spread / self.variance
+        quadratic = np.full((stats.shape[0], 1), -0.5 / self.variance)
+        return np.ascontiguousarray(
+            np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T
+        )
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return {
+            "mean": (("component", "column"), self._mean(stats)),
+            "mean_variance": (("component",), 1 / self._precision(stats)),
+        }
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        spread = np.sqrt(self.variance + 1 / self._precision(stats))
+        mean = self._mean(stats)
+        draws: np.ndarray = mean + spread[:, None] * rng.standard_normal(mean.shape)
+        return draws
+
+    def _shift(self, stats: np.ndarray) -> np.ndarray:
+        shift: np.ndarray = stats[:, 1:-1] - stats[:, -1:] * self.mean
+        return shift
+
+    def _precision(self, stats: np.ndarray) -> np.ndarray:
+        precision: np.ndarray = 1 / self.mean_variance + stats[:, -1] / self.variance
+        return precision
+
+    def _mean(self, stats: np.ndarray) -> np.ndarray:
+        mean: np.ndarray = self.mean + self._shift(stats) / (self.variance * self._precision(stats)[:, None])
+        return mean

@@ -1,0 +1,42 @@
+"""Which moves a run makes, and how hard it tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """Which moves a run makes, and how hard it tries.
+
+    Parameters
+    ----------
+    split, merge, delete : whether to try them
+    children : components that a split makes of one
+    sample : rows drawn of each component to seed its children
+    sample_bytes : bound on all rows drawn in a lap
+    seed_iterations : steps of variational inference on the sample
+    refine : laps that children may take until they pay
+    rest : laps that a component rests after a refused split, times the number of refusals
+    tries : refused splits after which a component is left alone until it changes
+    merges : largest number of pairs measured a lap, as a multiple of K
+    absorbers : components that share the rows of a deleted one
+    """
+
+    split: bool = True
+    merge: bool = True
+    delete: bool = True
+    children: int = 2
+    sample: int = 2000
+    sample_bytes: int = 64 * 2**20
+    seed_iterations: int = 4
+    refine: int = 6
+    rest: int = 3
+    tries: int = 3
+    merges: int = 4
+    absorbers: int = 3
+
+    @property
+    def any(self) -> bool:
+        """Whether any move is on."""
+        return self.split or self.merge or self.delete

@@ -1,0 +1,145 @@
+"""What is done to rows before the model sees them: an affine transform kept with the model, then the origin.
+
+    z = (x - shift) @ matrix  (or  (x - shift) * scale),   then   z - origin
+
+The transform is the user's (centring, scaling, PCA); its results are the coordinates reported. The origin is
+dpdist's own: location families are moved to the data's mean once a run, so that sums of squares keep their
+digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.errors import InputError
+from dpdist.families.base import Moments, Rows, fill_zeros
+from dpdist.survey import Survey
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """An affine map of rows.
+
+    Parameters
+    ----------
+    shift : (D,) subtracted first, or None
+    scale : (D,) factors, or None
+    matrix : (D, d) right factor, or None
+    """
+
+    shift: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    matrix: np.ndarray | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether rows pass unchanged."""
+        return self.shift is None and self.scale is None and self.matrix is None
+
+    def apply(self, rows: Rows) -> Rows:
+        """Transformed rows, float64; rows pass as they are where there is nothing to do."""
+        if self.is_identity:
+            return rows
+        values = np.array(rows, dtype=np.float64)
+        if self.shift is not None:
+            values -= self.shift
+        if self.scale is not None:
+            values *= self.scale
+        return values if self.matrix is None else values @ self.matrix
+
+    def moments(self, survey: Survey) -> Moments:
+        """Moments of the transformed rows, from the survey of the raw ones."""
+        if self.is_identity:
+            return survey.moments()
+        mean, covariance = survey.mean, survey.scatter / survey.count
+        if self.shift is not None:
+            mean = mean - self.shift
+        if self.scale is not None:
+            mean = mean * self.scale
+            covariance = covariance * (self.scale**2 if covariance.ndim == 1 else np.outer(self.scale, self.scale))
+        if self.matrix is not None:
+            mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
+        variance = np.diag(covariance) if covariance.ndim == 2 else covariance
+        variance = np.maximum(variance, 0.0)
+        return Moments(survey.count, mean, variance, np.full(mean.shape, -np.inf), False)
+
+
+@dataclass(frozen=True)
+class TransformPlan:
+    """Which transform to fit.
+
+    Parameters
+    ----------
+    center : subtract the mean
+    scale : divide by the standard deviation (zero counts as the mean of the positive ones)
+    pca : number of principal components to keep, or None; centres too
+    """
+
+    center: bool = False
+    scale: bool = False
+    pca: int | None = None
+
+    def fit(self, survey: Survey) -> Transform:
+        """The transform for the surveyed data.
+
+        Raises
+        ------
+        InputError
+            If more principal components than columns are asked for.
+        """
+        columns = survey.mean.shape[0]
+        if self.pca is not None and not 1 <= self.pca <= columns:
+            raise InputError(f"pca should be from 1 to the number of columns, {columns}; got {self.pca}.")
+        shift = survey.mean if self.center or self.pca is not None else None
+        factors = 1 / np.sqrt(fill_zeros(survey.variance)) if self.scale else None
+        matrix = None if self.pca is None else _principal_axes(survey, factors, self.pca)
+        return Transform(shift, factors, matrix)
+
+
+def _principal_axes(survey: Survey, factors: np.ndarray | None, keep: int) -> np.ndarray:
+    """The `keep` leading eigenvectors, (D, keep); each one's largest entry is positive."""
+    covariance = survey.scatter / survey.count
+    if factors is not None:
+        covariance = covariance * np.outer(factors, factors)
+    _, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, ::-1][:, :keep]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return np.ascontiguousarray(axes * np.where(largest < 0, -1.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Transform and origin: all that stands between stored rows and the model.
+
+    Parameters
+    ----------
+    transform : Transform
+    origin : (d,) subtracted last, or None
+    columns : int, the width that raw rows must have
+    """
+
+    transform: Transform
+    origin: np.ndarray | None
+    columns: int
+
+    @property
+    def width(self) -> int:
+        """Columns of prepared rows."""
+        return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
+
+    def apply(self, rows: Rows) -> Rows:
+        """Rows as the model takes them, float64 (or CSR as it came)."""
+        if rows.shape[1] != self.columns:
+            raise InputError(
+                f"rows should have {self.columns} columns, as the model was fitted with; got {rows.shape[1]}. "
+                f"(X has {rows.shape[1]} features, but DPMixture is expecting {self.columns} features as input.)"
+            )
+        prepared = self.transform.apply(rows)
+        if sparse.issparse(prepared):
+            return sparse.csr_array(prepared, dtype=np.float64)
+        if self.origin is None:
+            return np.ascontiguousarray(prepared, dtype=np.float64)
+        return np.subtract(prepared, self.origin, dtype=np.float64)

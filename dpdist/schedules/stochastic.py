@@ -1,0 +1,81 @@
+"""Stochastic online variational inference: each wave's summary is amplified and averaged into the total.
+
+    total <- (1 - rho_t) total + rho_t (N / n_wave) leaf,     rho_t = (tau + t)^-kappa
+
+Sources: Hoffman et al. (2013); the "SO" of Hughes & Sudderth (2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpdist.errors import InputError
+from dpdist.schedules.base import Ledger, Schedule
+from dpdist.schedules.memoized import check_waves
+from dpdist.schedules.tree import SumTree
+from dpdist.state import State
+from dpdist.visit import Leaf
+
+
+@dataclass(frozen=True)
+class Stochastic(Schedule):
+    """Stochastic inference; the number of components stays that of the start.
+
+    Parameters
+    ----------
+    waves : number of mini-batches the data are cut into
+    lookahead : 0, or 1 to let the next wave start before the last one is in
+    delay : tau >= 0
+    forgetting : kappa, in (0.5, 1] for convergence
+    """
+
+    waves: int = 20
+    lookahead: int = 0
+    delay: float = 1.0
+    forgetting: float = 0.6
+
+    name = "stochastic"
+    moves = False
+
+    def __post_init__(self) -> None:
+        check_waves(self)
+        if not (self.delay >= 0 and 0 < self.forgetting <= 1):
+            raise InputError(
+                f"delay should be zero or more and forgetting in (0, 1]; got {self.delay} and {self.forgetting}."
+            )
+
+    def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
+        return _Average(self, state, wave_rows)
+
+    def rate(self, step: int) -> float:
+        """rho_t for t = `step`, counted from 0; the first step of delay 0 or 1 forgets the start no more than by half."""
+        return float((self.delay + step + 1) ** -self.forgetting)
+
+
+class _Average(Ledger):
+    def __init__(self, schedule: Stochastic, state: State, wave_rows: Sequence[int]) -> None:
+        self._schedule, self._rows = schedule, wave_rows
+        self._step = (state.lap - 1) * len(wave_rows) + state.visit
+        self._tree = SumTree(state.leaves)
+        running = state.running if state.running is not None else state.start
+        self._running = running if running is not None else self._tree.root
+
+    def fold(self, wave: int, leaf: Leaf) -> None:
+        rate = self._schedule.rate(self._step)
+        amplified = leaf.scaled(rate * sum(self._rows) / self._rows[wave])
+        self._running = self._running.scaled(1 - rate) + amplified
+        self._tree.replace(wave, leaf)
+        self._step += 1
+
+    def total(self) -> Leaf:
+        return self._running
+
+    def exact(self) -> Leaf:
+        return self._tree.root
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        return self._tree.leaves
+
+    def running(self) -> Leaf | None:
+        return self._running

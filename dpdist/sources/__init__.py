@@ -1,0 +1,47 @@
+"""Where rows come from."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import Any
+
+import dask.array as da
+from zarr import Array as ZarrArray
+
+from dpdist.errors import InputError
+from dpdist.sources.arrays import ArraySource
+from dpdist.sources.base import Partition, Source
+from dpdist.sources.dask import DaskSource
+from dpdist.sources.zarr import ZarrSource
+
+__all__ = ["ArraySource", "DaskSource", "Partition", "Source", "ZarrSource", "as_source"]
+
+
+def as_source(data: Any, weights: Any = None) -> Source:
+    """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array.
+
+    Parameters
+    ----------
+    data : Source, NumPy array, SciPy sparse matrix, dask.array, xarray.DataArray, zarr.Array, str or path
+    weights : (N,) row weights, optional
+
+    Raises
+    ------
+    InputError
+        If the data are not two-dimensional numbers, or the path holds no Zarr array.
+    """
+    if isinstance(data, Source):
+        if weights is not None:
+            raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
+        return data
+    if isinstance(data, str | PathLike):
+        path = fspath(data)
+        if str(path).endswith((".npy", ".npz", ".csv", ".parquet", ".fvecs", ".bvecs")):
+            raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
+        return ZarrSource.open(str(path), weights)
+    if isinstance(data, ZarrArray):
+        return ZarrSource(data, weights)
+    inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
+    if isinstance(inner, da.Array):
+        return DaskSource(inner, weights)
+    return ArraySource(inner, weights)

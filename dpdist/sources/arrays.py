@@ -1,0 +1,87 @@
+"""Rows in memory: NumPy arrays and SciPy CSR matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.errors import InputError
+from dpdist.families.base import Rows
+from dpdist.sources.base import Cut, Partition, Source, cut_rows, require_shape, require_weights
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPartition(Partition):
+    """A slice of an array, with the rows themselves."""
+
+    index: int
+    start: int
+    stop: int
+    values: Rows
+    weights: np.ndarray | None
+
+    def load(self) -> tuple[Rows, np.ndarray | None]:
+        return self.values, self.weights
+
+
+class ArraySource(Source):
+    """A NumPy array or SciPy sparse matrix.
+
+    Parameters
+    ----------
+    values : (N, D) array of numbers, or anything that SciPy can make CSR of
+    weights : (N,) row weights, optional
+    partition_rows : rows of a partition; default: by size
+    """
+
+    def __init__(self, values: Any, weights: Any = None, partition_rows: int | None = None) -> None:
+        self.values = _as_rows(values)
+        self.label = "the data"
+        require_shape(self.values.shape, self.label)
+        self.shape = (int(self.values.shape[0]), int(self.values.shape[1]))
+        self.weights = require_weights(weights, self.shape[0])
+        self._partition_rows = partition_rows
+
+    @cached_property
+    def cut(self) -> Cut:
+        """Boundaries of the partitions."""
+        rows = self.shape[0]
+        if self._partition_rows is not None:
+            return Cut((*range(0, rows, self._partition_rows), rows))
+        return cut_rows(rows, self.shape[1] * self.values.dtype.itemsize)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        values, weights = self.values, self.weights
+        return [
+            ArrayPartition(i, a, b, values[a:b], None if weights is None else weights[a:b])
+            for i, a, b in self.cut.ranges()
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        kind = "csr" if sparse.issparse(self.values) else "dense"
+        return {
+            "shape": list(self.shape),
+            "dtype": str(self.values.dtype),
+            "kind": kind,
+            "cut": self.cut.digest(),
+        }
+
+
+def _as_rows(values: Any) -> Rows:
+    if sparse.issparse(values):
+        return sparse.csr_array(values)
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
+    if array.dtype.kind not in "biuf":
+        kind = "Complex data not supported" if array.dtype.kind == "c" else f"got dtype {array.dtype}"
+        raise InputError(f"the data should be real numbers; {kind}. Convert them to float first.")
+    return array

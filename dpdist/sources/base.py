@@ -1,0 +1,143 @@
+"""Where rows come from: a source cuts its rows into fixed partitions that workers load one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.errors import InputError
+from dpdist.families.base import Rows
+
+#: Partitions a source is cut into where its chunks allow, so that waves have several each.
+TARGET_PARTITIONS = 80
+#: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
+FEWEST_ROWS, MOST_ROWS = 1024, 262_144
+#: Largest partition in bytes as stored, whatever its rows.
+MOST_BYTES = 64 * 2**20
+
+
+class Partition(ABC):
+    """A fixed range of rows; picklable and small unless the rows are in memory."""
+
+    index: int
+    start: int
+    stop: int
+
+    @abstractmethod
+    def load(self) -> tuple[Rows, np.ndarray | None]:
+        """The rows (n, D) as stored, and their weights (n,) if they have any."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+
+class Source(ABC):
+    """Rows in a fixed order, cut into fixed partitions."""
+
+    #: (rows, columns)
+    shape: tuple[int, int]
+    #: What a person calls it, for messages.
+    label: str
+
+    @property
+    @abstractmethod
+    def partitions(self) -> list[Partition]:
+        """The partitions, in row order."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Shape, dtype and chunking, as plain values."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Identity of the data: :meth:`identity` and a hash of rows at fixed places."""
+        partitions = self.partitions
+        places = sorted({0, len(partitions) // 2, len(partitions) - 1})
+        digest = hashlib.sha256()
+        for place in places:
+            rows, weights = partitions[place].load()
+            for part in (rows[:16], rows[-16:]):
+                dense = part.toarray() if sparse.issparse(part) else np.ascontiguousarray(part)
+                digest.update(dense.tobytes())
+            if weights is not None:
+                digest.update(np.ascontiguousarray(weights).tobytes())
+        return {**self.identity(), "sha256": digest.hexdigest()}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Boundaries of partitions: rows ``bounds[i]`` to ``bounds[i + 1]``."""
+
+    bounds: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(index, start, stop) of each partition."""
+        return [(i, a, b) for i, (a, b) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True))]
+
+    def digest(self) -> str:
+        """A short hash of the boundaries."""
+        return hashlib.sha256(np.array(self.bounds, dtype=np.int64).tobytes()).hexdigest()[:16]
+
+
+def cut_rows(rows: int, row_bytes: int, chunk: int | None = None) -> Cut:
+    """Cut `rows` into partitions by a rule that knows the data only, never the workers.
+
+    Parameters
+    ----------
+    rows : total number
+    row_bytes : size of one row as stored
+    chunk : rows of a storage chunk; partitions are whole chunks, or even parts of a chunk too large for that
+    """
+    most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
+    wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
+    if chunk is None or chunk >= rows:
+        return Cut(tuple(_even(0, rows, wanted)) + (rows,))
+    if chunk <= wanted:
+        step = chunk * max(1, wanted // chunk)
+        return Cut((*range(0, rows, step), rows))
+    bounds: list[int] = []
+    for start in range(0, rows, chunk):
+        bounds += _even(start, min(start + chunk, rows), wanted)
+    return Cut((*bounds, rows))
+
+
+def _even(start: int, stop: int, wanted: int) -> list[int]:
+    """Starts of nearly equal parts of at most `wanted` rows."""
+    parts = -(-(stop - start) // wanted)
+    return [start + (stop - start) * p // parts for p in range(parts)]
+
+
+def require_shape(shape: tuple[int, ...], label: str) -> None:
+    """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
+    if len(shape) != 2:
+        hint = "Reshape it to (rows, columns)." if len(shape) != 1 else "Reshape your data: x.reshape(-1, 1)."
+        raise InputError(f"{label} should be 2-D, a row an observation; Expected 2D array, got {len(shape)}-D. {hint}")
+    if shape[0] < 1 or shape[1] < 1:
+        missing = "sample(s)" if shape[0] < 1 else "feature(s)"
+        raise InputError(
+            f"{label} has 0 {missing} (shape={tuple(shape)}) while a minimum of 1 is required; "
+            "give it at least one row and one column."
+        )
+
+
+def require_weights(weights: Any, rows: int) -> np.ndarray | None:
+    """Row weights as (rows,) float64, finite and not negative; None stays None."""
+    if weights is None:
+        return None
+    array = np.asarray(weights, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(rows, float(array))
+    if array.shape != (rows,):
+        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got shape {array.shape}.")
+    if not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
+        raise InputError("sample_weight should be finite, not negative and not all zero; drop or mend those rows.")
+    return array

@@ -1,0 +1,63 @@
+"""Additive summaries: all that a worker ever sends back about its rows.
+
+A summary of rows x_1..x_n under responsibilities r holds S = sum_n c_n r_n t(x_n)^T, the entropies
+H_k = -sum_n c_n r_nk log r_nk and the sum of the log base measures, where c_n are the row weights.
+Summaries of disjoint rows add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Statistics, entropies and base measure of some rows.
+
+    Parameters
+    ----------
+    stats : (R, F) float64
+        Expected sufficient statistics, a row a component; the last column holds the expected counts.
+    entropy : (E,) float64
+        Entropy terms. ``E == R`` for components; moves may carry entropies without statistics.
+    base : float
+        Sum of the log base measures, the same whatever the responsibilities.
+    """
+
+    stats: np.ndarray
+    entropy: np.ndarray
+    base: float = 0.0
+
+    @staticmethod
+    def zeros(rows: int, columns: int, entropies: int | None = None) -> Summary:
+        """The summary of no rows at all."""
+        return Summary(np.zeros((rows, columns)), np.zeros(rows if entropies is None else entropies))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Expected counts N_k, (R,)."""
+        return self.stats[:, -1]
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(self.stats + other.stats, self.entropy + other.entropy, self.base + other.base)
+
+    def scaled(self, factor: float) -> Summary:
+        """Every entry times `factor`."""
+        return Summary(factor * self.stats, factor * self.entropy, factor * self.base)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Summary:
+        """The components `rows`, in that order, with the base measure kept."""
+        index = np.asarray(rows, dtype=np.intp)
+        return Summary(self.stats[index], self.entropy[index], self.base)
+
+
+def concatenate(parts: Sequence[Summary]) -> Summary:
+    """Components of `parts` one after the other; the base measure is the first part's."""
+    return Summary(
+        np.concatenate([part.stats for part in parts]),
+        np.concatenate([part.entropy for part in parts]),
+        parts[0].base,
+    )

@@ -1,0 +1,283 @@
+"""The turn of a lap: judge what was tried, apply what is accepted, choose what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.backends.base import Backend
+from dpdist.families.base import Rows
+from dpdist.model import Model, Posterior
+from dpdist.moves.base import Change, Reason, Trial, Verdict, change_from, judge
+from dpdist.moves.delete import Deletes, propose_deletes
+from dpdist.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.moves.plan import MovePlan
+from dpdist.moves.split import Splits, seed_children
+from dpdist.problem import Problem
+from dpdist.randomness import generator
+from dpdist.state import Record, Rest, State
+from dpdist.summary import Summary, concatenate
+from dpdist.threads import one_thread
+from dpdist.visit import Leaf
+
+#: A component whose count changed by this share since its splits were refused counts as a new one.
+CHANGED = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """What a lap's end decided: the new components and what is tried on them next."""
+
+    change: Change
+    ids: np.ndarray
+    next_id: int
+    trials: tuple[Trial, ...]
+    leaf_rows: np.ndarray  # rows of the old splits' measurements that go on
+    seeds: np.ndarray  # (rows, F) statistics of new children
+    rests: dict[int, Rest]
+    records: tuple[Record, ...]
+    accepted: int
+    pending: bool
+
+    def leaf(self, leaf: Leaf, trials: Sequence[Trial]) -> Leaf:
+        """An old leaf in the new components; children go on from theirs, new ones from nothing."""
+        summary = self.change.apply(leaf.summary, trials, leaf.trials)
+        return Leaf(summary, self._measurements(leaf, np.zeros_like(self.seeds), summary.stats.shape[1]))
+
+    def start(self, components: int, columns: int) -> Leaf | None:
+        """The leaf that stands in for rows which new children have not seen; None if there are none."""
+        if not len(self.seeds):
+            return None
+        return Leaf(Summary.zeros(components, columns), self._measurements(None, self.seeds, columns))
+
+    def _measurements(self, leaf: Leaf | None, seeds: np.ndarray, columns: int) -> tuple[Summary, ...]:
+        count = len(self.leaf_rows)
+        going_on = Summary.zeros(count, columns) if leaf is None else leaf.trials[0].take(self.leaf_rows)
+        splits = concatenate([replace(going_on, base=0.0), Summary(seeds, np.zeros(len(seeds)))])
+        return (splits, *(trial.blank(columns) for trial in self.trials[1:]))
+
+
+def no_trials(plan: MovePlan) -> tuple[Trial, ...]:
+    """Splits, merges and deletes, none of each."""
+    empty = np.zeros(0, dtype=np.intp)
+    return (
+        Splits(empty, plan.children, empty, np.zeros(0)),
+        Merges(np.zeros((0, 2), dtype=np.intp)),
+        Deletes(empty, np.zeros((0, plan.absorbers), dtype=np.intp)),
+    )
+
+
+def arm(model: Model, posterior: Posterior, total: Leaf, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Trials ready to measure under `posterior`, with the totals so far."""
+    return tuple(
+        trial.armed(model, posterior, measured) for trial, measured in zip(trials, total.trials, strict=True)
+    )
+
+
+def sampling_chances(state: State, plan: MovePlan, counts: np.ndarray, row_bytes: int) -> np.ndarray:
+    """(K,) chance with which a row joins the sample of its component this lap."""
+    wanted = np.array([may_split(state.rests, int(i), state.lap + 1, plan) for i in state.ids])
+    if not plan.split or not wanted.any():
+        return np.zeros(len(state.ids))
+    each = min(plan.sample, max(plan.children, int(plan.sample_bytes // (row_bytes * wanted.sum()))))
+    return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(counts, 1.0)), 0.0)
+
+
+def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, settled: bool) -> Turn:
+    """Decide the end of a lap.
+
+    Parameters
+    ----------
+    problem, backend : the run's
+    state : as it stands after the lap's last wave
+    total : exact sum over all waves
+    settled : whether the ELBO hardly changed this lap, so that resting components are called up
+    """
+    model, plan, splits = problem.model, problem.plan, state.trials[0]
+    assert isinstance(splits, Splits)
+    verdicts = judge(model, total.summary, state.trials, total.trials, problem.precision.dtype)
+    verdicts = [_postponed(verdict, splits, plan) for verdict in verdicts]
+    change = change_from(model, total.summary, state.trials, total.trials, verdicts)
+    ids, next_id = change.identities(state.ids, state.next_id, total.summary, state.trials, total.trials)
+    summary = change.apply(total.summary, state.trials, total.trials)
+    going = _going_on(verdicts, change, splits)
+    rests = _rests(state, verdicts, change, dict(zip(ids.tolist(), summary.counts.tolist(), strict=True)), plan)
+    if settled:
+        rests = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in rests.items()}
+    old = _continued(splits, going, {v.proposal: v.gain for v in verdicts if v.trial == 0}, state.ids, ids)
+    candidates = [k for k in range(len(ids)) if k not in set(old.targets) and may_split(rests, int(ids[k]), state.lap + 1, plan)]
+    samples = _samples(model, state, change, total, plan) if plan.split else {}
+    births = _births(problem, backend, state, summary, ids, {k: samples[k] for k in candidates if k in samples})
+    for k in births.hopeless:
+        rests[int(ids[k])] = Rest(plan.tries, state.lap + 1, float(summary.counts[k]))
+    trials = (_with_births(old, births), *_merges_and_deletes(model, summary, plan, [*old.targets, *births.targets]))
+    waiting = plan.split and any(i not in rests or rests[i].refusals < plan.tries for i in ids.tolist())
+    return Turn(
+        change=change,
+        ids=ids,
+        next_id=next_id,
+        trials=trials,
+        leaf_rows=_rows_of(splits, going),
+        seeds=births.stats,
+        rests=rests,
+        records=tuple(_record(v, state) for v in verdicts),
+        accepted=len(change.accepted),
+        pending=bool(len(trials[0]) or waiting),
+    )
+
+
+def may_split(rests: Mapping[int, Rest], identity: int, lap: int, plan: MovePlan) -> bool:
+    """Whether a component may be given a new split in `lap`."""
+    rest = rests.get(identity)
+    return rest is None or (rest.refusals < plan.tries and rest.until <= lap)
+
+
+def _postponed(verdict: Verdict, splits: Splits, plan: MovePlan) -> Verdict:
+    """Let children that do not pay yet go on while their improvement may still lead to a gain."""
+    if verdict.trial != 0 or verdict.reason is not Reason.NO_GAIN:
+        return verdict
+    age, before = int(splits.ages[verdict.proposal]), float(splits.gains[verdict.proposal])
+    left = plan.refine - age - 1
+    reachable = not np.isfinite(before) or verdict.gain + left * (verdict.gain - before) > 0
+    return verdict._replace(reason=Reason.REFINING) if left > 0 and reachable else verdict
+
+
+def _going_on(verdicts: Sequence[Verdict], change: Change, splits: Splits) -> np.ndarray:
+    """Positions of the splits that go on refining: postponed, and their component untouched."""
+    kept = set(change.kept.tolist())
+    going = [v.proposal for v in verdicts if v.trial == 0 and v.reason is Reason.REFINING]
+    return np.array(sorted(j for j in going if int(splits.targets[j]) in kept), dtype=np.intp)
+
+
+def _continued(
+    splits: Splits, going: np.ndarray, gains: Mapping[int, float], before: np.ndarray, after: np.ndarray
+) -> Splits:
+    """The splits that go on, with their components' new positions."""
+    places = {int(identity): place for place, identity in enumerate(after)}
+    return Splits(
+        targets=np.array([places[int(before[splits.targets[j]])] for j in going], dtype=np.intp),
+        children=splits.children,
+        ages=splits.ages[going] + 1,
+        gains=np.array([gains[int(j)] for j in going], dtype=np.float64),
+    )
+
+
+def _rows_of(splits: Splits, proposals: np.ndarray) -> np.ndarray:
+    """Rows of a measurement that belong to some splits' children."""
+    rows = proposals[:, None] * splits.children + np.arange(splits.children)
+    return rows.ravel().astype(np.intp)
+
+
+def _rests(
+    state: State, verdicts: Sequence[Verdict], change: Change, counts: Mapping[int, float], plan: MovePlan
+) -> dict[int, Rest]:
+    """Who rests: components whose split was refused, that no move touched and whose count hardly changed."""
+    untouched = {int(state.ids[k]) for k in change.kept}
+    rests = {identity: rest for identity, rest in state.rests.items() if identity in untouched}
+    for verdict in verdicts:
+        identity = int(state.ids[state.trials[verdict.trial].removed(verdict.proposal)[0]])
+        refused = verdict.reason in (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
+        if verdict.trial == 0 and refused and identity in untouched:
+            refusals = rests[identity].refusals + 1 if identity in rests else 1
+            rests[identity] = Rest(refusals, state.lap + 1 + plan.rest * refusals, counts[identity])
+    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.count) <= CHANGED * max(rest.count, 1.0)}
+
+
+class _Births(NamedTuple):
+    targets: list[int]
+    stats: np.ndarray  # (J * M, F)
+    hopeless: list[int]  # candidates without enough distinct rows
+
+
+def _births(
+    problem: Problem,
+    backend: Backend,
+    state: State,
+    summary: Summary,
+    ids: np.ndarray,
+    samples: Mapping[int, tuple[Rows, np.ndarray]],
+) -> _Births:
+    """Children for each component of `samples`, each analysed in a task of its own."""
+    blank = np.zeros((0, summary.stats.shape[1]))
+    limit = problem.model.allocation.max_components
+    if not samples or (limit is not None and len(ids) >= limit):
+        return _Births([], blank, [])
+    targets = list(samples)
+    refs = backend.map(
+        _seed_task,
+        [backend.share((problem.model, problem.plan))] * len(targets),
+        [samples[k] for k in targets],
+        [float(summary.counts[k]) for k in targets],
+        [(problem.seed, state.lap, int(ids[k])) for k in targets],
+    )
+    found = dict(zip(targets, backend.fetch(refs), strict=True))
+    good = [k for k in targets if found[k] is not None]
+    stats = np.concatenate([found[k] for k in good]) if good else blank
+    return _Births(good, stats, [k for k in targets if found[k] is None])
+
+
+def _seed_task(
+    shared: tuple[Model, MovePlan], sample: tuple[Rows, np.ndarray], count: float, key: tuple[int, int, int]
+) -> np.ndarray | None:
+    (model, plan), (rows, weights), (seed, lap, identity) = shared, sample, key
+    rng = generator(seed, "seed children", lap, identity)
+    with one_thread():
+        return seed_children(model, rows, weights, count, plan.children, plan.seed_iterations, rng)
+
+
+def _with_births(old: Splits, births: _Births) -> Splits:
+    count = len(births.targets)
+    return Splits(
+        targets=np.concatenate([old.targets, np.array(births.targets, dtype=np.intp)]),
+        children=old.children,
+        ages=np.concatenate([old.ages, np.zeros(count, dtype=np.intp)]),
+        gains=np.concatenate([old.gains, np.full(count, -np.inf)]),
+    )
+
+
+def _samples(
+    model: Model, state: State, change: Change, total: Leaf, plan: MovePlan
+) -> dict[int, tuple[Rows, np.ndarray]]:
+    """Sampled rows and weights by new position: kept components keep theirs, children share their parent's."""
+    splits, sample = state.trials[0], state.sample
+    if sample is None:
+        return {}
+    assert isinstance(splits, Splits)
+    places = {int(old): place for place, old in enumerate(change.order)}
+    drawn = {places[i]: sample.of(int(k), plan.sample) for i, k in enumerate(change.kept)}
+    position = len(change.kept)
+    for trial, proposal in change.accepted:
+        replacement = state.trials[trial].replacement(proposal, total.summary, total.trials[trial])
+        if trial == 0:
+            rows, weights = sample.of(int(splits.targets[proposal]), plan.sample)
+            owners = splits.nearest_child(model, proposal, total.trials[0], rows)
+            for child in range(splits.children):
+                drawn[places[position + child]] = rows[owners == child], weights[owners == child]
+        position += len(replacement.entropy)
+    return {place: part for place, part in drawn.items() if len(part[1])}
+
+
+def _merges_and_deletes(
+    model: Model, summary: Summary, plan: MovePlan, splitting: Sequence[int]
+) -> tuple[Merges, Deletes]:
+    components = len(summary.entropy)
+    _, merges, deletes = no_trials(plan)
+    assert isinstance(merges, Merges) and isinstance(deletes, Deletes)
+    if components < 2 or not (plan.merge or plan.delete):
+        return merges, deletes
+    gains = pair_gains(model, summary)
+    if plan.merge:
+        merges = propose_merges(gains, plan.merges * components)
+    if plan.delete and components > plan.absorbers:
+        busy = np.isin(np.arange(components), splitting)
+        deletes = propose_deletes(summary, gains, busy, plan.absorbers, max(1, components // 10))
+    return merges, deletes
+
+
+def _record(verdict: Verdict, state: State) -> Record:
+    trial = state.trials[verdict.trial]
+    ids = tuple(int(state.ids[k]) for k in trial.removed(verdict.proposal))
+    return Record(trial.kind, ids, verdict.gain, verdict.reason)
