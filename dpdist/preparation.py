@@ -130,13 +130,17 @@ class Preparation:
         """Columns of prepared rows."""
         return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
 
+    def check_columns(self, columns: int) -> None:
+        """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""
+        if columns != self.columns:
+            raise InputError(
+                f"rows should have {self.columns} columns, as the model was fitted with; got {columns}. "
+                f"(X has {columns} features, but the estimator is expecting {self.columns} features as input.)"
+            )
+
     def apply(self, rows: Rows) -> Rows:
         """Rows as the model takes them, float64 (or CSR as it came)."""
-        if rows.shape[1] != self.columns:
-            raise InputError(
-                f"rows should have {self.columns} columns, as the model was fitted with; got {rows.shape[1]}. "
-                f"(X has {rows.shape[1]} features, but DPMixture is expecting {self.columns} features as input.)"
-            )
+        self.check_columns(rows.shape[1])
         prepared = self.transform.apply(rows)
         if sparse.issparse(prepared):
             return sparse.csr_array(prepared, dtype=np.float64)

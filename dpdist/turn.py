@@ -109,7 +109,7 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
         rests = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in rests.items()}
     old = _continued(splits, going, {v.proposal: v.gain for v in verdicts if v.trial == 0}, state.ids, ids)
     candidates = [k for k in range(len(ids)) if k not in set(old.targets) and may_split(rests, int(ids[k]), state.lap + 1, plan)]
-    samples = _samples(model, state, change, total, plan) if plan.split else {}
+    samples = _samples(state, change, plan) if plan.split else {}
     births = _births(problem, backend, state, summary, ids, {k: samples[k] for k in candidates if k in samples})
     for k in births.hopeless:
         rests[int(ids[k])] = Rest(plan.tries, state.lap + 1, float(summary.counts[k]))
@@ -182,7 +182,7 @@ def _rests(
         refused = verdict.reason in (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
         if verdict.trial == 0 and refused and identity in untouched:
             refusals = rests[identity].refusals + 1 if identity in rests else 1
-            rests[identity] = Rest(refusals, state.lap + 1 + plan.rest * refusals, counts[identity])
+            rests[identity] = Rest(refusals, state.lap + 1 + plan.rest, counts[identity])
     return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.count) <= CHANGED * max(rest.count, 1.0)}
 
 
@@ -238,25 +238,12 @@ def _with_births(old: Splits, births: _Births) -> Splits:
     )
 
 
-def _samples(
-    model: Model, state: State, change: Change, total: Leaf, plan: MovePlan
-) -> dict[int, tuple[Rows, np.ndarray]]:
-    """Sampled rows and weights by new position: kept components keep theirs, children share their parent's."""
-    splits, sample = state.trials[0], state.sample
-    if sample is None:
+def _samples(state: State, change: Change, plan: MovePlan) -> dict[int, tuple[Rows, np.ndarray]]:
+    """Sampled rows and weights of the components that no move touched, by their new position."""
+    if state.sample is None:
         return {}
-    assert isinstance(splits, Splits)
     places = {int(old): place for place, old in enumerate(change.order)}
-    drawn = {places[i]: sample.of(int(k), plan.sample) for i, k in enumerate(change.kept)}
-    position = len(change.kept)
-    for trial, proposal in change.accepted:
-        replacement = state.trials[trial].replacement(proposal, total.summary, total.trials[trial])
-        if trial == 0:
-            rows, weights = sample.of(int(splits.targets[proposal]), plan.sample)
-            owners = splits.nearest_child(model, proposal, total.trials[0], rows)
-            for child in range(splits.children):
-                drawn[places[position + child]] = rows[owners == child], weights[owners == child]
-        position += len(replacement.entropy)
+    drawn = {places[i]: state.sample.of(int(k), plan.sample) for i, k in enumerate(change.kept)}
     return {place: part for place, part in drawn.items() if len(part[1])}
 
 

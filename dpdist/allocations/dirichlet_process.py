@@ -26,9 +26,12 @@ class DirichletProcess(Allocation):
     ----------
     concentration : float
         gamma > 0; larger values expect more components.
+    max_components : int, optional
+        Largest number of components that moves may reach; default: no bound.
     """
 
     concentration: float = 1.0
+    max_components: int | None = None
 
     name = "dirichlet_process"
     ordered = True
@@ -61,11 +64,14 @@ class LearnedDirichletProcess(Allocation):
         Gamma(shape, rate) prior, mean shape / rate.
     nodes : int
         Number of grid points.
+    max_components : int, optional
+        Largest number of components that moves may reach; default: no bound.
     """
 
     shape: float = 1.0
     rate: float = 0.1
     nodes: int = 256
+    max_components: int | None = None
     _grid: np.ndarray = field(init=False, repr=False)
     _log_prior: np.ndarray = field(init=False, repr=False)
 
@@ -104,7 +110,7 @@ class LearnedDirichletProcess(Allocation):
         return DirichletProcess(self.expected_concentration(counts))
 
     def hyperparameters(self) -> dict[str, float]:
-        return {"shape": self.shape, "rate": self.rate, "nodes": self.nodes}
+        return {name: getattr(self, name) for name in ("shape", "rate", "nodes", "max_components")}
 
     def _log_joint(self, counts: np.ndarray) -> np.ndarray:
         return _log_evidence(counts[..., None, :], self._grid[:, None]) + self._log_prior

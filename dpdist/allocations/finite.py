@@ -38,7 +38,11 @@ class FiniteDirichlet(Allocation):
             raise InputError(f"components should be at least 1; got {self.components}.")
         if not (np.isfinite(self.concentration) and self.concentration > 0):
             raise InputError(f"concentration should be finite and above zero; got {self.concentration!r}.")
-        object.__setattr__(self, "max_components", int(self.components))
+
+    @property
+    def max_components(self) -> int:  # type: ignore[override]
+        """M: moves may reach no more components than the prior has."""
+        return self.components
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components

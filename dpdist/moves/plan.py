@@ -17,7 +17,7 @@ class MovePlan:
     sample_bytes : bound on all rows drawn in a lap
     seed_iterations : steps of variational inference on the sample
     refine : laps that children may take until they pay
-    rest : laps that a component rests after a refused split, times the number of refusals
+    rest : laps that a component rests after a refused split
     tries : refused splits after which a component is left alone until it changes
     merges : largest number of pairs measured a lap, as a multiple of K
     absorbers : components that share the rows of a deleted one
@@ -32,7 +32,7 @@ class MovePlan:
     seed_iterations: int = 4
     refine: int = 6
     rest: int = 3
-    tries: int = 3
+    tries: int = 10
     merges: int = 4
     absorbers: int = 3
 

@@ -75,13 +75,6 @@ class Splits(Trial):
         rows = self.rows_of(proposal)
         return Summary(measured.stats[rows], measured.entropy[rows])
 
-    def nearest_child(self, model: Model, proposal: int, measured: Summary, rows: Rows) -> np.ndarray:
-        """(n,) index of the child to which each of some rows most probably belongs."""
-        children = self.replacement(proposal, measured, measured)
-        logits = model.family.features(rows) @ model.family.coefficients(children.stats)
-        owners: np.ndarray = (logits + model.allocation.log_weights(children.counts)).argmax(axis=1)
-        return owners
-
     def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
         largest = int(measured.counts[self.rows_of(proposal)].argmax())
         return tuple(int(self.targets[proposal]) if c == largest else -1 for c in range(self.children))

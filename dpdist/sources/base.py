@@ -45,6 +45,8 @@ class Source(ABC):
     shape: tuple[int, int]
     #: What a person calls it, for messages.
     label: str
+    #: (rows,) row weights, or None
+    weights: np.ndarray | None
 
     @property
     @abstractmethod

@@ -1,0 +1,195 @@
+"""From data and settings to a running fit: survey, priors, start, laps, stopping, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpdist.allocations import Allocation
+from dpdist.backends.base import Backend
+from dpdist.checkpoint import Fitted, Store
+from dpdist.engine import Step, first_state, steps
+from dpdist.errors import InputError
+from dpdist.families.base import Family
+from dpdist.history import History
+from dpdist.model import Model, Precision
+from dpdist.moves.plan import MovePlan
+from dpdist.preparation import Preparation, TransformPlan
+from dpdist.problem import Problem
+from dpdist.schedules import Schedule
+from dpdist.sources.base import Source
+from dpdist.starts import kmeans_start, responsibility_start
+from dpdist.state import Info, State
+from dpdist.summary import Summary
+from dpdist.survey import survey_source
+
+CONVERGED = "converged: the ELBO settled and no move is pending"
+MAX_LAPS = "stopped: max_laps reached"
+MAX_TIME = "stopped: max_time reached"
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What a person asks for, before the data are seen."""
+
+    family: Family
+    allocation: Allocation
+    schedule: Schedule
+    plan: MovePlan
+    transform: TransformPlan
+    precision: Precision
+    seed: int
+    tolerance: float
+    initial: Any = "one"
+    initial_components: int = 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop whatever the ELBO does.
+
+    Parameters
+    ----------
+    max_laps : laps in all, or None
+    max_time : seconds of this session, or None
+    """
+
+    max_laps: int | None = 100
+    max_time: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_laps is not None and self.max_laps < 1:
+            raise InputError(f"max_laps should be at least 1, or None for no bound; got {self.max_laps}.")
+        if self.max_time is not None and not self.max_time > 0:
+            raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time}.")
+
+    def reason(self, state: State, info: Info, began: float) -> str | None:
+        """Why to stop after a lap, or None to go on."""
+        if state.quiet:
+            return CONVERGED
+        if self.max_laps is not None and info.lap >= self.max_laps:
+            return MAX_LAPS
+        if self.max_time is not None and time.monotonic() - began >= self.max_time:
+            return MAX_TIME
+        return None
+
+
+def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
+    """Survey the data in one pass and fix everything for the run."""
+    survey = survey_source(source, backend, products=recipe.transform.pca is not None)
+    transform = recipe.transform.fit(survey)
+    moments = transform.moments(survey)
+    family = recipe.family.with_defaults(moments)
+    family.check_moments(moments)
+    origin = None
+    if family.has_location:
+        origin = moments.mean
+        family = family.about(origin)
+    return Problem(
+        model=Model(family, recipe.allocation),
+        preparation=Preparation(transform, origin, source.shape[1]),
+        schedule=recipe.schedule,
+        plan=recipe.plan,
+        precision=recipe.precision,
+        seed=recipe.seed,
+        tolerance=recipe.tolerance,
+    )
+
+
+def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:
+    """The statistics of the first model; None for one component.
+
+    Raises
+    ------
+    InputError
+        If ``initial`` is none of "one", "k-means++", labels and responsibilities.
+    """
+    if isinstance(recipe.initial, str):
+        if recipe.initial == "one":
+            return None
+        if recipe.initial == "k-means++":
+            return kmeans_start(problem, source, backend, recipe.initial_components)
+        raise InputError(
+            f"initial should be 'one', 'k-means++', labels or responsibilities; got '{recipe.initial}'."
+        )
+    return responsibility_start(problem, source, backend, recipe.initial)
+
+
+def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, State]:
+    """The problem and the state before the first lap."""
+    problem = pose(recipe, source, backend)
+    return problem, first_state(problem, source, start_summary(recipe, problem, source, backend))
+
+
+@dataclass
+class Fit:
+    """A fit under way: iterate over it for its steps; interrupt it at any time.
+
+    Parameters
+    ----------
+    problem, source, backend, state : as :func:`begin` gives them, or a checkpoint
+    limits : when to stop
+    history : laps so far
+    store : where to checkpoint, or None
+    checkpoint_seconds : longest time between two checkpoints, even within a lap
+    """
+
+    problem: Problem
+    source: Source
+    backend: Backend
+    state: State
+    limits: Limits
+    history: History
+    store: Store | None = None
+    checkpoint_seconds: float = 600.0
+    fitted: Fitted | None = None
+
+    def __iter__(self) -> Iterator[Step]:
+        """Yield after each wave; the last step is the lap that met a limit."""
+        began = saved = time.monotonic()
+        for step in steps(self.problem, self.source, self.state, self.backend):
+            self.state = step.state
+            if step.info is not None:
+                stop = self._finish_lap(step.state, step.info, began)
+                saved = time.monotonic()
+                yield step
+                if stop is not None:
+                    return
+            else:
+                if self.store is not None and time.monotonic() - saved >= self.checkpoint_seconds:
+                    self.save()
+                    saved = time.monotonic()
+                yield step
+
+    def save(self) -> None:
+        """Write a checkpoint of the present moment."""
+        if self.store is not None:
+            self.store.commit(self.problem, self.fitted, self.history, self.state)
+
+    def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
+        self.history.add(info)
+        stop = self.limits.reason(state, info, began)
+        self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
+        self.save()
+        return stop
+
+
+def resumed(store: Store, source: Source, backend: Backend, limits: Limits, **families: Any) -> Fit:
+    """The fit in `store`, to go on from its checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the data are not those the run began with.
+    """
+    store.check_data(source.fingerprint())
+    problem = store.problem(**families)
+    fitted = store.fitted()
+    if fitted is not None and fitted.stop is not None:
+        fitted = fitted._replace(stop=None, converged=False)
+    return Fit(
+        problem, source, backend, replace(store.state(), quiet=False), limits, store.history(), store, fitted=fitted
+    )
+

@@ -1,0 +1,125 @@
+"""First models: statistics from which the first lap's posterior is made.
+
+One component needs none. A sequential pass (SVA) is to stand beside these.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.backends.base import Backend
+from dpdist.errors import InputError
+from dpdist.families.base import Rows
+from dpdist.moves.seeding import nearest_seeds
+from dpdist.preparation import Preparation
+from dpdist.problem import Problem
+from dpdist.randomness import generator
+from dpdist.sources.base import Partition, Source
+from dpdist.summary import Summary
+from dpdist.threads import one_thread
+from dpdist.visit import Sample, block_rows
+
+#: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
+SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
+
+
+def kmeans_start(problem: Problem, source: Source, backend: Backend, components: int) -> Summary:
+    """`components` clusters seeded by k-means++ on a sample of rows, scaled to the whole data.
+
+    Raises
+    ------
+    InputError
+        If the sample holds fewer distinct rows than components.
+    """
+    rows = source.shape[0]
+    chance = min(1.0, max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE) / rows)
+    partitions = source.partitions
+    shared = backend.share((problem.preparation, problem.seed, chance))
+    drawn: Sample = backend.fetch([backend.sum(backend.map(_draw, partitions, [shared] * len(partitions)))])[0]
+    rng = generator(problem.seed, "k-means++")
+    owners = nearest_seeds(problem.model.family.points(drawn.rows), components, rng)
+    if owners is None:
+        raise InputError(
+            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
+            "Start from fewer components, or from one."
+        )
+    with one_thread():
+        sampled = _sum_hard(problem, drawn.rows, owners, drawn.weights, components)
+    return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+
+
+def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
+    """The statistics of given responsibilities (N, K), or of labels (N,) from 0 to K - 1.
+
+    Raises
+    ------
+    InputError
+        If there is not one entry a row, or rows do not sum to 1.
+    """
+    given = np.asarray(responsibilities)
+    rows = source.shape[0]
+    if given.ndim not in (1, 2) or given.shape[0] != rows:
+        raise InputError(
+            f"initial should be {rows} labels or a ({rows}, K) array of responsibilities; got shape {given.shape}."
+        )
+    components = _component_count(given)
+    partitions = source.partitions
+    parts = [given[p.start : p.stop] for p in partitions]
+    shared = [backend.share((problem, components))] * len(partitions)
+    return backend.fetch([backend.sum(backend.map(_sum_given, partitions, parts, shared))])[0]  # type: ignore[no-any-return]
+
+
+def _component_count(given: np.ndarray) -> int:
+    if given.ndim == 1:
+        if given.dtype.kind not in "iu" or given.min() < 0:
+            raise InputError("labels should be whole numbers from 0 up; recode them with numpy.unique.")
+        return int(given.max()) + 1
+    if not np.isfinite(given).all() or given.min() < 0 or np.abs(given.sum(axis=1) - 1).max() > 1e-6:
+        raise InputError("responsibilities should be zero or more and sum to 1 in every row.")
+    return int(given.shape[1])
+
+
+def _total_weight(source: Source) -> float:
+    return float(source.shape[0] if source.weights is None else source.weights.sum())
+
+
+def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
+    preparation, seed, chance = shared
+    rows, weights = partition.load()
+    keys = generator(seed, "start sample", partition.index).random(rows.shape[0])
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    chosen = np.flatnonzero((keys < chance) & (own > 0))
+    with one_thread():
+        prepared = preparation.apply(rows[chosen])
+    return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), own[chosen], prepared)
+
+
+def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:
+    resp = np.zeros((len(owners), components))
+    resp[np.arange(len(owners)), owners] = 1.0
+    return _sum_soft(problem, rows, resp, weights)
+
+
+def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
+    family, total = problem.model.family, None
+    step = block_rows(family.features(rows[:1]).shape[1])
+    for start in range(0, len(weights), step):
+        block, own = rows[start : start + step], weights[start : start + step]
+        part, features = resp[start : start + step], family.features(block)
+        logs = np.log(part, out=np.zeros_like(part), where=part > 0)
+        stats = np.ascontiguousarray((features.T @ (own[:, None] * part)).T)
+        summary = Summary(stats, -own @ (part * logs), float(own @ family.log_base_measure(block)))
+        total = summary if total is None else total + summary
+    assert total is not None, "a start is made from at least one row"
+    return total
+
+
+def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, int]) -> Summary:
+    problem, components = shared
+    rows, weights = partition.load()
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    with one_thread():
+        prepared = problem.preparation.apply(rows)
+        if given.ndim == 1:
+            return _sum_hard(problem, prepared, given, own, components)
+        return _sum_soft(problem, prepared, given.astype(np.float64), own)
