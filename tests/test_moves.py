@@ -1,0 +1,242 @@
+"""The law of moves: a predicted gain is the change of the ELBO recomputed from explicit responsibilities."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.families import FAMILIES, Moments
+from dpdist.model import Block, Model, Posterior, Precision, share_out
+from dpdist.moves.base import Reason, change_from, judge
+from dpdist.moves.delete import Deletes, propose_deletes
+from dpdist.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.moves.split import Splits
+from dpdist.summary import Summary
+
+ALLOCATIONS = [DirichletProcess(3.0), LearnedDirichletProcess(), FiniteDirichlet(50, 2.0)]
+COMPONENTS, CHILDREN, WAVES = 6, 3, 4
+
+
+def rows_for(name: str, rng: np.random.Generator, spread: float) -> np.ndarray:
+    """Rows of six groups; a larger `spread` makes responsibilities harder."""
+    owner = rng.integers(COMPONENTS, size=90)
+    if name == "bernoulli":
+        return (rng.random((90, 5)) < rng.random((COMPONENTS, 5))[owner]).astype(float)
+    if name in ("multinomial", "poisson"):
+        return rng.poisson(np.exp(0.3 * spread * rng.normal(size=(COMPONENTS, 5)))[owner]).astype(float)
+    return rng.normal(size=(90, 3)) + spread * rng.normal(size=(COMPONENTS, 3))[owner]
+
+
+def entropy(resp: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """-sum_n c_n r log r for each column."""
+    logs = np.log(resp, out=np.zeros_like(resp), where=resp > 0)
+    return -weights @ (resp * logs)
+
+
+def summary_of(features: np.ndarray, resp: np.ndarray, weights: np.ndarray) -> Summary:
+    """The summary of explicit responsibilities, components by descending count."""
+    resp = resp[:, np.argsort(-(weights @ resp), kind="stable")]
+    return Summary((weights[:, None] * resp).T @ features, entropy(resp, weights))
+
+
+class Explicit:
+    """A lap whose every responsibility is held, wave by wave under different posteriors."""
+
+    def __init__(self, name: str, allocation, seed: int, spread: float) -> None:
+        rng = np.random.default_rng(seed)
+        self.rows = rows_for(name, rng, spread)
+        rows = self.rows
+        moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+        self.model = Model(FAMILIES[name]().with_defaults(moments), allocation)
+        self.weights = rng.uniform(0.5, 2.0, size=len(rows))
+        self.features = self.model.family.features(rows)
+        pairs = np.array([[0, 1], [2, 3], [1, 4], [0, 5]])
+        self.trials = (
+            Splits(np.array([0, 2, 4]), CHILDREN, np.zeros(3, int), np.full(3, -np.inf)),
+            Merges(pairs),
+            Deletes(np.array([5, 3]), np.array([[1, 2], [0, 4]])),
+        )
+        self._visit_all(rng)
+
+    def _random_summary(self, rng: np.random.Generator, components: int) -> Summary:
+        resp = rng.dirichlet(np.full(components, 0.3), size=len(self.rows))
+        return Summary(resp.T @ self.features, np.zeros(components))
+
+    def _visit_all(self, rng: np.random.Generator) -> None:
+        self.blocks, self.armed, self.total, measured = [], [], None, None
+        for part in np.array_split(np.arange(len(self.rows)), WAVES):
+            posterior = self.model.posterior(self._random_summary(rng, COMPONENTS), Precision(floor=1e-3))
+            children = self._random_summary(rng, 3 * CHILDREN)
+            trials = [trial.armed(self.model, posterior, children) for trial in self.trials]
+            features, weights = self.features[part], self.weights[part]
+            resp, summary = share_out(posterior, features, weights)
+            block = Block(self.rows[part], features, weights, resp, posterior)
+            found = [trial.measure(block) for trial in trials]
+            self.blocks.append(block)
+            self.armed.append(trials)
+            self.total = summary if self.total is None else self.total + summary
+            measured = found if measured is None else [a + b for a, b in zip(measured, found, strict=True)]
+        self.measured = tuple(measured)
+        self.resp = np.concatenate([block.resp for block in self.blocks])
+
+    def columns(self, trial: int, proposal: int, resp: np.ndarray) -> np.ndarray:
+        """Explicit responsibilities of the replacements."""
+        parts, start = [], 0
+        for block, trials in zip(self.blocks, self.armed, strict=True):
+            own = resp[start : start + len(block.resp)]
+            parts.append(explicit_replacement(trials[trial], proposal, block, own))
+            start += len(own)
+        return np.concatenate(parts)
+
+    def elbo_after(self, accepted: list[tuple[int, int]]) -> float:
+        """ELBO of the explicit responsibilities after some moves."""
+        removed = {k for t, j in accepted for k in self.trials[t].removed(j)}
+        kept = [k for k in range(COMPONENTS) if k not in removed]
+        columns = [self.resp[:, kept]] + [self.columns(t, j, self.resp) for t, j in accepted]
+        summary = summary_of(self.features, np.concatenate(columns, axis=1), self.weights)
+        return self.model.elbo(summary)
+
+
+def explicit_shares(logits: np.ndarray, floor: float) -> np.ndarray:
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[shares < floor] = 0.0
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
+def explicit_replacement(trial, proposal: int, block: Block, resp: np.ndarray) -> np.ndarray:
+    if isinstance(trial, Merges):
+        return resp[:, trial.pairs[proposal]].sum(axis=1, keepdims=True)
+    logits = block.features @ trial.coefficients[proposal].T
+    given = resp[:, [trial.targets[proposal]]] * explicit_shares(logits, block.posterior.precision.floor)
+    return given if isinstance(trial, Splits) else resp[:, trial.absorbers[proposal]] + given
+
+
+@pytest.mark.parametrize("spread", [0.3, 8.0], ids=["soft", "hard"])
+@pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_gain_of_a_proposal_equals_the_change_of_the_recomputed_elbo(name, allocation, spread) -> None:
+    lap = Explicit(name, allocation, seed=1, spread=spread)
+    before = lap.elbo_after([])
+    for t, trial in enumerate(lap.trials):
+        for j in range(len(trial)):
+            alone = [trial_or_none(lap, t, s, j) for s in range(3)]
+            verdict = judge(lap.model, lap.total, alone, only(lap, t, j))[0]
+            assert verdict.gain == pytest.approx(lap.elbo_after([(t, j)]) - before, abs=1e-8 * abs(before))
+
+
+def trial_or_none(lap: Explicit, wanted: int, trial: int, proposal: int):
+    """The trials with one proposal left."""
+    splits, merges, deletes = lap.trials
+    none = np.zeros(0, int)
+    keep = [proposal] if wanted == trial else none
+    if trial == 0:
+        return Splits(splits.targets[keep], CHILDREN, splits.ages[keep], splits.gains[keep])
+    return Merges(merges.pairs[keep]) if trial == 1 else Deletes(deletes.targets[keep], deletes.absorbers[keep])
+
+
+def only(lap: Explicit, trial: int, proposal: int) -> list[Summary]:
+    """The measurements with one proposal left."""
+    width = {0: CHILDREN, 1: 1, 2: 2}[trial]
+    rows = slice(proposal * width, (proposal + 1) * width)
+    parts = [Summary(m.stats[:0], m.entropy[:0]) for m in lap.measured]
+    own = lap.measured[trial]
+    parts[trial] = Summary(own.stats[rows], own.entropy[rows])
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
+@pytest.mark.parametrize("name", ["gaussian", "multinomial"])
+def test_several_moves_in_a_lap_change_the_elbo_by_the_sum_of_their_gains(name, allocation, seed) -> None:
+    lap = Explicit(name, allocation, seed, spread=[0.3, 2.0, 8.0][seed % 3])
+    verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+    accepted = [(v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED]
+    before, after = lap.elbo_after([]), lap.elbo_after(accepted)
+    gains = sum(v.gain for v in verdicts if v.reason is Reason.ACCEPTED)
+    assert gains == pytest.approx(after - before, abs=1e-8 * abs(before))
+    assert all(v.gain > 0 for v in verdicts if v.reason is Reason.ACCEPTED)
+    assert len(verdicts) == sum(len(trial) for trial in lap.trials)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_applied_to_leaves_sums_to_the_change_applied_to_the_total(seed) -> None:
+    lap = Explicit("gaussian", DirichletProcess(3.0), seed, spread=2.0)
+    verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+    change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
+    total = None
+    for block, trials in zip(lap.blocks, lap.armed, strict=True):
+        _, own = share_out(block.posterior, block.features, block.weights)
+        leaf = change.apply(own, lap.trials, [trial.measure(block) for trial in trials])
+        total = leaf if total is None else total + leaf
+    whole = change.apply(lap.total, lap.trials, lap.measured)
+    np.testing.assert_allclose(total.stats, whole.stats, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(total.entropy, whole.entropy, rtol=1e-10, atol=1e-9)
+    assert lap.model.elbo(whole) == pytest.approx(lap.elbo_after(list(change.accepted)), rel=1e-10)
+    assert (np.diff(whole.counts) <= 0).all()
+
+
+def test_identities_survive_and_new_ones_are_never_reused() -> None:
+    lap = Explicit("gaussian", DirichletProcess(3.0), 2, spread=2.0)
+    verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+    change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
+    ids, following = change.identities(np.arange(10, 10 + COMPONENTS), 99, lap.total, lap.trials, lap.measured)
+    assert len(set(ids.tolist())) == len(ids)
+    assert {10 + k for k in change.kept} <= set(ids.tolist())
+    assert following == 99 + sum(i >= 99 for i in ids)
+
+
+def test_accepted_proposals_never_share_a_component() -> None:
+    for seed in range(8):
+        lap = Explicit("gaussian", DirichletProcess(3.0), seed, spread=1.0)
+        verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+        removed = [k for v in verdicts if v.reason is Reason.ACCEPTED for k in lap.trials[v.trial].removed(v.proposal)]
+        assert len(removed) == len(set(removed))
+
+
+def test_no_move_exceeds_the_largest_number_of_components() -> None:
+    for seed in range(8):
+        lap = Explicit("gaussian", DirichletProcess(3.0, max_components=COMPONENTS), seed, spread=8.0)
+        verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+        change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
+        assert len(change.order) <= COMPONENTS
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
+def test_entropy_apart_the_pair_bound_is_never_below_the_exact_merge_gain(allocation) -> None:
+    lap = Explicit("gaussian", allocation, 3, spread=1.0)
+    bound = pair_gains(lap.model, lap.total)
+    slack = 1.0 if allocation.name == "learned_dirichlet_process" else 1e-9  # ranked with a plug-in concentration
+    for j, (a, b) in enumerate(lap.trials[1].pairs):
+        exact = lap.elbo_after([(1, j)]) - lap.elbo_after([])
+        assert exact <= bound[a, b] + slack
+
+
+def test_merges_are_proposed_best_first_and_never_below_zero() -> None:
+    gains = np.array([[-np.inf, 3.0, -1.0], [-np.inf, -np.inf, 5.0], [-np.inf] * 3])
+    assert propose_merges(gains, 10).pairs.tolist() == [[1, 2], [0, 1]]
+    assert propose_merges(gains, 1).pairs.tolist() == [[1, 2]]
+
+
+def test_deletes_take_the_smallest_and_leave_components_that_split_alone() -> None:
+    total = Summary(np.array([[9.0], [5.0], [4.0], [1.0], [0.5]]), np.zeros(5))
+    gains = np.zeros((5, 5))
+    deletes = propose_deletes(total, gains, np.array([False, False, False, True, False]), 2, 3)
+    assert deletes.targets.tolist() == [4]
+    assert 3 not in deletes.absorbers
+
+
+def test_an_identical_twin_is_merged() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, 2))
+    moments = Moments(400, rows.mean(0), rows.var(0), rows.min(0), False)
+    model = Model(FAMILIES["gaussian"]().with_defaults(moments), DirichletProcess(1.0))
+    features = model.family.features(rows)
+    half = np.full((400, 2), 0.5)
+    total = Summary(half.T @ features, entropy(half, np.ones(400)))
+    merges = propose_merges(pair_gains(model, total), 5)
+    assert len(merges) == 1
+    block = Block(rows, features, np.ones(400), half, Posterior(model.family, np.zeros((6, 2)), Precision()))
+    verdict = judge(model, total, [merges], [merges.measure(block)])[0]
+    assert verdict.reason is Reason.ACCEPTED
