@@ -93,7 +93,7 @@ class Store:
             "fingerprint": fingerprint,
             "versions": versions(),
         }
-        with _written_aside(aside):
+        with written_aside(aside):
             root = zarr.open_group(aside, mode="w", zarr_format=3)
             root.attrs[_KEY] = attributes
             write_problem(root.create_group("problem"), problem)
@@ -169,7 +169,7 @@ class Store:
         folder = self.path / "generations"
         aside = folder / f".partial-{number:06d}"
         try:
-            with _written_aside(aside):
+            with written_aside(aside):
                 group = zarr.open_group(aside, mode="w", zarr_format=3)
                 if fitted is not None:
                     _write_fitted(group.create_group("components"), problem, fitted)
@@ -275,7 +275,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Path:
 
 
 @contextlib.contextmanager
-def _written_aside(aside: Path) -> Iterator[None]:
+def written_aside(aside: Path) -> Iterator[None]:
     """Remove `aside` if writing it fails."""
     shutil.rmtree(aside, ignore_errors=True)
     try:

@@ -75,8 +75,14 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
         return self
 
     def iter_fit(
-        self, x: Any, y: Any = None, *, sample_weight: Any = None, checkpoint_path: str | None = None,
-        overwrite: bool = False, backend: Backend | None = None,
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
         """Fit lap by lap; the caller's loop is the callback, and may break at any lap.
 
@@ -91,30 +97,40 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
         ------
         state, info : after each lap; the estimator is fitted as of that lap
         """
-        for step in self.start(x, sample_weight, checkpoint_path, overwrite, backend):
+        fit = self.prepare(as_source(x, sample_weight), checkpoint_path, overwrite, backend)
+        for step in fit:
             if step.info is not None:
+                self._adopt(fit.problem, fit.fitted, fit.history)
                 yield step.state, step.info
 
-    def start(
-        self, x: Any, sample_weight: Any = None, checkpoint_path: str | None = None, overwrite: bool = False,
-        backend: Backend | None = None, settings: dict[str, Any] | None = None,
-    ) -> Iterator[Any]:
-        """As :meth:`iter_fit`, stopping after every wave; yields steps."""
+    def prepare(
+        self,
+        x: Any,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> Fit:
+        """A fit ready to run, wave by wave: parameters checked, data surveyed, first checkpoint written.
+
+        Parameters
+        ----------
+        x : data or a source
+        checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
+        settings : plain values kept with the checkpoint, by which the command line resumes
+        """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        source = as_source(x, sample_weight)
+        source = as_source(x)
         if checkpoint_path is not None:
             checkpoint.claim(checkpoint_path, overwrite)
         backend = backend or default_backend()
         problem, state = begin(recipe, source, backend)
         fit = Fit(problem, source, backend, state, limits, History())
         if checkpoint_path is not None:
-            given = settings if settings is not None else {"data": os.fspath(x) if isinstance(x, str | os.PathLike) else None}
-            fit.store = Store.create(checkpoint_path, problem, given, source.fingerprint(), overwrite)
+            kept = settings if settings is not None else {}
+            fit.store = Store.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
             fit.save()
-        for step in fit:
-            if step.info is not None:
-                self._adopt(problem, fit.fitted, fit.history)
-            yield step
+        return fit
 
     def recipe(self) -> Recipe:
         """The parameters, checked and made into values."""
@@ -191,7 +207,7 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = Store.create(path, self._predictor.problem, {"data": None}, {}, overwrite)
+        store = Store.create(path, self._predictor.problem, {}, {}, overwrite)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._predictor.problem, self._fitted._replace(stop=stop), self._history, None)
 

@@ -1,0 +1,178 @@
+"""What a run is asked for, as a TOML file or command-line options: checked with sentences, kept with the run."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
+from dpdist.errors import InputError
+from dpdist.estimators import DPMixture
+from dpdist.families import FAMILIES, Family
+from dpdist.moves.plan import MovePlan
+from dpdist.preparation import TransformPlan
+from dpdist.schedules import Memoized, Schedule, Stochastic
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FamilyConfig(_Strict):
+    """The likelihood and its hyperparameters; those left out are derived from the data."""
+
+    name: Literal[tuple(FAMILIES)] = "gaussian"  # type: ignore[valid-type]
+    hyperparameters: dict[str, float | list[float] | list[list[float]]] = {}
+
+    def build(self) -> Family:
+        """The family."""
+        known = set(FAMILIES[self.name].__dataclass_fields__)  # type: ignore[attr-defined]
+        unknown = sorted(set(self.hyperparameters) - known)
+        if unknown:
+            raise InputError(
+                f"family {self.name} has no hyperparameter {', '.join(unknown)}; it has {', '.join(sorted(known))}."
+            )
+        return FAMILIES[self.name](**self.hyperparameters)
+
+
+class GammaPrior(_Strict):
+    """Gamma prior of a learned concentration."""
+
+    shape: Positive
+    rate: Positive
+
+
+class ScheduleConfig(_Strict):
+    """How summaries become the total."""
+
+    name: Literal["memoized", "stochastic"] = "memoized"
+    waves: Count = 20
+    lookahead: Literal[0, 1] = 0
+    keep_start: bool = True
+    delay: Annotated[float, Field(ge=0)] = 1.0
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 0.6
+
+    def build(self) -> Schedule:
+        """The schedule."""
+        if self.name == "stochastic":
+            return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
+        return Memoized(self.waves, self.lookahead, self.keep_start)
+
+
+class MovesConfig(_Strict):
+    """Which moves to make, and how hard to try."""
+
+    split: bool = True
+    merge: bool = True
+    delete: bool = True
+    children: Annotated[int, Field(ge=2)] = 2
+    sample: Annotated[int, Field(ge=2)] = MovePlan.sample
+    refine: Count = MovePlan.refine
+    rest: Annotated[int, Field(ge=0)] = MovePlan.rest
+    tries: Count = MovePlan.tries
+
+    def build(self) -> MovePlan:
+        """The plan of moves."""
+        return MovePlan(**self.model_dump())
+
+
+class TransformConfig(_Strict):
+    """What is done to rows first, fitted in one pass and kept with the model."""
+
+    center: bool = False
+    scale: bool = False
+    pca: Count | None = None
+
+    def build(self) -> TransformPlan:
+        """The plan of the transform."""
+        return TransformPlan(self.center, self.scale, self.pca)
+
+
+class FitConfig(_Strict):
+    """Everything that ``dpdist fit`` can be told."""
+
+    data: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    family: FamilyConfig = FamilyConfig()
+    concentration: Positive | GammaPrior = 10.0
+    initial: Literal["one", "k-means++"] = "one"
+    initial_components: Count = 20
+    max_components: Count | None = None
+    schedule: ScheduleConfig = ScheduleConfig()
+    moves: MovesConfig = MovesConfig()
+    transform: TransformConfig = TransformConfig()
+    compute_dtype: Literal["float64", "float32"] = "float64"
+    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-8
+    tolerance: Annotated[float, Field(ge=0)] = 1e-5
+    max_laps: Count | None = 100
+    max_time: Positive | None = None
+
+    def estimator(self) -> DPMixture:
+        """The estimator with these settings."""
+        return DPMixture(
+            self.family.build(),
+            concentration=self._concentration(),
+            initial=self.initial,
+            initial_components=self.initial_components,
+            max_components=self.max_components,
+            schedule=self.schedule.build(),
+            moves=self.moves.build(),
+            transform=self.transform.build(),
+            compute_dtype=self.compute_dtype,
+            floor=self.floor,
+            tolerance=self.tolerance,
+            max_laps=self.max_laps,
+            max_time=self.max_time,
+            random_state=self.seed,
+        )
+
+    def _concentration(self) -> Allocation:
+        if isinstance(self.concentration, GammaPrior):
+            prior = self.concentration
+            return LearnedDirichletProcess(prior.shape, prior.rate, max_components=self.max_components)
+        return DirichletProcess(self.concentration, self.max_components)
+
+
+def read_config(path: str | Path | None, options: dict[str, Any]) -> FitConfig:
+    """The configuration in a TOML file, overridden by `options` (nested dicts; None means not given).
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or an entry is wrong: where, what was expected, what came.
+    """
+    try:
+        given = {} if path is None else tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise InputError(f"the configuration {path} cannot be read ({error.strerror}); check the path.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the configuration {path} is not TOML ({error}).") from error
+    return parse_config(_merged(given, options))
+
+
+def parse_config(values: dict[str, Any]) -> FitConfig:
+    """The configuration in plain values; raises :class:`InputError` as :func:`read_config` does."""
+    try:
+        return FitConfig.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"setting {place}: {first['msg']}; got {first['input']!r}.") from error
+
+
+def _merged(given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(given)
+    for name, value in options.items():
+        if isinstance(value, dict):
+            inner = _merged(merged.get(name, {}), value)
+            if inner:
+                merged[name] = inner
+        elif value is not None:
+            merged[name] = value
+    return merged

@@ -1,0 +1,117 @@
+"""A run or model as text: a table for people, plain values for scripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+
+from dpdist.checkpoint import Fitted, Store
+from dpdist.errors import CheckpointError
+from dpdist.history import KINDS, REASONS, History
+
+
+def summary_values(store: Store) -> dict[str, Any]:
+    """The run as plain values, for ``--json``.
+
+    Raises
+    ------
+    CheckpointError
+        If no lap was finished yet.
+    """
+    fitted, history, problem = _finished(store), store.history(), store.problem()
+    weights, rest = problem.model.allocation.weights(fitted.total.counts)
+    return {
+        "path": str(store.path),
+        "family": problem.model.family.name,
+        "allocation": problem.model.allocation.name,
+        "laps": len(history.laps),
+        "rows": fitted.rows,
+        "elbo": fitted.elbo,
+        "elbo_per_row": fitted.elbo / fitted.rows,
+        "n_components": len(fitted.ids),
+        "converged": fitted.converged,
+        "stop_reason": fitted.stop,
+        "component_ids": fitted.ids.tolist(),
+        "counts": fitted.total.counts.tolist(),
+        "weights": weights.tolist(),
+        "rest_weight": rest,
+        "moves": move_counts(history),
+        "seconds": float(sum(lap.seconds for lap in history.laps)),
+        "settings": store.settings,
+    }
+
+
+def move_counts(history: History) -> dict[str, dict[str, int]]:
+    """Kind of move -> what became of the proposals -> how many."""
+    counts = Counter((row.kind, row.reason) for row in history.proposals)
+    return {
+        kind: {REASONS[r].value: counts[k, r] for r in range(len(REASONS)) if counts[k, r]}
+        for k, kind in enumerate(KINDS)
+    }
+
+
+def summary_tables(store: Store, largest: int = 20) -> Group:
+    """The run as tables: what it reached, the `largest` components, the moves and their reasons."""
+    values = summary_values(store)
+    return Group(_facts(values), _components(values, largest), _moves(values), _laps(store.history()))
+
+
+def _finished(store: Store) -> Fitted:
+    fitted = store.fitted()
+    if fitted is None:
+        raise CheckpointError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
+    return fitted
+
+
+def _facts(values: dict[str, Any]) -> Table:
+    table = Table(title=values["path"], show_header=False)
+    rows = [
+        ("components", f"{values['n_components']}"),
+        ("ELBO", f"{values['elbo']:.6f} nats"),
+        ("ELBO per row", f"{values['elbo_per_row']:.6f} nats"),
+        ("rows", f"{values['rows']:.0f}"),
+        ("laps", f"{values['laps']} in {values['seconds']:.1f} s"),
+        ("family", values["family"]),
+        ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
+    ]
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _components(values: dict[str, Any], largest: int) -> Table:
+    shown = min(largest, values["n_components"])
+    more = "" if shown == values["n_components"] else f" (largest {shown} of {values['n_components']})"
+    table = Table(title=f"components{more}")
+    for name in ("id", "rows", "weight"):
+        table.add_column(name, justify="right")
+    order = np.argsort(-np.array(values["counts"]), kind="stable")[:shown]
+    for k in order:
+        table.add_row(
+            str(values["component_ids"][k]), f"{values['counts'][k]:.1f}", f"{100 * values['weights'][k]:.2f} %"
+        )
+    return table
+
+
+def _moves(values: dict[str, Any]) -> Table:
+    table = Table(title="moves")
+    for name in ("kind", "what became of it", "proposals"):
+        table.add_column(name, justify="right" if name == "proposals" else "left")
+    for kind, reasons in values["moves"].items():
+        for reason, count in reasons.items():
+            table.add_row(kind, reason, str(count))
+    return table
+
+
+def _laps(history: History, last: int = 5) -> Table:
+    table = Table(title=f"last laps of {len(history.laps)}")
+    for name in ("lap", "K", "ELBO", "gained by moves", "seconds"):
+        table.add_column(name, justify="right")
+    for row in history.laps[-last:]:
+        gained = row.elbo - row.elbo_before_moves
+        table.add_row(str(row.lap), str(row.n_components), f"{row.elbo:.4f}", f"{gained:.4f}", f"{row.seconds:.2f}")
+    return table
