@@ -36,20 +36,25 @@ class ArraySource(Source):
     values : (N, D) array of numbers, or anything that SciPy can make CSR of
     weights : (N,) row weights, optional
     partition_rows : rows of a partition; default: by size
+    cut : boundaries of the partitions, in place of `partition_rows`
     """
 
-    def __init__(self, values: Any, weights: Any = None, partition_rows: int | None = None) -> None:
+    def __init__(
+        self, values: Any, weights: Any = None, partition_rows: int | None = None, cut: Cut | None = None
+    ) -> None:
         self.values = _as_rows(values)
         self.label = "the data"
         require_shape(self.values.shape, self.label)
         self.shape = (int(self.values.shape[0]), int(self.values.shape[1]))
         self.weights = require_weights(weights, self.shape[0])
-        self._partition_rows = partition_rows
+        self._partition_rows, self._cut = partition_rows, cut
 
     @cached_property
     def cut(self) -> Cut:
         """Boundaries of the partitions."""
         rows = self.shape[0]
+        if self._cut is not None:
+            return self._cut
         if self._partition_rows is not None:
             return Cut((*range(0, rows, self._partition_rows), rows))
         return cut_rows(rows, self.shape[1] * self.values.dtype.itemsize)

@@ -1,0 +1,64 @@
+"""Small runs for tests of the engine, checkpoints and backends."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+import dpdist
+from dpdist.backends import SerialBackend
+from dpdist.engine import Step, steps
+from dpdist.fitting import begin
+from dpdist.problem import Problem
+from dpdist.sources import ArraySource
+from dpdist.sources.base import Source
+from dpdist.state import State
+from dpdist.visit import Leaf
+
+
+def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spread: float = 6.0) -> np.ndarray:
+    """Rows of Gaussian groups."""
+    rng = np.random.default_rng(seed)
+    means = spread * rng.normal(size=(groups, columns))
+    return means[rng.integers(groups, size=rows)] + rng.normal(size=(rows, columns))
+
+
+def mixture(**parameters) -> dpdist.DPMixture:
+    """A mixture with a small plan of moves."""
+    defaults = {"schedule": dpdist.schedules.Memoized(waves=4), "random_state": 0, "max_laps": 12}
+    return dpdist.DPMixture(**{**defaults, **parameters})
+
+
+def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray | None = None) -> Source:
+    """Rows in partitions of a given size."""
+    return ArraySource(rows, weights, partition_rows)
+
+
+def begun(model: dpdist.DPMixture, source: Source) -> tuple[Problem, State]:
+    """Problem and first state."""
+    return begin(model.recipe(), source, SerialBackend())
+
+
+def some_steps(problem: Problem, source: Source, state: State, count: int, backend=None) -> Iterator[Step]:
+    """The first steps of a run."""
+    for _, step in zip(range(count), steps(problem, source, state, backend or SerialBackend()), strict=False):
+        yield step
+
+
+def _leaf_bytes(leaf: Leaf) -> bytes:
+    parts = [leaf.summary, *leaf.trials]
+    return b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
+
+
+def digest(state: State) -> str:
+    """A hash of every bit that the rest of a run depends on."""
+    total = hashlib.sha256()
+    for leaf in (*state.leaves, *state.queue, *(leaf for leaf in (state.start, state.running) if leaf is not None)):
+        total.update(_leaf_bytes(leaf))
+    total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
+    total.update(repr(sorted(state.rests.items())).encode() + state.ids.tobytes())
+    if state.sample is not None:
+        total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
+    return total.hexdigest()

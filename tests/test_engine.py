@@ -1,0 +1,353 @@
+"""Laws of the loop: exact, monotone, the same whatever the waves' timing, oracle by oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import dpdist
+from dpdist.allocations import DirichletProcess
+from dpdist.backends import SerialBackend
+from dpdist.engine import first_state, laps, steps
+from dpdist.families import FAMILIES, Gaussian
+from dpdist.model import Model, Precision
+from dpdist.moves.base import Reason
+from dpdist.moves.merge import Merges
+from dpdist.moves.plan import MovePlan
+from dpdist.moves.split import Splits
+from dpdist.preparation import Preparation, Transform
+from dpdist.problem import Problem
+from dpdist.schedules import Memoized, Stochastic
+from dpdist.sources.arrays import ArraySource
+from dpdist.sources.base import Cut
+from dpdist.state import Info, State
+from dpdist.summary import Summary
+from dpdist.visit import Orders, visit
+from tests.conftest import shared_path
+from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
+from tests.test_moves import entropy, explicit_shares, rows_for
+
+QUIET = MovePlan(split=False, merge=False, delete=False)
+
+
+class RecordingBackend(SerialBackend):
+    """Keeps the last orders under which each partition was visited."""
+
+    def __init__(self) -> None:
+        self.orders: dict[int, Orders] = {}
+
+    def map(self, function, *columns):
+        if function is visit:
+            for partition, orders in zip(columns[0], columns[2], strict=True):
+                self.orders[partition.index] = orders
+        return super().map(function, *columns)
+
+
+def explicit_resp(problem: Problem, source, backend: RecordingBackend) -> tuple[np.ndarray, dict]:
+    """Every responsibility of the last lap, and those of each proposal's replacements."""
+    resp, replaced = [], {}
+    for partition in source.partitions:
+        orders = backend.orders[partition.index]
+        features = problem.model.family.features(problem.preparation.apply(partition.load()[0]))
+        own = explicit_shares(features @ orders.posterior.coefficients, problem.precision.floor)
+        resp.append(own)
+        for t, trial in enumerate(orders.trials):
+            for j in range(len(trial)):
+                replaced.setdefault((t, j), []).append(_replacement(trial, j, own, features, problem.precision.floor))
+    return np.concatenate(resp), {key: np.concatenate(parts) for key, parts in replaced.items()}
+
+
+def _replacement(trial, j: int, resp: np.ndarray, features: np.ndarray, floor: float) -> np.ndarray:
+    if isinstance(trial, Merges):
+        return resp[:, trial.pairs[j]].sum(axis=1, keepdims=True)
+    given = resp[:, [trial.targets[j]]] * explicit_shares(features @ trial.coefficients[j].T, floor)
+    return given if isinstance(trial, Splits) else resp[:, trial.absorbers[j]] + given
+
+
+def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.ndarray) -> float:
+    """ELBO of explicit responsibilities, components by descending count."""
+    rows = problem.preparation.apply(source.values)
+    resp = columns[:, np.argsort(-(weights @ columns), kind="stable")]
+    family = problem.model.family
+    stats = (weights[:, None] * resp).T @ family.features(rows)
+    return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lookahead) -> None:
+    rows = np.concatenate([rows_for(name, np.random.default_rng(s), 4.0) for s in (1, 1, 1)])
+    weights = np.random.default_rng(5).uniform(0.5, 2, size=len(rows))
+    source = source_of(rows, 30, weights)
+    labels = np.arange(len(rows)) % 4
+    model = mixture(family=FAMILIES[name](), schedule=Memoized(4, lookahead), initial=labels)
+    problem, state = begun(model, source)
+    backend, accepted_at_all = RecordingBackend(), 0
+    for _, (following, info) in zip(range(8), laps(problem, source, state, backend), strict=False):
+        resp, replaced = explicit_resp(problem, source, backend)
+        before = explicit_elbo_unsorted(problem, source, resp, weights)
+        assert info.elbo_before_moves == pytest.approx(before, rel=1e-9)
+        accepted = _accepted(state, info)
+        accepted_at_all += len(accepted)
+        removed = {k for t, j in accepted for k in state.trials[t].removed(j)}
+        kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
+        after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
+        assert info.elbo == pytest.approx(explicit_elbo(problem, source, after, weights), rel=1e-9)
+        state = following
+    assert accepted_at_all > 0
+
+
+def explicit_elbo_unsorted(problem: Problem, source, resp: np.ndarray, weights: np.ndarray) -> float:
+    rows = problem.preparation.apply(source.values)
+    family = problem.model.family
+    stats = (weights[:, None] * resp).T @ family.features(rows)
+    return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
+
+
+def _accepted(state: State, info: Info) -> list[tuple[int, int]]:
+    """(trial, proposal) of the accepted records."""
+    kinds = {trial.kind: t for t, trial in enumerate(state.trials)}
+    found = []
+    for record in info.records:
+        if record.reason is Reason.ACCEPTED:
+            t = kinds[record.kind]
+            ids = [tuple(int(state.ids[k]) for k in state.trials[t].removed(j)) for j in range(len(state.trials[t]))]
+            found.append((t, ids.index(record.components)))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_elbo_never_falls_from_lap_to_lap(name) -> None:
+    rows = np.concatenate([rows_for(name, np.random.default_rng(s), 1.5) for s in range(4)])
+    model = mixture(family=FAMILIES[name](), floor=0.0, max_laps=25)
+    elbos = [info.elbo for _, info in model.iter_fit(source_of(rows, 40))]
+    assert (np.diff(elbos) >= -1e-9 * abs(elbos[-1])).all()
+
+
+def test_gains_of_a_lap_add_up_to_the_change_of_the_elbo() -> None:
+    for _, info in mixture(max_laps=15).iter_fit(source_of(clusters(0))):
+        gained = sum(r.gain for r in info.records if r.reason is Reason.ACCEPTED)
+        reorder = info.elbo - info.elbo_before_moves - gained
+        assert reorder >= -1e-9 * abs(info.elbo)
+
+
+@pytest.mark.parametrize("waves", [1, 3, 9])
+def test_more_waves_reach_the_same_clusters(waves) -> None:
+    model = mixture(schedule=Memoized(waves), max_laps=60)
+    assert model.fit(source_of(clusters(3))).n_components_ == 5
+
+
+def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() -> None:
+    rows = clusters(1)
+    shuffled = np.concatenate([part[::-1] for part in np.split(rows, 9)])
+    one, two = (
+        mixture(moves=QUIET, schedule=Memoized(3), initial=None, max_laps=5) for _ in range(2)
+    )
+    labels = np.arange(len(rows)) % 4
+    one.initial, two.initial = labels, np.concatenate([part[::-1] for part in np.split(labels, 9)])
+    assert one.fit(source_of(rows)).elbo_ == pytest.approx(two.fit(source_of(shuffled)).elbo_, rel=1e-10)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("schedule", [Memoized, Stochastic])
+def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
+    source = source_of(clusters(2))
+    model = mixture(schedule=schedule(waves=4, lookahead=lookahead), initial="k-means++", initial_components=3)
+    problem, state = begun(model, source)
+    whole = [step.state for step in some_steps(problem, source, state, 22)]
+    for stop in (0, 1, 2, 3, 6, 9, 12):
+        again = [step.state for step in some_steps(problem, source, whole[stop], 21 - stop)]
+        assert digest(again[-1]) == digest(whole[-1])
+
+
+def test_lookahead_starts_a_wave_from_the_posterior_before_last() -> None:
+    source = source_of(clusters(2))
+    problem, state = begun(mixture(schedule=Memoized(4, 1), moves=QUIET, initial=np.arange(900) % 3), source)
+    seen = [step.state for step in some_steps(problem, source, state, 4)]
+    first_wave = state.order[0]
+    assert len(seen[0].queue) == 1
+    np.testing.assert_array_equal(seen[0].queue[0].summary.stats, state.start.summary.stats)
+    assert not (seen[1].queue[0].summary.stats == state.start.summary.stats).all()
+    assert seen[0].leaves[first_wave].summary.counts.sum() > 0
+
+
+def test_only_the_seed_decides() -> None:
+    rows = clusters(4)
+    one, two, other = (mixture(random_state=s, max_laps=8).fit(source_of(rows)) for s in (3, 3, 4))
+    assert one.elbo_ == two.elbo_ and (one.component_ids_ == two.component_ids_).all()
+    assert (one.history_.elbo != other.history_.elbo).any()
+
+
+def test_float32_products_find_the_same_clusters() -> None:
+    rows = clusters(5)
+    one = mixture(max_laps=40).fit(rows)
+    two = mixture(max_laps=40, compute_dtype="float32").fit(rows)
+    assert one.n_components_ == two.n_components_ == 5
+    assert two.elbo_ == pytest.approx(one.elbo_, rel=1e-5)
+
+
+def test_data_far_from_zero_cluster_as_well_as_centred() -> None:
+    rows = np.rint(1024 * clusters(6)) / 1024
+    near, far = mixture(max_laps=40).fit(rows), mixture(max_laps=40).fit(rows + 1e8)
+    assert near.n_components_ == far.n_components_ == 5
+    assert far.elbo_ == pytest.approx(near.elbo_, rel=1e-6)
+
+
+def test_scaling_the_data_does_not_change_the_clustering() -> None:
+    rows = clusters(7)
+    one, two = mixture(max_laps=40).fit(rows), mixture(max_laps=40).fit(1000 * rows)
+    np.testing.assert_array_equal(one.predict(rows), two.predict(1000 * rows))
+
+
+def test_row_weights_equal_repeated_rows() -> None:
+    rows = clusters(8, rows=200)
+    weights = np.random.default_rng(0).integers(1, 4, size=200)
+    labels = np.arange(200) % 3
+    one = mixture(moves=QUIET, initial=labels, schedule=Memoized(1), max_laps=5).fit(rows, sample_weight=weights)
+    two = mixture(moves=QUIET, initial=np.repeat(labels, weights), schedule=Memoized(1), max_laps=5)
+    two.fit(np.repeat(rows, weights, axis=0))
+    assert one.elbo_ == pytest.approx(two.elbo_, rel=1e-10)
+
+
+def test_stochastic_elbo_is_that_of_the_running_posterior() -> None:
+    source = source_of(clusters(9), 100)
+    model = mixture(schedule=Stochastic(waves=3), initial="k-means++", initial_components=4, floor=0.0)
+    problem, state = begun(model, source)
+    backend = RecordingBackend()
+    for _, (following, info) in zip(range(4), laps(problem, source, state, backend), strict=False):
+        resp, _ = explicit_resp(problem, source, backend)
+        rows = problem.preparation.apply(source.values)
+        whole = Summary(resp.T @ problem.model.family.features(rows), entropy(resp, np.ones(len(rows))))
+        assert info.elbo == pytest.approx(problem.model.elbo(whole, following.running.summary), rel=1e-9)
+        assert info.elbo <= problem.model.elbo(whole) + 1e-9 * abs(info.elbo)
+        state = following
+
+
+def test_a_stochastic_step_of_rate_one_is_a_batch_step() -> None:
+    @dataclass(frozen=True)
+    class Sure(Stochastic):
+        def rate(self, step: int) -> float:
+            return 1.0
+
+    source, labels = source_of(clusters(9)), np.arange(900) % 4
+    batch = mixture(schedule=Memoized(1), moves=QUIET, initial=labels)
+    sure = mixture(schedule=Sure(waves=1), initial=labels)
+    for (_, one), (_, two) in zip(*([*m.iter_fit(source)] for m in (batch, sure)), strict=False):
+        assert one.elbo == pytest.approx(two.elbo, rel=1e-10)
+
+
+# --- oracles ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ordered(Memoized):
+    """Waves in given orders; only what was seen counts in the first lap."""
+
+    orders: tuple[tuple[int, ...], ...] = ()
+
+    def order(self, lap: int, seed: int, waves: int) -> tuple[int, ...]:
+        return self.orders[lap - 1] if lap <= len(self.orders) else tuple(range(waves))
+
+
+def oracle_problem(numbers, rows: np.ndarray, gamma: float, prefix: str, schedule: Memoized) -> Problem:
+    """The oracle's own priors, nothing moved."""
+    prior = {name: numbers[f"{prefix}_prior_{name}"] for name in ("m", "kappa", "nu", "B")}
+    moments = dpdist.families.Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), False)
+    family = Gaussian(prior["m"], float(prior["kappa"]), float(prior["nu"]), prior["B"]).with_defaults(moments)
+    return Problem(
+        Model(family, DirichletProcess(gamma)),
+        Preparation(Transform(), None, rows.shape[1]),
+        schedule,
+        QUIET,
+        Precision(floor=0.0),
+        seed=0,
+        tolerance=0.0,
+    )
+
+
+@pytest.mark.parametrize("name", ["vb_asterisk_default", "vb_digits20_covdata"])
+def test_batch_trace_equals_the_oracle(name) -> None:
+    numbers = np.load(shared_path("oracles", f"{name}.npz"), allow_pickle=False)
+    rows, resp = numbers["X"], numbers["resp_init"]
+    problem = oracle_problem(numbers, rows, float(numbers["t0_gamma0"]), "t0", Memoized(1))
+    start = Summary(resp.T @ problem.model.family.features(rows), entropy(resp, np.ones(len(rows))))
+    trace = [problem.model.elbo(start)]
+    source = ArraySource(rows, partition_rows=len(rows))
+    for _, (_, info) in zip(
+        range(len(numbers["elbo_raw_trace"]) - 1),
+        laps(problem, source, first_state(problem, source, start), SerialBackend()),
+        strict=False,
+    ):
+        trace.append(info.elbo)
+    np.testing.assert_allclose(trace, numbers["elbo_raw_trace"], rtol=1e-10)
+
+
+def test_memoized_trace_equals_the_oracle_at_every_visit() -> None:
+    numbers = np.load(shared_path("oracles", "memofixed_digits20_covdata.npz"), allow_pickle=False)
+    batch = np.load(shared_path("oracles", "vb_digits20_covdata.npz"), allow_pickle=False)
+    rows, resp = batch["X"][numbers["batch_ids"]], numbers["resp_init"][numbers["batch_ids"]]
+    orders = tuple(tuple(int(b) for b in order) for order in numbers["batch_orders"])
+    schedule = Ordered(len(numbers["batch_sizes"]), keep_start=False, orders=orders)
+    problem = oracle_problem(numbers, rows, 5.0, "final", schedule)
+    cut = Cut((0, *(int(stop) for stop in np.cumsum(numbers["batch_sizes"]))))
+    source = ArraySource(rows, cut=cut)
+    start = Summary(resp.T @ problem.model.family.features(rows), np.zeros(resp.shape[1]))
+    trace = [
+        problem.model.elbo(step.exact.summary)
+        for _, step in zip(
+            numbers["elbo_raw_trace"],
+            steps(problem, source, first_state(problem, source, start), SerialBackend()),
+            strict=False,
+        )
+    ]
+    np.testing.assert_allclose(trace, numbers["elbo_raw_trace"], rtol=1e-10)
+
+
+# --- plain cases ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [np.ones((50, 2)), np.zeros((1, 3)), np.full((7, 1), 1e9)], ids=["same", "one", "far"])
+def test_identical_rows_are_one_cluster(rows) -> None:
+    model = mixture(max_laps=40).fit(rows)
+    assert model.n_components_ == 1 and np.isfinite(model.elbo_)
+    assert model.converged_
+
+
+def test_constant_and_duplicate_columns_work() -> None:
+    rows = clusters(3, columns=2)
+    wide = np.column_stack([rows, rows[:, 0], np.full(len(rows), 4.0)])
+    model = mixture(max_laps=40).fit(wide)
+    assert model.n_components_ >= 3 and np.isfinite(model.elbo_)
+
+
+def test_a_component_left_without_rows_does_no_harm() -> None:
+    rows = clusters(3)
+    labels = np.where(np.arange(len(rows)) < 2, 7, np.arange(len(rows)) % 2)
+    model = mixture(initial=labels, max_laps=20).fit(rows)
+    assert np.isfinite(model.elbo_) and model.n_components_ >= 2
+
+
+def test_more_components_than_rows_settle() -> None:
+    rows = clusters(3, rows=6)
+    model = mixture(initial=np.arange(6), max_laps=30).fit(rows)
+    assert 1 <= model.n_components_ <= 6
+
+
+def test_deletes_never_starve_births() -> None:
+    with_deletes = mixture(max_laps=8, moves=MovePlan()).fit(source_of(clusters(3, groups=8, spread=20.0)))
+    without = mixture(max_laps=8, moves=MovePlan(delete=False)).fit(source_of(clusters(3, groups=8, spread=20.0)))
+    tried = [(m.history_.proposal_kind == "split").values.sum() for m in (with_deletes, without)]
+    assert tried[0] >= tried[1]
+
+
+def test_ids_of_kept_components_stay() -> None:
+    source = source_of(clusters(3))
+    problem, state = begun(mixture(), source)
+    seen: set[int] = set(state.ids.tolist())
+    for _, (following, _) in zip(range(10), laps(problem, source, state, SerialBackend()), strict=False):
+        fresh = set(following.ids.tolist()) - seen
+        assert all(identity >= state.next_id for identity in fresh)
+        seen |= fresh
+        state = following
