@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,6 +40,9 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
+CheckpointEvery = Annotated[
+    float, typer.Option(min=0, help="Longest time between checkpoints, in seconds; there is one a lap in any case.")
+]
 Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
 
@@ -85,6 +89,7 @@ def fit(
     tolerance: Annotated[float | None, typer.Option(help="ELBO change a row, in nats, that counts as none.")] = None,
     max_laps: Annotated[int | None, typer.Option(help="Passes over the data at most. Default: 100.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
+    checkpoint_every: CheckpointEvery = 600.0,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
@@ -114,7 +119,7 @@ def fit(
     source = as_source(settings.data)
     with _backend(workers, scheduler, serial) as backend:
         fitting = settings.estimator().prepare(source, out, overwrite, backend, settings.model_dump())
-        _drive(fitting, out)
+        _drive(replace(fitting, checkpoint_seconds=checkpoint_every), out)
 
 
 @app.command()
@@ -123,6 +128,7 @@ def resume(
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
     max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds at most from now.")] = None,
+    checkpoint_every: CheckpointEvery = 600.0,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
@@ -137,7 +143,7 @@ def resume(
     source = as_source(_data_of(settings, data))
     limits = Limits(max_laps or settings.max_laps, max_time or settings.max_time)
     with _backend(workers, scheduler, serial) as backend:
-        _drive(resumed(store, source, backend, limits), run)
+        _drive(replace(resumed(store, source, backend, limits), checkpoint_seconds=checkpoint_every), run)
 
 
 @app.command()

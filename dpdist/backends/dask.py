@@ -92,7 +92,7 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             memory_limit=memory_limit,
         )
     finally:
