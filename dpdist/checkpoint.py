@@ -37,6 +37,8 @@ from dpdist.stored_state import read_state, write_state
 from dpdist.summary import Summary
 
 _KEY = "dpdist"
+#: A folder is replaced only if it holds one of these.
+_ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
 _VERSIONED = ("dpdist", "numpy", "scipy", "numba")
 
 
@@ -260,7 +262,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Path:
     Raises
     ------
     OutputExistsError
-        If something is there and `overwrite` is false.
+        If something is there and `overwrite` is false, or it is not Zarr.
     InputError
         If its folder does not exist or it is a URL.
     """
@@ -269,6 +271,8 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Path:
     target = Path(path)
     if target.exists() and not overwrite:
         raise OutputExistsError(f"{target} exists; choose another name, or give --overwrite to replace it.")
+    if target.exists() and not any((target / mark).is_file() for mark in _ZARR_MARKS):
+        raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
     if not target.absolute().parent.is_dir():
         raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
     return target

@@ -54,6 +54,10 @@ def main() -> None:
     except DpdistError as error:
         _messages.print(f"dpdist: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        _messages.print(f"dpdist: {error.strerror or error}{place}", style="red", highlight=False, markup=False)
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -245,6 +249,7 @@ def _drive(fitting: Fit, run: str) -> None:
                 progress.show(step)
     except KeyboardInterrupt:
         fitting.save()
+        fitting.settle()
         _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False)
         raise typer.Exit(130) from None
     fitted = fitting.fitted

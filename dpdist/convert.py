@@ -32,7 +32,7 @@ import pandas as pd
 import zarr
 
 from dpdist.checkpoint import claim, put_in_place, written_aside
-from dpdist.errors import DpdistError, InputError, OutputExistsError
+from dpdist.errors import DpdistError, InputError
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, require_shape
 
 #: Bounds on a chunk: rows, and bytes as stored.
@@ -92,7 +92,6 @@ def convert(
         If something is at `out` and `overwrite` is false, or it is not Zarr.
     """
     target = claim(out, overwrite)
-    _require_replaceable(target)
     table = _open(os.fspath(source), columns)
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     with written_aside(aside):
@@ -111,13 +110,6 @@ def chunk_rows(rows: int, row_bytes: int) -> int:
     """
     wanted = max(FEWEST_ROWS, -(-rows // TARGET_PARTITIONS))
     return max(1, min(rows, wanted, MOST_CHUNK_ROWS, MOST_CHUNK_BYTES // row_bytes))
-
-
-def _require_replaceable(target: Path) -> None:
-    """Raise :class:`OutputExistsError` rather than replace a file or folder that is not Zarr, such as the source."""
-    marks = ("zarr.json", ".zarray", ".zgroup")
-    if target.exists() and not any((target / mark).is_file() for mark in marks):
-        raise OutputExistsError(f"{target} exists and is not a Zarr array, so it is not replaced; choose another name.")
 
 
 def _open(source: str, columns: Sequence[str] | None) -> Table:

@@ -130,6 +130,7 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
             kept = settings if settings is not None else {}
             fit.store = Store.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
             fit.save()
+            fit.settle()
         return fit
 
     def recipe(self) -> Recipe:

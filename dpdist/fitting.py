@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,6 +128,8 @@ def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, St
 class Fit:
     """A fit under way: iterate over it for its steps; interrupt it at any time.
 
+    Checkpoints are written by a thread of their own while the next waves run; at most one is under way.
+
     Parameters
     ----------
     problem, source, backend, state : as :func:`begin` gives them, or a checkpoint
@@ -134,6 +137,7 @@ class Fit:
     history : laps so far
     store : where to checkpoint, or None
     checkpoint_seconds : longest time between two checkpoints, even within a lap
+    fitted : the model of the last lap; None before the first
     """
 
     problem: Problem
@@ -146,33 +150,51 @@ class Fit:
     checkpoint_seconds: float = 600.0
     fitted: Fitted | None = None
 
+    def __post_init__(self) -> None:
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
+        self._written: Future[None] | None = None
+
     def __iter__(self) -> Iterator[Step]:
-        """Yield after each wave; the last step is the lap that met a limit."""
+        """Yield after each wave; the last step is the lap that met a limit.
+
+        Raises
+        ------
+        CheckpointError
+            If a checkpoint could not be written.
+        """
         began = saved = time.monotonic()
-        for step in steps(self.problem, self.source, self.state, self.backend):
-            self.state = step.state
-            if step.info is not None:
-                stop = self._finish_lap(step.state, step.info, began)
-                saved = time.monotonic()
-                yield step
-                if stop is not None:
-                    return
-            else:
-                if self.store is not None and time.monotonic() - saved >= self.checkpoint_seconds:
+        stop = None
+        try:
+            for step in steps(self.problem, self.source, self.state, self.backend):
+                self.state = step.state
+                if step.info is not None:
+                    stop = self._finish_lap(step.state, step.info, began)
+                if step.info is not None or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.save()
                     saved = time.monotonic()
                 yield step
+                if stop is not None:
+                    return
+        finally:
+            self.settle()
 
     def save(self) -> None:
-        """Write a checkpoint of the present moment."""
+        """Begin to write a checkpoint of the present moment; raises what became of the one before."""
         if self.store is not None:
-            self.store.commit(self.problem, self.fitted, self.history, self.state)
+            self.settle()
+            history = History(self.history.laps, self.history.proposals)
+            self._written = self._writer.submit(self.store.commit, self.problem, self.fitted, history, self.state)
+
+    def settle(self) -> None:
+        """Wait for the checkpoint under way; raises :class:`CheckpointError` if it failed."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info)
         stop = self.limits.reason(state, info, began)
         self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
-        self.save()
         return stop
 
 

@@ -135,6 +135,8 @@ def vector(value: Any, dimension: int, name: str) -> np.ndarray:
         raise InputError(
             f"{name} should be a number or {dimension} numbers, one a column; got an array of shape {array.shape}."
         )
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} should be finite; got {value!r}.")
     return np.broadcast_to(array, (dimension,)).copy()
 
 

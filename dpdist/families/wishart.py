@@ -91,7 +91,7 @@ def expected_log_determinant(degrees: np.ndarray, log_scale: np.ndarray, dimensi
 
 def check_degrees(degrees: float, dimension: int) -> None:
     """Raise :class:`InputError` unless the Wishart prior is proper."""
-    if not degrees > dimension - 1:
+    if not dimension - 1 < degrees < np.inf:
         raise InputError(
-            f"degrees_of_freedom should exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
+            f"degrees_of_freedom should be finite and exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
         )

@@ -16,7 +16,7 @@ from dpdist.families.base import Rows
 #: Partitions a source is cut into where its chunks allow, so that waves have several each.
 TARGET_PARTITIONS = 80
 #: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
-FEWEST_ROWS, MOST_ROWS = 1024, 262_144
+FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
 

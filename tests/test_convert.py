@@ -1,0 +1,435 @@
+"""Laws of ``convert``: what is in the file is what is in the array, and nothing is left by a failure."""
+
+import re
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from dpdist.convert import MOST_CHUNK_BYTES, READERS, chunk_rows, convert
+from dpdist.errors import InputError, OutputExistsError
+from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
+from dpdist.sources.zarr import ZarrSource
+
+ROWS, COLUMNS = 3000, 5
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out.zarr"
+
+
+def write_vectors(path, rows):
+    """Rows in the TEXMEX format."""
+    record = np.dtype([("width", "<i4"), ("vector", rows.dtype, (rows.shape[1],))])
+    records = np.zeros(len(rows), record)
+    records["width"], records["vector"] = rows.shape[1], rows
+    records.tofile(path)
+    return path
+
+
+def write_npy(path, rows):
+    np.save(path, rows)
+    return path
+
+
+def write_csv(path, rows):
+    pd.DataFrame(rows).rename(columns="column {}".format).to_csv(path, index=False)
+    return path
+
+
+def write_parquet(path, rows):
+    pd.DataFrame(rows).rename(columns=str).to_parquet(path)
+    return path
+
+
+def write_text(path, text):
+    path.write_text(text)
+    return path
+
+
+def write_table(path, **columns):
+    pq.write_table(pa.table(columns), path, row_group_size=700)
+    return path
+
+
+WRITERS = {
+    ".npy": (write_npy, np.float64),
+    ".csv": (write_csv, np.float64),
+    ".parquet": (write_parquet, np.float64),
+    ".fvecs": (write_vectors, np.float32),
+    ".bvecs": (write_vectors, np.uint8),
+}
+
+
+def written(source, out, **options):
+    """The array that `source` is converted to."""
+    shape = convert(source, out, **options)
+    array = zarr.open_array(out, mode="r")
+    assert array.shape == shape
+    return array
+
+
+def assert_same(array, rows):
+    assert array.dtype == rows.dtype
+    assert_array_equal(array[:], rows)
+
+
+def refused(source, out, match, **options):
+    """Assert that conversion fails with a sentence and leaves nothing behind."""
+    before = sorted(out.parent.iterdir())
+    with pytest.raises(InputError, match=match):
+        convert(source, out, **options)
+    assert sorted(out.parent.iterdir()) == before
+
+
+# What is in the file is in the array
+
+
+def test_every_reader_is_tested():
+    assert set(WRITERS) == set(READERS)
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_rows_are_kept_in_every_format(tmp_path, out, rows, ending):
+    write, dtype = WRITERS[ending]
+    rows = (100 * np.abs(rows)).astype(np.uint8) if dtype is np.uint8 else rows.astype(dtype)
+    array = written(write(tmp_path / f"rows{ending}", rows), out)
+    assert_same(array, rows)
+    assert array.metadata.zarr_format == 3
+    assert array.metadata.dimension_names == ("row", "column")
+    assert bool(array.compressors) == (dtype is np.uint8)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+@pytest.mark.parametrize("write", [write_npy, write_parquet])
+def test_dtypes_are_kept(tmp_path, out, rows, dtype, write):
+    rows = np.abs(20 * rows).astype(dtype)
+    ending = ".npy" if write is write_npy else ".parquet"
+    assert_same(written(write(tmp_path / f"rows{ending}", rows), out), rows)
+
+
+@pytest.mark.parametrize("write", [write_npy, write_parquet])
+def test_booleans_become_bytes(tmp_path, out, rows, write):
+    ending = ".npy" if write is write_npy else ".parquet"
+    assert_same(written(write(tmp_path / f"rows{ending}", rows > 0), out), (rows > 0).astype(np.uint8))
+
+
+def test_big_endian_becomes_native(tmp_path, out, rows):
+    assert_same(written(write_npy(tmp_path / "rows.npy", rows.astype(">f4")), out), rows.astype(np.float32))
+
+
+def test_fortran_order_is_kept_by_value(tmp_path, out, rows):
+    assert_same(written(write_npy(tmp_path / "rows.npy", np.asfortranarray(rows)), out), rows)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".csv", ".parquet", ".fvecs"])
+def test_numbers_that_are_not_finite_pass(tmp_path, out, rows, ending):
+    write, dtype = WRITERS[ending]
+    rows = rows.astype(dtype)
+    rows[1:4, 1] = np.nan, np.inf, -np.inf
+    assert_same(written(write(tmp_path / f"rows{ending}", rows), out), rows)
+
+
+def test_endings_are_read_in_either_case(tmp_path, out, rows):
+    write_npy(tmp_path / "rows.npy", rows).rename(tmp_path / "rows.NPY")
+    assert_same(written(str(tmp_path / "rows.NPY"), str(out)), rows)
+
+
+def test_progress_counts_the_rows(tmp_path, out, rows):
+    seen = []
+    convert(write_npy(tmp_path / "rows.npy", rows), out, progress=lambda done, total: seen.append((done, total)))
+    step = chunk_rows(ROWS, 8 * COLUMNS)
+    assert seen == [(min(done, ROWS), ROWS) for done in range(step, ROWS + step, step)]
+
+
+# CSV
+
+
+def test_csv_without_header_keeps_its_first_line(tmp_path, out, rows):
+    pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", header=False, index=False)
+    assert_same(written(tmp_path / "rows.csv", out), rows)
+
+
+@pytest.mark.parametrize("text", ["1,NA\n3,4\n", "1, 2\r\n3, 4\r\n", "1,2\r3,4", "1,2\n\n\n3,4\n\n", "1,2\n3,4"])
+def test_csv_of_any_line_ends(tmp_path, out, text):
+    (tmp_path / "rows.csv").write_bytes(text.encode())
+    values = written(tmp_path / "rows.csv", out)[:]
+    assert_array_equal(values, [[1, np.nan if "NA" in text else 2], [3, 4]])
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "a,b\n1,2", "# a, b\n1,2\n", "a,2\n1,2\n", '"a\nb",c\n1,2\n'])
+def test_csv_with_header_drops_it(tmp_path, out, text):
+    assert_array_equal(written(write_text(tmp_path / "rows.csv", text), out)[:], [[1, 2]])
+
+
+def test_csv_that_turns_from_integers_to_floats_is_float64(tmp_path, out):
+    text = "a\n" + "1\n" * 2000 + "0.5\n"
+    values = written(write_text(tmp_path / "rows.csv", text), out)
+    assert_same(values, np.array([[1.0]] * 2000 + [[0.5]]))
+
+
+def test_csv_with_ends_of_lines_in_quotes_is_cut_to_its_rows(tmp_path, out):
+    text = "note,a\n" + "".join(f'"one\n{"more" * 9}\nline",{i}\n' for i in range(5000))
+    values = written(write_text(tmp_path / "rows.csv", text), out, columns=["a"])
+    assert_same(values, np.arange(5000.0)[:, None])
+
+
+def test_csv_columns_are_chosen_in_the_order_named(tmp_path, out):
+    source = write_text(tmp_path / "rows.csv", "a,label,b\n1,x,2\n3,y,4\n")
+    assert_array_equal(written(source, out, columns=["b", "a"])[:], [[2, 1], [4, 3]])
+
+
+def test_csv_without_header_names_columns_by_number(tmp_path, out):
+    source = write_text(tmp_path / "rows.csv", "1,2,3\n4,5,6\n")
+    assert_array_equal(written(source, out, columns=["2", "0"])[:], [[3, 1], [6, 4]])
+
+
+def test_an_index_that_pandas_wrote_is_left_out(tmp_path, out, rows):
+    frame = pd.DataFrame(rows, index=np.arange(ROWS) + 7).rename(columns="c{}".format)
+    frame.to_csv(tmp_path / "rows.csv")
+    frame.to_parquet(tmp_path / "rows.parquet")
+    assert_same(written(tmp_path / "rows.csv", out), rows)
+    assert_same(written(tmp_path / "rows.parquet", out, overwrite=True), rows)
+
+
+# Parquet
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32(), COLUMNS), pa.list_(pa.float32()), pa.large_list(pa.float32())])
+def test_a_column_of_vectors_is_the_rows(tmp_path, out, rows, kind):
+    rows = rows.astype(np.float32)
+    source = write_table(tmp_path / "rows.parquet", id=list(range(ROWS)), vector=pa.array(list(rows), kind))
+    assert_same(written(source, out, columns=["vector"]), rows)
+
+
+def test_parquet_columns_are_chosen_in_the_order_named(tmp_path, out):
+    source = write_table(tmp_path / "rows.parquet", a=[1, 3], label=["x", "y"], b=[2, 4])
+    assert_array_equal(written(source, out, columns=["b", "a"])[:], [[2, 1], [4, 3]])
+
+
+def test_parquet_columns_share_a_dtype_that_holds_them(tmp_path, out):
+    source = write_table(
+        tmp_path / "rows.parquet", a=pa.array([1, 2], pa.int16()), b=pa.array([0.5, None], pa.float32())
+    )
+    assert_same(written(source, out), np.array([[1, 0.5], [2, np.nan]], np.float32))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, out, rows, monkeypatch):
+    source = write_parquet(tmp_path / "rows.parquet", rows)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    sentence = "reading Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'"
+    refused(source, out, f"^{re.escape(sentence)}$")
+
+
+# Chunks
+
+
+@given(rows=st.integers(1, 2 * 10**7), row_bytes=st.integers(1, 2**14))
+def test_partitions_are_whole_chunks(rows, row_bytes):
+    chunk = chunk_rows(rows, row_bytes)
+    assert all(start % chunk == 0 for _, start, _ in cut_rows(rows, row_bytes, chunk).ranges())
+    assert chunk <= max(FEWEST_ROWS, -(-rows // TARGET_PARTITIONS))
+    assert chunk * row_bytes <= MOST_CHUNK_BYTES
+
+
+def test_a_row_larger_than_a_chunk_is_a_chunk():
+    assert chunk_rows(100, 2 * MOST_CHUNK_BYTES) == 1
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_partitions_of_what_was_written_are_whole_chunks(tmp_path, out, ending):
+    write, dtype = WRITERS[ending]
+    convert(write(tmp_path / f"rows{ending}", np.ones((160_000, 2), dtype)), out)
+    source = ZarrSource.open(str(out))
+    (chunk, _), partitions = source.array.chunks, source.partitions
+    assert chunk == 2000
+    assert len(partitions) == 80
+    assert all(part.start % chunk == 0 and part.stop % chunk == 0 for part in partitions)
+
+
+def test_memory_is_bounded(tmp_path, out):
+    size = 200 * 2**20
+    np.lib.format.open_memmap(tmp_path / "rows.npy", mode="w+", dtype=np.float32, shape=(size // 256, 64)).flush()
+    tracemalloc.start()
+    try:
+        convert(tmp_path / "rows.npy", out)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size // 8
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("array", "match"),
+    [
+        (np.zeros(5), r"should be 2-D.*got 1-D.*reshape\(-1, 1\)"),
+        (np.zeros((2, 2, 2)), r"should be 2-D.*got 3-D"),
+        (np.zeros((0, 3)), r"has 0 sample\(s\)"),
+        (np.zeros((3, 0)), r"has 0 feature\(s\)"),
+        (np.zeros((2, 2), object), "a NumPy array of numbers.*Python objects in dtype.*save it anew"),
+        (np.zeros((2, 2), complex), "should hold real numbers; got dtype complex128"),
+        (np.zeros((2, 2), np.longdouble), "should hold real numbers; got dtype"),
+        (np.zeros((2, 2), "U3"), "should hold real numbers; got dtype <U3"),
+        (np.zeros((2, 2), "M8[s]"), "should hold real numbers; got dtype datetime64"),
+    ],
+)
+def test_arrays_that_are_not_rows_of_numbers_are_refused(tmp_path, out, array, match):
+    refused(write_npy(tmp_path / "rows.npy", array), out, match)
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_empty_files_are_refused(tmp_path, out, ending):
+    refused(write_text(tmp_path / f"rows{ending}", ""), out, r"rows\.\w+ should .*\. \w+")
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_missing_files_are_refused(tmp_path, out, ending):
+    refused(tmp_path / f"rows{ending}", out, "there is no file at .*; check the path")
+
+
+@pytest.mark.parametrize("ending", [".npy", ".parquet", ".fvecs", ".bvecs"])
+def test_truncated_files_are_refused(tmp_path, out, rows, ending):
+    write, dtype = WRITERS[ending]
+    source = write(tmp_path / f"rows{ending}", rows.astype(dtype))
+    source.write_bytes(source.read_bytes()[:-3])
+    refused(source, out, "should be .*(cannot be read as such|It is truncated)")
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("rows.zarr", "is Zarr already and needs no conversion"),
+        ("rows.zarr/", "is Zarr already and needs no conversion"),
+        ("rows.npz", "is a NumPy archive.*numpy.save.*sparse"),
+        ("rows.txt", r"should end in one of \.npy, .*; got '\.txt'\. Save it"),
+        ("rows", "should end in one of .*; got ''"),
+    ],
+)
+def test_other_formats_are_refused(tmp_path, out, name, match):
+    refused(f"{tmp_path}/{name}", out, match)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a,b\n", r"has 0 sample\(s\)"),
+        ("a,b\n1,x\n", "column 'b' of .* should hold numbers; got 'x'. Choose columns"),
+        ("1,2\n3,x\n", "column '1' of .* should hold numbers; got 'x'"),
+        ("1;2\n3;4\n", "column '1;2' of .* got '3;4'.*separated by commas"),
+        ("a\n" + "1\n" * 3000 + "x\n", "column 'a' of .* got 'x'"),
+        ("a,b\n1,2,3\n", "should be CSV of numbers.*Expected 2 fields in line 2, saw 3"),
+        ("a,b\n1,2\n1,2,3\n", "should be CSV of numbers.*Expected 2 fields in line 3, saw 3"),
+        ("a,a\n1,2\n", "column 'a' of .* twice"),
+    ],
+)
+def test_csv_that_is_not_numbers_is_refused(tmp_path, out, text, match):
+    refused(write_text(tmp_path / "rows.csv", text), out, match)
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        (["c"], "has no column 'c'. Choose among: a, b"),
+        ([], "should give at least one column.*Choose among: a, b"),
+        (["a", "a"], "column 'a' of .* named twice"),
+    ],
+)
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_that_cannot_be_chosen_are_refused(tmp_path, out, columns, match, ending):
+    source = tmp_path / f"rows{ending}"
+    source = write_text(source, "a,b\n1,2\n") if ending == ".csv" else write_table(source, a=[1], b=[2])
+    refused(source, out, match, columns=columns)
+
+
+@pytest.mark.parametrize("ending", [".npy", ".fvecs", ".bvecs"])
+def test_columns_of_files_without_names_are_refused(tmp_path, out, rows, ending):
+    write, dtype = WRITERS[ending]
+    refused(write(tmp_path / f"rows{ending}", rows.astype(dtype)), out, "has no names", columns=["a"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"a": [1, 2], "b": ["x", "y"]}, "column 'b' of .* should hold numbers; got string"),
+        ({"a": [1, None]}, "column 'a' of .* should be complete.*int64.*1 empty cells"),
+        ({"a": [[1.0, 2.0], [3.0]]}, "column 'a' of .* vectors of 2 numbers like its first; got one of 1"),
+        ({"a": [[1.0, 2.0], None]}, "column 'a' of .* vectors of 2 numbers like its first; got an empty cell"),
+        ({"a": [["x"]]}, "column 'a' of .* should hold numbers; got string"),
+        ({"a": [1], "b": [[1.0]]}, "column 'b' of .* should hold numbers; got list.*one column of vectors"),
+        ({"a": pa.array([], pa.float32())}, r"has 0 sample\(s\)"),
+        ({"a": pa.array([[]], pa.list_(pa.float32()))}, r"has 0 feature\(s\)"),
+    ],
+)
+def test_parquet_that_is_not_numbers_is_refused(tmp_path, out, columns, match):
+    refused(write_table(tmp_path / "rows.parquet", **columns), out, match)
+
+
+def test_vectors_that_differ_in_length_are_refused(tmp_path, out):
+    source = write_vectors(tmp_path / "rows.fvecs", np.ones((5000, 3), np.float32))
+    numbers = np.fromfile(source, "<i4").reshape(5000, 4)
+    numbers[4000, 0] = 2
+    numbers.tofile(source)
+    refused(source, out, "vector 4000 of .* should have 3 numbers like the first; its length is given as 2")
+
+
+def test_vectors_of_no_length_are_refused(tmp_path, out):
+    (tmp_path / "rows.bvecs").write_bytes(bytes(8))
+    refused(tmp_path / "rows.bvecs", out, r"should begin with the length of a vector; got 0. Check that it is .bvecs")
+
+
+# What is at the output
+
+
+def test_an_output_is_replaced_only_when_asked(tmp_path, out, rows):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    assert_same(written(source, out), rows)
+    write_npy(source, rows[:7])
+    with pytest.raises(OutputExistsError, match="exists"):
+        convert(source, out)
+    assert_same(zarr.open_array(out, mode="r"), rows)
+    assert_same(written(source, out, overwrite=True), rows[:7])
+    assert sorted(tmp_path.iterdir()) == [out, source]
+
+
+def test_a_failure_leaves_the_output_as_it_was(tmp_path, out, rows):
+    convert(write_npy(tmp_path / "rows.npy", rows), out)
+    refused(write_text(tmp_path / "bad.csv", "a\n" + "1\n" * 3000 + "x\n"), out, "column 'a'", overwrite=True)
+    assert_same(zarr.open_array(out, mode="r"), rows)
+
+
+def test_an_interrupt_leaves_nothing(tmp_path, out, rows):
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    source = write_npy(tmp_path / "rows.npy", rows)
+    with pytest.raises(KeyboardInterrupt):
+        convert(source, out, progress=stop)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "."])
+def test_what_is_not_zarr_is_never_replaced(tmp_path, rows, monkeypatch, name):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputExistsError, match="is not Zarr"):
+        convert(source, Path(name), overwrite=True)
+    assert_array_equal(np.load(source), rows)
+    assert list(tmp_path.iterdir()) == [source]
