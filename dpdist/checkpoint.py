@@ -76,7 +76,11 @@ class Store:
 
     @classmethod
     def create(
-        cls, path: str | os.PathLike[str], problem: Problem, settings: dict[str, Any], fingerprint: dict[str, Any],
+        cls,
+        path: str | os.PathLike[str],
+        problem: Problem,
+        settings: dict[str, Any],
+        fingerprint: dict[str, Any],
         overwrite: bool = False,
     ) -> Store:
         """A new store at `path`, without a generation.
@@ -151,9 +155,7 @@ class Store:
         group = subgroup(generation, "components")
         attrs: dict[str, Any] = dict(group.attrs)
         total = Summary(schema.read(group, "stats"), schema.read(group, "entropy"), attrs["base"])
-        return Fitted(
-            schema.read(group, "id"), total, attrs["elbo"], attrs["rows"], attrs["stop"], attrs["converged"]
-        )
+        return Fitted(schema.read(group, "id"), total, attrs["elbo"], attrs["rows"], attrs["stop"], attrs["converged"])
 
     def history(self) -> History:
         """The history up to the current generation."""
@@ -293,8 +295,8 @@ def put_in_place(aside: Path, target: Path) -> None:
     """Move a finished folder to its name, replacing what is there."""
     old = target.with_name(f".{target.name}.old-{os.getpid()}")
     if target.exists():
-        os.rename(target, old)
-    os.rename(aside, target)
+        target.rename(old)
+    aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -308,7 +310,7 @@ def _replace_attributes(path: Path, attributes: dict[str, Any]) -> None:
         json.dump(metadata, stream, indent=2)
         stream.flush()
         os.fsync(stream.fileno())
-    os.replace(aside, file)
+    aside.replace(file)
 
 
 def versions() -> dict[str, str]:

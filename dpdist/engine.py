@@ -1,13 +1,13 @@
 """The loop: visit every wave, turn the lap, yield. The only loop there is, whatever the model or the place.
 
-    for state, info in laps(problem, source, state, backend): ...
+for state, info in laps(problem, source, state, backend): ...
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from dpdist.backends.base import Backend, Ref
 from dpdist.problem import Problem
 from dpdist.sources.base import Source
-from dpdist.state import Info, State
+from dpdist.state import Info, Record, State
 from dpdist.summary import Summary
 from dpdist.turn import arm, no_trials, sampling_chances, take_turn
 from dpdist.visit import Leaf, Orders, Visit, visit
@@ -185,15 +185,13 @@ def _end(problem: Problem, backend: Backend, state: State, exact: Leaf, rows: in
         elbo=elbo,
         quiet=quiet,
     )
-    info = Info(
-        state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total
-    )
+    info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
     return Step(following, info, exact)
 
 
 def _turned(
     problem: Problem, backend: Backend, state: State, exact: Leaf, settled: bool
-) -> tuple[State, Summary, tuple, bool]:
+) -> tuple[State, Summary, tuple[Record, ...], bool]:
     turn = take_turn(problem, backend, state, exact, settled)
     leaves = tuple(turn.leaf(leaf, state.trials) for leaf in state.leaves)
     total = turn.change.apply(exact.summary, state.trials, exact.trials)

@@ -218,7 +218,8 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         described = checkpoint.describe(self._predictor.problem, self._predictor.total)
         variables: dict[str, Any] = {
-            name: (dims, values, {"long_name": schema.VARIABLES[name].doc}) for name, (dims, values) in described.items()
+            name: (dims, values, {"long_name": schema.VARIABLES[name].doc})
+            for name, (dims, values) in described.items()
         }
         variables["weight"] = (("component",), self.weights_)
         return xr.Dataset(variables, coords={"component": self.component_ids_})

@@ -112,9 +112,7 @@ def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Bac
             return None
         if recipe.initial == "k-means++":
             return kmeans_start(problem, source, backend, recipe.initial_components)
-        raise InputError(
-            f"initial should be 'one', 'k-means++', labels or responsibilities; got '{recipe.initial}'."
-        )
+        raise InputError(f"initial should be 'one', 'k-means++', labels or responsibilities; got '{recipe.initial}'.")
     return responsibility_start(problem, source, backend, recipe.initial)
 
 
@@ -214,4 +212,3 @@ def resumed(store: Store, source: Source, backend: Backend, limits: Limits, **fa
     return Fit(
         problem, source, backend, replace(store.state(), quiet=False), limits, store.history(), store, fitted=fitted
     )
-

@@ -43,6 +43,8 @@ class Transform:
         """Transformed rows, float64; rows pass as they are where there is nothing to do."""
         if self.is_identity:
             return rows
+        if sparse.issparse(rows):
+            raise InputError("centring, scaling and PCA need dense rows; leave them out, or make the rows dense.")
         values = np.array(rows, dtype=np.float64)
         if self.shift is not None:
             values -= self.shift

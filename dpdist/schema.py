@@ -88,7 +88,9 @@ VARIABLES: dict[str, Variable] = {
 }
 
 
-def write(group: zarr.Group, name: str, values: np.ndarray, *, key: str | None = None, chunk: int | None = None) -> None:
+def write(
+    group: zarr.Group, name: str, values: np.ndarray, *, key: str | None = None, chunk: int | None = None
+) -> None:
     """Store `values` in `group` under `name` (or `key`), with the schema's dimensions and description.
 
     Parameters

@@ -13,11 +13,11 @@ from dpdist.visit import Leaf, Sample
 
 
 class Rest(NamedTuple):
-    """A component whose splits were refused: how often, the lap from which it may be tried again, its count then."""
+    """A component whose splits were refused: how often, the lap from which it may be tried again, its rows then."""
 
     refusals: int
     until: int
-    count: float
+    rows: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,9 +91,7 @@ def _write_summaries(group: zarr.Group, summaries: Sequence[Summary], stats: str
 def _read_leaves(group: zarr.Group) -> list[Leaf]:
     count = int(group.attrs["trials"])  # type: ignore[arg-type]
     summaries = _read_summaries(group, "memo_stats", "memo_entropy")
-    trials = [
-        _read_summaries(subgroup(group, f"trial_{i}"), "trial_stats", "trial_entropy") for i in range(count)
-    ]
+    trials = [_read_summaries(subgroup(group, f"trial_{i}"), "trial_stats", "trial_entropy") for i in range(count)]
     return [Leaf(summary, tuple(trial[w] for trial in trials)) for w, summary in enumerate(summaries)]
 
 
@@ -127,7 +125,7 @@ def _write_rests(group: zarr.Group, rests: dict[int, Rest]) -> None:
     schema.write(group, "rest_id", np.array(list(rests), dtype=np.int64))
     schema.write(group, "rest_refusals", np.array([rest.refusals for rest in rests.values()], dtype=np.int64))
     schema.write(group, "rest_until", np.array([rest.until for rest in rests.values()], dtype=np.int64))
-    schema.write(group, "rest_count", np.array([rest.count for rest in rests.values()], dtype=np.float64))
+    schema.write(group, "rest_count", np.array([rest.rows for rest in rests.values()], dtype=np.float64))
 
 
 def _read_rests(group: zarr.Group) -> dict[int, Rest]:

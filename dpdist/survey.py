@@ -145,9 +145,7 @@ def _survey_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> 
     mean = values.T @ weights / max(count, np.finfo(float).tiny)
     scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
     minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
-    return Survey(
-        count, mean, scatter, minimum, bool((data == np.rint(data)).all()), len(bad), _name(bad, first)
-    )
+    return Survey(count, mean, scatter, minimum, bool((data == np.rint(data)).all()), len(bad), _name(bad, first))
 
 
 def _name(bad: np.ndarray, first: int) -> tuple[int, ...]:

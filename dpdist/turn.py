@@ -72,9 +72,7 @@ def no_trials(plan: MovePlan) -> tuple[Trial, ...]:
 
 def arm(model: Model, posterior: Posterior, total: Leaf, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Trials ready to measure under `posterior`, with the totals so far."""
-    return tuple(
-        trial.armed(model, posterior, measured) for trial, measured in zip(trials, total.trials, strict=True)
-    )
+    return tuple(trial.armed(model, posterior, measured) for trial, measured in zip(trials, total.trials, strict=True))
 
 
 def sampling_chances(state: State, plan: MovePlan, counts: np.ndarray, row_bytes: int) -> np.ndarray:
@@ -108,7 +106,9 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
     if settled:
         rests = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in rests.items()}
     old = _continued(splits, going, {v.proposal: v.gain for v in verdicts if v.trial == 0}, state.ids, ids)
-    candidates = [k for k in range(len(ids)) if k not in set(old.targets) and may_split(rests, int(ids[k]), state.lap + 1, plan)]
+    candidates = [
+        k for k in range(len(ids)) if k not in set(old.targets) and may_split(rests, int(ids[k]), state.lap + 1, plan)
+    ]
     samples = _samples(state, change, plan) if plan.split else {}
     births = _births(problem, backend, state, summary, ids, {k: samples[k] for k in candidates if k in samples})
     for k in births.hopeless:
@@ -183,7 +183,7 @@ def _rests(
         if verdict.trial == 0 and refused and identity in untouched:
             refusals = rests[identity].refusals + 1 if identity in rests else 1
             rests[identity] = Rest(refusals, state.lap + 1 + plan.rest, counts[identity])
-    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.count) <= CHANGED * max(rest.count, 1.0)}
+    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.rows) <= CHANGED * max(rest.rows, 1.0)}
 
 
 class _Births(NamedTuple):

@@ -38,13 +38,14 @@ def rows_path(tmp_path_factory) -> str:
 
 
 def run(path: str, backend, laps: int = 6, lookahead: int = 0):
-    """The state after some laps, and the labels it gives."""
+    """The state after some laps."""
     source = as_source(path)
     problem, state = begun(mixture(schedule=Memoized(5, lookahead)), source)
     for step in steps(problem, source, state, backend):
         state = step.state
         if state.lap > laps:
-            return state
+            break
+    return state
 
 
 @pytest.mark.parametrize("lookahead", [0, 1])

@@ -131,10 +131,7 @@ def test_xarray_alone_reads_a_run(tmp_path, data_path) -> None:
 
 def test_nothing_stored_is_pickled(tmp_path, data_path) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 3)
-    kinds = {
-        json.loads(file.read_text()).get("data_type")
-        for file in (tmp_path / "run.zarr").rglob("zarr.json")
-    }
+    kinds = {json.loads(file.read_text()).get("data_type") for file in (tmp_path / "run.zarr").rglob("zarr.json")}
     assert kinds <= {None, "float64", "int64", "int8"}
 
 

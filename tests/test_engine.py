@@ -142,9 +142,7 @@ def test_more_waves_reach_the_same_clusters(waves) -> None:
 def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() -> None:
     rows = clusters(1)
     shuffled = np.concatenate([part[::-1] for part in np.split(rows, 9)])
-    one, two = (
-        mixture(moves=QUIET, schedule=Memoized(3), initial=None, max_laps=5) for _ in range(2)
-    )
+    one, two = (mixture(moves=QUIET, schedule=Memoized(3), initial=None, max_laps=5) for _ in range(2))
     labels = np.arange(len(rows)) % 4
     one.initial, two.initial = labels, np.concatenate([part[::-1] for part in np.split(labels, 9)])
     assert one.fit(source_of(rows)).elbo_ == pytest.approx(two.fit(source_of(shuffled)).elbo_, rel=1e-10)

@@ -84,7 +84,8 @@ class LearnedDirichletProcess(Allocation):
         if self.nodes < 2:
             raise InputError(f"nodes should be at least 2; got {self.nodes}.")
         ends = gammaincinv(self.shape, [1e-7, 1 - 1e-7]) / self.rate
-        grid = np.exp(np.linspace(*np.log(np.maximum(ends, 1e-12)), self.nodes))
+        least, most = np.log(np.maximum(ends, 1e-12))
+        grid = np.exp(np.linspace(least, most, self.nodes))
         log_prior = self.shape * np.log(grid) - self.rate * grid
         object.__setattr__(self, "_grid", grid)
         object.__setattr__(self, "_log_prior", log_prior - logsumexp(log_prior))

@@ -36,7 +36,7 @@ class Backend(ABC):
             level = self.map(add_pairwise, groups)
         return level[0]
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most start nothing)
         """Give back what the backend itself started."""
 
 

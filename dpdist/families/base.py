@@ -20,8 +20,9 @@ from scipy import sparse
 
 from dpdist.errors import InputError
 
-Rows = np.ndarray | sparse.csr_array
-Features = np.ndarray | sparse.csr_array
+#: Rows (n, D) or features (n, F): a NumPy array or a scipy.sparse.csr_array.
+Rows = Any
+Features = Any
 FamilyType = TypeVar("FamilyType", bound="Family")
 
 
@@ -109,7 +110,7 @@ class Family(ABC):
         after = [self.log_evidence(row + dense) for row in stats]
         return np.stack(after, axis=1) - before
 
-    def check_moments(self, moments: Moments) -> None:
+    def check_moments(self, moments: Moments) -> None:  # noqa: B027 (most families take any numbers)
         """Raise :class:`InputError` if data with these moments cannot come from this family."""
 
     def points(self, rows: Rows) -> Rows:
@@ -119,7 +120,6 @@ class Family(ABC):
     def hyperparameters(self) -> dict[str, Any]:
         """Field name -> value."""
         return {field: getattr(self, field) for field in self.__dataclass_fields__}  # type: ignore[attr-defined]
-
 
 
 def set_missing(family: FamilyType, **defaults: Any) -> FamilyType:

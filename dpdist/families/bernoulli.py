@@ -42,9 +42,10 @@ class Bernoulli(Family):
         )
 
     def check_moments(self, moments: Moments) -> None:
-        # For entries in {0, 1} the variance of a column is mean (1 - mean); other whole numbers exceed it.
+        # For entries in {0, 1} the variance of a column is mean (1 - mean); a single 2 exceeds it by 2 / count.
         binary = moments.variance - moments.mean * (1 - moments.mean)
-        if moments.minimum.min() < 0 or not moments.integral or np.abs(binary).max() > 1e-6:
+        rounding = min(1e-6, max(0.5 / moments.count, 1e-12))
+        if moments.minimum.min() < 0 or not moments.integral or np.abs(binary).max() > rounding:
             raise InputError(
                 "Bernoulli needs entries of 0 or 1; the data hold others. "
                 "Binarise them (x > threshold), or choose Poisson or Multinomial for counts."

@@ -47,8 +47,8 @@ class DiagonalGaussian(Family):
     """
 
     mean: Any = None
-    mean_precision: float | None = None
-    shape: float | None = None
+    mean_precision: Any = None
+    shape: Any = None
     rate: Any = None
 
     name = "diagonal_gaussian"

@@ -47,8 +47,8 @@ class Gaussian(Family):
     """
 
     mean: Any = None
-    mean_precision: float | None = None
-    degrees_of_freedom: float | None = None
+    mean_precision: Any = None
+    degrees_of_freedom: Any = None
     scale: Any = None
 
     name = "gaussian"
@@ -59,9 +59,7 @@ class Gaussian(Family):
         degrees = dimension + 2.0 if self.degrees_of_freedom is None else float(self.degrees_of_freedom)
         wishart.check_degrees(degrees, dimension)
         expected = 0.1 * moments.spread() * max(degrees - dimension - 1, 1.0)
-        filled = set_missing(
-            self, mean=moments.mean, mean_precision=1e-4, degrees_of_freedom=degrees, scale=expected
-        )
+        filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, degrees_of_freedom=degrees, scale=expected)
         require_positive(filled.mean_precision, "mean_precision")
         return replace(
             filled,
@@ -104,9 +102,7 @@ class Gaussian(Family):
             - dimension / post.precision
             - (linear * post.mean).sum(axis=1)
         )
-        return np.ascontiguousarray(
-            np.concatenate([-0.5 * pack_gradient(matrix), linear, constant[:, None]], axis=1).T
-        )
+        return np.ascontiguousarray(np.concatenate([-0.5 * pack_gradient(matrix), linear, constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""

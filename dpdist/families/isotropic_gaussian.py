@@ -33,8 +33,8 @@ class IsotropicGaussian(Family):
     Statistics: |x|^2, x, 1; F = D + 2.
     """
 
-    variance: float | None = None
-    mean_variance: float | None = None
+    variance: Any = None
+    mean_variance: Any = None
     mean: Any = None
 
     name = "isotropic_gaussian"
@@ -74,9 +74,7 @@ class IsotropicGaussian(Family):
         spread = (mean**2).sum(axis=1) + dimension / precision
         constant = -0.5 * dimension * np.log(2 * np.pi * self.variance) - 0.5 * spread / self.variance
         quadratic = np.full((stats.shape[0], 1), -0.5 / self.variance)
-        return np.ascontiguousarray(
-            np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T
-        )
+        return np.ascontiguousarray(np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return {

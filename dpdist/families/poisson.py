@@ -62,9 +62,7 @@ class Poisson(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         shape, rate = self._posterior(stats)
-        columns = (
-            self.shape * np.log(self.rate) - gammaln(self.shape) + gammaln(shape) - shape * np.log(rate)
-        )
+        columns = self.shape * np.log(self.rate) - gammaln(self.shape) + gammaln(shape) - shape * np.log(rate)
         evidence: np.ndarray = columns.sum(axis=1)
         return evidence
 

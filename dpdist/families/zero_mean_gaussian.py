@@ -30,7 +30,7 @@ class ZeroMeanGaussian(Family):
     Statistics: the products x_i x_j (i <= j, once each), 1; F = D(D+1)/2 + 1.
     """
 
-    degrees_of_freedom: float | None = None
+    degrees_of_freedom: Any = None
     scale: Any = None
 
     name = "zero_mean_gaussian"

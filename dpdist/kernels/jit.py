@@ -20,7 +20,7 @@ def jit(function: Function) -> Function:
 
 def jit_reassociated(function: Function) -> Function:
     """As :func:`jit`, for dot products: the compiler may reorder their sums, once and for all, to vectorise them."""
-    compiled: Function = numba.njit(
-        cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}
-    )(function)
+    compiled: Function = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(
+        function
+    )
     return compiled

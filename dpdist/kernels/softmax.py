@@ -95,9 +95,7 @@ def pair_entropy(
 
 
 @jit
-def accumulate_sparse(
-    resp: np.ndarray, weights: np.ndarray, features: np.ndarray, stats: np.ndarray
-) -> None:
+def accumulate_sparse(resp: np.ndarray, weights: np.ndarray, features: np.ndarray, stats: np.ndarray) -> None:
     """``stats += (weights * resp)^T @ features`` visiting only responsibilities above zero, four rows at a time."""
     rows, components = resp.shape
     width = features.shape[1]

@@ -140,9 +140,7 @@ def _growth(candidate: _Candidate) -> int:
     return len(candidate.replaced.entropy) - len(candidate.removed)
 
 
-def _candidates(
-    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]
-) -> list[_Candidate]:
+def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> list[_Candidate]:
     """Every proposal with its gain in A and H, the evidences computed in one call."""
     places = [(t, j) for t, trial in enumerate(trials) for j in range(len(trial))]
     if not places:

@@ -60,9 +60,7 @@ class Deletes(Trial):
         return tuple(int(k) for k in self.absorbers[proposal])
 
 
-def propose_deletes(
-    total: Summary, pair_gains: np.ndarray, busy: np.ndarray, absorbers: int, limit: int
-) -> Deletes:
+def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, absorbers: int, limit: int) -> Deletes:
     """At most `limit` of the smallest components, each with its best merge partners as absorbers.
 
     `busy` (K,) marks components that may not take part, because a split of theirs is under way.

@@ -49,7 +49,7 @@ class Stochastic(Schedule):
         return _Average(self, state, wave_rows)
 
     def rate(self, step: int) -> float:
-        """rho_t for t = `step`, counted from 0; the first step of delay 0 or 1 forgets the start no more than by half."""
+        """rho_t of the step with index `step`, counted from 0: (tau + step + 1)^-kappa."""
         return float((self.delay + step + 1) ** -self.forgetting)
 
 

@@ -78,15 +78,26 @@ class ArraySource(Source):
 
 
 def _as_rows(values: Any) -> Rows:
-    if sparse.issparse(values):
-        return sparse.csr_array(values)
-    array = np.asarray(values)
-    if array.dtype.kind == "O":
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
-    if array.dtype.kind not in "biuf":
-        kind = "Complex data not supported" if array.dtype.kind == "c" else f"got dtype {array.dtype}"
+    rows = _as_csr(values) if sparse.issparse(values) else _as_array(values)
+    if rows.dtype.kind not in "biuf":
+        kind = "Complex data not supported" if rows.dtype.kind == "c" else f"got dtype {rows.dtype}"
         raise InputError(f"the data should be real numbers; {kind}. Convert them to float first.")
-    return array
+    return rows
+
+
+def _as_csr(values: Any) -> sparse.csr_array:
+    """CSR with one stored entry a place, so that functions of entries may be taken."""
+    require_shape(values.shape, "the data")
+    rows = sparse.csr_array(values)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _as_array(values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        return array.astype(np.float64) if array.dtype.kind == "O" else array
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error

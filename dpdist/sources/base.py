@@ -102,7 +102,7 @@ def cut_rows(rows: int, row_bytes: int, chunk: int | None = None) -> Cut:
     most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
     wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
     if chunk is None or chunk >= rows:
-        return Cut(tuple(_even(0, rows, wanted)) + (rows,))
+        return Cut((*_even(0, rows, wanted), rows))
     if chunk <= wanted:
         step = chunk * max(1, wanted // chunk)
         return Cut((*range(0, rows, step), rows))

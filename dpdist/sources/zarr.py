@@ -90,4 +90,3 @@ class ZarrSource(Source):
             "chunks": [int(c) for c in self.array.chunks],
             "cut": self.cut.digest(),
         }
-

@@ -1,0 +1,173 @@
+"""Laws of every prior over how rows are shared among components."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from dpdist.allocations import ALLOCATIONS as KNOWN
+from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.errors import InputError
+from tests.cases import ALLOCATIONS
+from tests.reference import allocation_terms
+
+COUNTS = st.lists(st.floats(0.0, 1e4), min_size=1, max_size=8).map(np.array)
+
+every_allocation = pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
+fixed_allocations = pytest.mark.parametrize(
+    "allocation", [a for a in ALLOCATIONS if not isinstance(a, LearnedDirichletProcess)], ids=lambda a: a.name
+)
+ordered_allocations = pytest.mark.parametrize("allocation", [a for a in ALLOCATIONS if a.ordered], ids=lambda a: a.name)
+
+
+def test_the_registry_holds_every_allocation() -> None:
+    assert {a.name for a in ALLOCATIONS} == set(KNOWN)
+    assert all(type(a) is KNOWN[a.name] for a in ALLOCATIONS)
+
+
+@every_allocation
+@pytest.mark.parametrize("components", [1, 5])
+def test_the_evidence_of_no_counts_is_zero(allocation, components) -> None:
+    assert allocation.log_evidence(np.zeros(components)) == pytest.approx(0.0, abs=1e-12)
+
+
+@every_allocation
+@given(counts=COUNTS)
+def test_log_weights_are_the_gradient_of_log_evidence(allocation, counts) -> None:
+    counts = counts + 0.01
+    step = 1e-3 * np.eye(len(counts)) * counts
+    rise = allocation.log_evidence(counts + step) - allocation.log_evidence(counts - step)
+    found = allocation.log_weights(counts)
+    rounding = 1e-12 * np.abs(allocation.log_evidence(counts)) / (1e-3 * counts)
+    np.testing.assert_allclose(rise / (2e-3 * counts), found, rtol=1e-4, atol=1e-4 + rounding.max())
+
+
+@every_allocation
+@given(counts=COUNTS)
+def test_weights_and_the_rest_sum_to_one(allocation, counts) -> None:
+    weights, rest = allocation.weights(counts)
+    assert weights.shape == counts.shape
+    assert (weights > 0).all()
+    assert rest > 0
+    assert weights.sum() + rest == pytest.approx(1.0, rel=1e-9)
+
+
+@every_allocation
+@given(counts=COUNTS)
+def test_expected_log_weights_lie_below_the_log_of_expected_weights(allocation, counts) -> None:
+    assert (allocation.log_weights(counts) <= np.log(allocation.weights(counts)[0]) + 1e-9).all()
+
+
+@every_allocation
+def test_a_batch_of_counts_gives_what_a_loop_gives(allocation) -> None:
+    counts = np.random.default_rng(0).uniform(0, 50, size=(3, 4, 6))
+    found = allocation.log_evidence(counts)
+    assert found.shape == (3, 4)
+    alone = [[allocation.log_evidence(row) for row in rows] for rows in counts]
+    np.testing.assert_allclose(found, alone, rtol=1e-13)
+
+
+@every_allocation
+@given(counts=COUNTS, other=COUNTS)
+def test_the_log_evidence_is_convex(allocation, counts, other) -> None:
+    size = min(len(counts), len(other))
+    a, b = counts[:size], other[:size]
+    ends = 0.5 * (allocation.log_evidence(a) + allocation.log_evidence(b))
+    assert allocation.log_evidence(0.5 * (a + b)) <= ends + 1e-9 * abs(ends)
+
+
+@ordered_allocations
+@given(counts=COUNTS, data=st.data())
+def test_no_order_beats_the_descending_one(allocation, counts, data) -> None:
+    best = allocation.log_evidence(np.sort(counts)[::-1])
+    other = allocation.log_evidence(np.array(data.draw(st.permutations(counts.tolist()))))
+    assert other <= best + 1e-10 * abs(best)
+
+
+@given(counts=COUNTS, data=st.data())
+def test_a_finite_mixture_has_no_order(counts, data) -> None:
+    allocation = FiniteDirichlet(50, 2.0)
+    other = np.array(data.draw(st.permutations(counts.tolist())))
+    assert allocation.log_evidence(other) == pytest.approx(float(allocation.log_evidence(counts)), rel=1e-12)
+
+
+@every_allocation
+@given(counts=COUNTS)
+def test_an_empty_component_at_the_end_adds_no_evidence(allocation, counts) -> None:
+    longer = np.append(counts, 0.0)
+    assert allocation.log_evidence(longer) == pytest.approx(float(allocation.log_evidence(counts)), abs=1e-9)
+    np.testing.assert_allclose(allocation.log_weights(longer)[:-1], allocation.log_weights(counts), rtol=1e-9)
+
+
+@fixed_allocations
+@given(counts=COUNTS)
+def test_evidence_is_expected_log_weights_less_the_divergence_of_the_weights(allocation, counts) -> None:
+    assert allocation.log_evidence(counts) == pytest.approx(allocation_terms(allocation, counts), rel=1e-8, abs=1e-7)
+
+
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=5), concentration=st.floats(0.1, 10.0))
+def test_sticks_given_whole_counts_are_the_probability_of_the_sequence(sizes, concentration) -> None:
+    allocation, counts, total = DirichletProcess(concentration), np.zeros(len(sizes)), 0.0
+    for k, size in enumerate(sizes):
+        for _ in range(size):
+            total += np.log(allocation.weights(counts)[0][k])
+            counts[k] += 1
+    assert allocation.log_evidence(counts) == pytest.approx(total, rel=1e-9, abs=1e-9)
+
+
+@given(counts=COUNTS, concentration=st.floats(0.1, 20.0))
+def test_a_sharp_prior_on_the_concentration_fixes_it(counts, concentration) -> None:
+    sharp, fixed = LearnedDirichletProcess(1e10, 1e10 / concentration), DirichletProcess(concentration)
+    assert sharp.log_evidence(counts) == pytest.approx(float(fixed.log_evidence(counts)), rel=1e-4, abs=1e-4)
+    np.testing.assert_allclose(sharp.log_weights(counts), fixed.log_weights(counts), rtol=1e-3, atol=1e-3)
+    assert sharp.expected_concentration(counts) == pytest.approx(concentration, rel=1e-4)
+    assert sharp.plug_in(counts).concentration == pytest.approx(concentration, rel=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "rate"), [(1.0, 0.1), (2.0, 1.0), (5.0, 0.5)])
+@pytest.mark.parametrize("counts", [[0.0], [40.0, 10.0, 3.0], [900.0, 30.0, 20.5, 4.0, 1.0, 0.2]])
+def test_the_concentration_is_integrated_out(shape, rate, counts) -> None:
+    allocation, counts = LearnedDirichletProcess(shape, rate), np.array(counts)
+    prior = stats.gamma(shape, scale=1 / rate)
+
+    def joint(gamma: float) -> float:
+        return prior.pdf(gamma) * np.exp(DirichletProcess(gamma).log_evidence(counts) - top)
+
+    top = max(DirichletProcess(gamma).log_evidence(counts) for gamma in np.geomspace(0.01, 100, 200))
+    whole = integrate.quad(joint, 0, prior.ppf(1 - 1e-10), epsabs=0, limit=200)[0]
+    first = integrate.quad(lambda gamma: gamma * joint(gamma), 0, prior.ppf(1 - 1e-10), epsabs=0, limit=200)[0]
+    assert allocation.log_evidence(counts) == pytest.approx(np.log(whole) + top, abs=2e-4)
+    assert allocation.expected_concentration(counts) == pytest.approx(first / whole, rel=2e-4)
+
+
+@every_allocation
+def test_an_allocation_is_its_hyperparameters(allocation) -> None:
+    again = type(allocation)(**allocation.hyperparameters())
+    counts = np.array([20.0, 5.0, 1.0])
+    assert again.log_evidence(counts) == allocation.log_evidence(counts)
+
+
+def test_no_more_components_than_the_prior_has() -> None:
+    assert FiniteDirichlet(7).max_components == 7
+    assert DirichletProcess(1.0, max_components=9).max_components == 9
+    assert DirichletProcess().max_components is None
+
+
+@pytest.mark.parametrize(
+    ("make", "parameters"),
+    [
+        (DirichletProcess, {"concentration": 0.0}),
+        (DirichletProcess, {"concentration": np.nan}),
+        (LearnedDirichletProcess, {"shape": -1.0}),
+        (LearnedDirichletProcess, {"rate": np.inf}),
+        (LearnedDirichletProcess, {"nodes": 1}),
+        (FiniteDirichlet, {"components": 0}),
+        (FiniteDirichlet, {"components": 3, "concentration": 0.0}),
+    ],
+)
+def test_hyperparameters_out_of_range_are_refused_in_a_sentence(make, parameters) -> None:
+    with pytest.raises(InputError, match=rf"{list(parameters)[-1]} should be .*\.$"):
+        make(**parameters)

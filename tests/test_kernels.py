@@ -1,0 +1,190 @@
+"""Laws of the compiled kernels, each against plain NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from dpdist.kernels.divide import divide_rows
+from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
+from tests.cases import entropy_of
+
+SEEDS = st.integers(0, 2**32 - 1)
+SIZES = st.tuples(st.integers(1, 30), st.integers(1, 9))
+FLOORS = st.sampled_from([0.0, 1e-8, 1e-3, 0.05])
+
+
+def floored(shares: np.ndarray, floor: float) -> np.ndarray:
+    """Shares below the floor set to zero, the rest renormalised."""
+    kept = np.where(shares < floor, 0.0, shares)
+    return kept / kept.sum(axis=1, keepdims=True)
+
+
+def negative_log(resp: np.ndarray) -> np.ndarray:
+    """-r log r, zero at zero."""
+    return -resp * np.log(resp, out=np.zeros_like(resp), where=resp > 0)
+
+
+def shared(logits: np.ndarray, mass: np.ndarray, weights: np.ndarray, floor: float):
+    """What ``share_rows`` gives: responsibilities, number above zero, counts, entropies."""
+    resp, counts, entropy = logits.copy(), np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
+    return resp, share_rows(resp, mass, weights, floor, counts, entropy), counts, entropy
+
+
+@given(seed=SEEDS, size=SIZES, floor=FLOORS, spread=st.sampled_from([0.1, 3.0, 100.0]))
+def test_rows_are_shared_by_a_truncated_softmax(seed, size, floor, spread) -> None:
+    rng = np.random.default_rng(seed)
+    logits, mass, weights = spread * rng.normal(size=size), rng.uniform(0.1, 2, size[0]), rng.uniform(0, 3, size[0])
+    resp, active, counts, entropy = shared(logits, mass, weights, floor)
+    expected = mass[:, None] * floored(softmax(logits, axis=1), floor)
+    np.testing.assert_allclose(resp, expected, rtol=1e-9, atol=1e-300)
+    assert active == np.count_nonzero(resp)
+    np.testing.assert_allclose(counts, weights @ resp, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(entropy, entropy_of(resp, weights), rtol=1e-8, atol=1e-9)
+
+
+@given(seed=SEEDS, size=SIZES, floor=FLOORS)
+def test_a_row_keeps_its_mass_and_no_share_below_the_floor(seed, size, floor) -> None:
+    rng = np.random.default_rng(seed)
+    logits, mass = 5 * rng.normal(size=size), rng.uniform(0.1, 2, size[0])
+    resp, *_ = shared(logits, mass, np.ones(size[0]), floor)
+    np.testing.assert_allclose(resp.sum(axis=1), mass, rtol=1e-12)
+    shares = resp / mass[:, None]
+    assert ((shares == 0) | (shares >= floor * (1 - 1e-12))).all()
+
+
+@given(seed=SEEDS, size=SIZES, floor=FLOORS)
+def test_single_precision_logits_give_nearly_the_same_shares(seed, size, floor) -> None:
+    logits = np.random.default_rng(seed).normal(size=size).astype(np.float32)
+    ones = np.ones(size[0])
+    single, _, counts, entropy = shared(logits, ones, ones, floor)
+    double, _, counts_double, entropy_double = shared(logits.astype(np.float64), ones, ones, floor)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, double, rtol=1e-6, atol=1e-30)
+    np.testing.assert_allclose(counts, counts_double, rtol=1e-12)
+    np.testing.assert_allclose(entropy, entropy_double, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_are_added_to_what_is_there() -> None:
+    counts, entropy = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    share_rows(np.zeros((1, 2)), np.ones(1), np.ones(1), 0.0, counts, entropy)
+    np.testing.assert_allclose(counts, [1.5, 2.5])
+    np.testing.assert_allclose(entropy, np.array([3.0, 4.0]) + 0.5 * np.log(2))
+
+
+def test_logits_far_apart_neither_overflow_nor_lose_mass() -> None:
+    resp, active, *_ = shared(np.array([[-1e300, 0.0, -800.0], [1e300, 0.0, 1e300]]), np.ones(2), np.ones(2), 0.0)
+    np.testing.assert_array_equal(resp, [[0, 1, 0], [0.5, 0, 0.5]])
+    assert active == 3
+
+
+def test_a_component_that_cannot_be_gets_nothing() -> None:
+    resp, active, _, entropy = shared(np.array([[-np.inf, 0.0]]), np.ones(1), np.ones(1), 1e-8)
+    np.testing.assert_array_equal(resp, [[0, 1]])
+    np.testing.assert_array_equal(entropy, [0, 0])
+    assert active == 1
+
+
+@pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 0.0], [0.0, np.inf], [-np.inf, -np.inf]])
+def test_a_row_without_a_finite_largest_logit_is_reported(row) -> None:
+    assert shared(np.array([[0.0, 1.0], row]), np.ones(2), np.ones(2), 0.0)[1] == -1
+
+
+@given(seed=SEEDS, size=SIZES, zeros=st.floats(0.0, 1.0), dtype=st.sampled_from([np.float32, np.float64]))
+def test_sparse_accumulation_is_the_matrix_product(seed, size, zeros, dtype) -> None:
+    rng = np.random.default_rng(seed)
+    resp = (rng.random(size) * (rng.random(size) >= zeros)).astype(dtype)
+    weights, features = rng.uniform(0, 2, size[0]), rng.normal(size=(size[0], 5)).astype(dtype)
+    start = rng.normal(size=(size[1], 5))
+    stats = start.copy()
+    accumulate_sparse(resp, weights, features, stats)
+    expected = start + (weights[:, None] * resp).T @ features.astype(np.float64)
+    np.testing.assert_allclose(stats, expected, rtol=1e-11, atol=1e-11)
+
+
+@given(seed=SEEDS, floor=FLOORS)
+def test_pair_entropy_is_the_change_when_two_columns_become_one(seed, floor) -> None:
+    rng = np.random.default_rng(seed)
+    resp, weights = floored(rng.dirichlet(np.full(5, 0.3), size=25), floor), rng.uniform(0, 2, 25)
+    first, second = np.triu_indices(5, 1)
+    found = np.full(len(first), 0.25)
+    pair_entropy(resp, weights, first, second, found)
+    alone = entropy_of(resp, weights)
+    merged = entropy_of(resp[:, first] + resp[:, second], weights)
+    np.testing.assert_allclose(found - 0.25, merged - alone[first] - alone[second], atol=1e-10)
+    assert (found <= 0.25).all()
+
+
+def divided(resp, weights, features, targets, onto, coefficients, floor):
+    """What ``divide_rows`` gives: success, statistics, counts, entropies."""
+    replacements = onto.shape + (features.shape[1],)
+    stats, counts, entropy = np.zeros(replacements), np.zeros(onto.shape), np.zeros(onto.shape)
+    done = divide_rows(resp, weights, features, targets, onto, coefficients, floor, stats, counts, entropy)
+    return done, stats, counts, entropy
+
+
+@given(seed=SEEDS, floor=FLOORS, absorbed=st.booleans(), dtype=st.sampled_from([np.float32, np.float64]))
+def test_rows_are_divided_within_what_their_component_holds(seed, floor, absorbed, dtype) -> None:
+    rng = np.random.default_rng(seed)
+    resp = floored(rng.dirichlet(np.full(6, 0.3), size=20), 0.05).astype(dtype)
+    features, weights = rng.normal(size=(20, 4)).astype(dtype), rng.uniform(0, 2, 20)
+    targets, coefficients = np.array([4, 1]), rng.normal(size=(2, 3, 4)).astype(dtype)
+    onto = np.array([[0, 2, 3], [5, 0, 3]]) if absorbed else np.full((2, 3), -1)
+    done, stats, counts, entropy = divided(resp, weights, features, targets, onto, coefficients, floor)
+    assert done
+    tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    for j, target in enumerate(targets):
+        share = floored(softmax(features.astype(float) @ coefficients[j].T.astype(float), axis=1), floor)
+        part = resp[:, [target]] * share
+        held = resp[:, onto[j]].astype(float) if absorbed else np.zeros_like(part)
+        change = negative_log(held + part) - negative_log(held)
+        np.testing.assert_allclose(stats[j], (weights[:, None] * part).T @ features, **tolerance)
+        np.testing.assert_allclose(counts[j], weights @ part, **tolerance)
+        np.testing.assert_allclose(entropy[j], weights @ change, **tolerance)
+        np.testing.assert_allclose(counts[j].sum(), weights @ resp[:, target], rtol=1e-6)
+
+
+def test_rows_that_a_component_does_not_hold_are_never_looked_at() -> None:
+    features = np.array([[1.0, 2.0], [np.nan, np.nan]])
+    resp = np.array([[1.0, 0.0], [0.0, 1.0]])
+    coefficients = np.ones((1, 2, 2))
+    done, stats, counts, _ = divided(resp, np.ones(2), features, np.array([0]), np.full((1, 2), -1), coefficients, 0.0)
+    assert done
+    np.testing.assert_allclose(counts, [[0.5, 0.5]])
+    np.testing.assert_allclose(stats[0], [[0.5, 1.0], [0.5, 1.0]])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_division_without_a_finite_largest_logit_is_reported(value) -> None:
+    features = np.array([[1.0], [value]])
+    done, *_ = divided(np.ones((2, 1)), np.ones(2), features, np.array([0]), np.full((1, 2), -1), np.ones((1, 2, 1)), 0)
+    assert not done
+
+
+@given(seed=SEEDS, d=st.integers(1, 7))
+def test_packing_a_row_and_unpacking_gives_its_outer_product(seed, d) -> None:
+    rows = np.random.default_rng(seed).normal(size=(6, d))
+    packed = np.empty((6, packed_width(d)))
+    pack_quadratic(rows, packed)
+    np.testing.assert_array_equal(unpack_symmetric(packed, d), rows[:, :, None] * rows[:, None, :])
+
+
+@given(seed=SEEDS, d=st.integers(1, 7))
+def test_a_packed_matrix_gives_the_quadratic_form_as_a_product(seed, d) -> None:
+    rng = np.random.default_rng(seed)
+    rows, matrices = rng.normal(size=(6, d)), rng.normal(size=(3, d, d))
+    matrices = matrices + np.swapaxes(matrices, 1, 2)
+    packed = np.empty((6, packed_width(d)))
+    pack_quadratic(rows, packed)
+    expected = np.einsum("nd,kde,ne->nk", rows, matrices, rows)
+    np.testing.assert_allclose(packed @ pack_gradient(matrices).T, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_packing_leaves_the_columns_behind_it_alone() -> None:
+    features = np.full((2, 8), 9.0)
+    pack_quadratic(np.ones((2, 3)), features)
+    np.testing.assert_array_equal(features, [[1, 1, 1, 1, 1, 1, 9, 9]] * 2)

@@ -1,0 +1,45 @@
+"""Every workflow runs at its reduced size, where it checks its own results, and leaves what it promises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
+
+#: Benchmark -> the start of a line that it prints.
+PROMISED = {
+    "kernel": "dense",
+    "lap": "dpdist float32 waves=20",
+    "memory": "peak at 200000 rows / peak at 20000:",
+    "recovery": "exactly 6 clusters: 2 of 2 seeds",
+    "scaling": "one worker / two workers:",
+}
+
+
+def run(script: str, out: Path, *arguments: str) -> list[str]:
+    """Lines that a workflow prints at its reduced size."""
+    command = [sys.executable, str(WORKFLOWS / script), "--small", "--out", str(out), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_benchmark_prints_what_it_promises(name: str, tmp_path: Path) -> None:
+    lines = run(f"benchmarks/{name}.py", tmp_path)
+    assert any(line.startswith(PROMISED[name]) for line in lines)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared data", "no data"])
+def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path: Path) -> None:
+    run("mnist/run.py", tmp_path, *([] if shared else ["--data", str(tmp_path / "absent")]))
+    for picture in ("traces.png", "gallery.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    runs = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert [one["method"] for one in runs] == ["from one cluster", "batch", "stochastic"]
+    assert len((tmp_path / "results.md").read_text().splitlines()) == 2 + len(runs)

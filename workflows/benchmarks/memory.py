@@ -1,0 +1,118 @@
+"""Peak memory of the coordinator and of the workers as the rows grow tenfold.
+
+Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 waves, two
+laps without moves, on two worker processes. Each size runs in processes of its own. Peaks are the kernel's VmHWM,
+which starts afresh with each program (``getrusage`` would count the parent's memory from before the exec).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import options, print_table, store_rows
+
+from dpdist import DPMixture, MovePlan
+from dpdist.backends.dask import local_backend
+from dpdist.schedules import Memoized
+
+COLUMNS, COMPONENTS, LAPS, WORKERS = 16, 50, 2, 2
+CHUNK = 65_536
+FULL, SMALL = (1_000_000, 2_000_000, 5_000_000, 10_000_000), (20_000, 200_000)
+#: Growth of a peak from the fewest rows to ten times as many that still counts as flat.
+FLAT = 1.5
+
+
+def draw_blocks(rows: int) -> Iterator[np.ndarray]:
+    """Blocks of rows around the same 50 means, uint8."""
+    rng = np.random.default_rng(0)
+    means = rng.uniform(40, 216, size=(COMPONENTS, COLUMNS))
+    for start in range(0, rows, CHUNK):
+        count = min(CHUNK, rows - start)
+        block = means[rng.integers(COMPONENTS, size=count)] + 12 * rng.standard_normal((count, COLUMNS))
+        yield np.clip(np.rint(block), 0, 255).astype(np.uint8)
+
+
+def megabytes(field: str) -> float:
+    """An entry of this process's status in the kernel, such as VmHWM, in MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"the kernel gives no {field} for this process; run this on Linux")
+
+
+def fit_measured(path: str) -> dict[str, Any]:
+    """Two laps over the rows at `path`; memory in MB before and at its peak."""
+    backend = local_backend(WORKERS)
+    workers_before = max(backend.client.run(megabytes, "VmRSS").values())
+    before = megabytes("VmRSS")
+    model = DPMixture(
+        initial="k-means++",
+        initial_components=COMPONENTS,
+        schedule=Memoized(waves=20),
+        moves=MovePlan(split=False, merge=False, delete=False),
+        tolerance=0.0,
+        max_laps=LAPS,
+        random_state=0,
+    )
+    elbos = [info.elbo / info.rows for _, info in model.iter_fit(path, backend=backend)]
+    peaks = sorted(backend.client.run(megabytes, "VmHWM").values())
+    result = {"before": before, "peak": megabytes("VmHWM"), "workers_before": workers_before, "workers": peaks}
+    backend.close()
+    return {**result, "elbo_per_row": elbos[-1]}
+
+
+def in_own_process(rows: int, given: argparse.Namespace) -> dict[str, Any]:
+    """The measurement of one size, made by a fresh interpreter."""
+    path = given.out / f"memory-{rows}.zarr"
+    stored = store_rows(path, (rows, COLUMNS), "uint8", draw_blocks(rows), CHUNK)
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", stored], stdout=subprocess.PIPE, text=True, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def report(sizes: tuple[int, ...], found: list[dict[str, Any]]) -> list[float]:
+    """Print the table; ratios of the last size's peaks to the first's: coordinator, fullest worker."""
+    columns = ["rows", "coordinator before", "its peak", "workers before", "their peaks", "ELBO/row"]
+    print_table(columns, [_line(rows, one) for rows, one in zip(sizes, found, strict=True)])
+    first, last = found[0], found[-1]
+    ratios = [last["peak"] / first["peak"], max(last["workers"]) / max(first["workers"])]
+    print(f"peak at {sizes[-1]} rows / peak at {sizes[0]}: coordinator {ratios[0]:.2f}, workers {ratios[1]:.2f}")
+    return ratios
+
+
+def _line(rows: int, one: dict[str, Any]) -> list[str]:
+    peaks = " ".join(f"{peak:.0f}" for peak in one["workers"])
+    numbers = [f"{one[name]:.0f} MB" for name in ("before", "peak", "workers_before")]
+    return [str(rows), *numbers, f"{peaks} MB", f"{one['elbo_per_row']:.4f}"]
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = options(__doc__)
+    parser.add_argument(
+        "--measure", metavar="ZARR", help="measure one fit in this process (the benchmark calls itself)"
+    )
+    given = parser.parse_args()
+    if given.measure:
+        print(json.dumps(fit_measured(given.measure)))
+        return
+    given.out.mkdir(parents=True, exist_ok=True)
+    sizes = SMALL if given.small else FULL
+    found = [in_own_process(rows, given) for rows in sizes]
+    print(f"D={COLUMNS} K={COMPONENTS}, 20 waves, {LAPS} laps, {WORKERS} workers")
+    ratios = report(sizes, found)
+    if given.small:
+        assert max(ratios) < FLAT, f"memory grew with the rows: {ratios}"
+
+
+if __name__ == "__main__":
+    main()

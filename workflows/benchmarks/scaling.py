@@ -1,0 +1,149 @@
+"""Laps on two worker processes against the same laps on one.
+
+The 1,880,200 patches of 8x8 pixels at stride 4 of the 200 BSDS training pictures, each less its own mean, under
+zero-mean Gaussians (D = 64, K = 100) from a k-means++ start, without moves. Both clusters are up throughout and take
+turns, lap by lap. One worker and two must end every lap at the same bits, which is checked at every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from common import draw_clusters, options, print_table, spread, store_rows
+
+from dpdist import DPMixture, MovePlan
+from dpdist.backends import Backend
+from dpdist.backends.dask import local_backend
+from dpdist.families import ZeroMeanGaussian
+from dpdist.schedules import Memoized
+from dpdist.state import Info
+
+SIDE, STRIDE, CHUNK = 8, 4, 8192
+Images = dict[str, np.ndarray]
+
+
+class Size(NamedTuple):
+    """How large the benchmark is."""
+
+    pictures: int  # of each orientation, at most
+    components: int
+    laps: int
+
+
+FULL, SMALL = Size(10_000, 100, 3), Size(1, 8, 2)
+
+
+def patches(pictures: np.ndarray) -> np.ndarray:
+    """The patches of some pictures (n, h, w), each less its mean: (m, 64) float32."""
+    windows = np.lib.stride_tricks.sliding_window_view(pictures, (SIDE, SIDE), axis=(1, 2))
+    rows = windows[:, ::STRIDE, ::STRIDE].reshape(-1, SIDE * SIDE).astype(np.float32)
+    return rows - rows.mean(axis=1, keepdims=True)
+
+
+def read_pictures(data: Path, most: int) -> list[np.ndarray] | None:
+    """Grey pictures (n, h, w) by orientation, `most` of each, or None if they are not there."""
+    path = data / "bsds" / "train_gray_u8.npz"
+    if not path.exists():
+        return None
+    stored = np.load(path)
+    return [stored[name][:most] for name in ("landscape", "portrait")]
+
+
+def drawn_pictures(most: int) -> list[np.ndarray]:
+    """Pictures of clustered patches where the real ones are missing, (n, 320, 480)."""
+    count = min(most, 50)
+    rows, _ = draw_clusters(count * 40 * 60, SIDE * SIDE, 20, seed=0)
+    tiles = rows.reshape(count, 40, 60, SIDE, SIDE).swapaxes(2, 3)
+    return [np.clip(128 + 8 * tiles, 0, 255).astype(np.uint8).reshape(count, 320, 480)]
+
+
+def store_patches(pictures: list[np.ndarray], path: Path) -> str:
+    """Write the patches of all pictures to Zarr, one picture at a time."""
+    count = sum(len(patches(group[:1])) * len(group) for group in pictures)
+    blocks = (patches(picture[None]) for group in pictures for picture in group)
+    return store_rows(path, (count, SIDE * SIDE), "float32", _even(blocks), CHUNK)
+
+
+def _even(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """The same rows in blocks of whole chunks, so that no chunk is written twice."""
+    held = np.empty((0, SIDE * SIDE), np.float32)
+    for block in blocks:
+        held = np.concatenate([held, block])
+        while len(held) >= CHUNK:
+            yield held[:CHUNK]
+            held = held[CHUNK:]
+    yield held
+
+
+def fit(backend: Backend, rows: str | np.ndarray, components: int, laps: int) -> Iterator[Info]:
+    """Laps over some rows."""
+    model = DPMixture(
+        ZeroMeanGaussian(),
+        initial="k-means++",
+        initial_components=components,
+        schedule=Memoized(waves=20),
+        moves=MovePlan(split=False, merge=False, delete=False),
+        tolerance=0.0,
+        max_laps=laps,
+        random_state=0,
+    )
+    return (info for _, info in model.iter_fit(rows, backend=backend))
+
+
+def warm(backend: Backend) -> None:
+    """A lap over a few drawn rows, which loads the workers' code."""
+    rows = np.random.default_rng(0).standard_normal((4096, SIDE * SIDE))
+    list(fit(backend, rows, components=4, laps=1))
+
+
+def same_bits(one: Info, two: Info) -> bool:
+    """Whether two laps ended at the same statistics, entropies and bound."""
+    same = np.array_equal(one.total.stats, two.total.stats) and np.array_equal(one.total.entropy, two.total.entropy)
+    return bool(same and one.elbo == two.elbo)
+
+
+def compare(path: str, size: Size) -> list[tuple[Info, Info]]:
+    """Each lap on one worker and on two, in turn."""
+    backends = [local_backend(1), local_backend(2)]
+    try:
+        for backend in backends:
+            warm(backend)
+        one, two = (fit(backend, path, size.components, size.laps) for backend in backends)
+        return list(zip(one, two, strict=True))
+    finally:
+        for backend in backends:
+            backend.close()
+
+
+def report(pairs: list[tuple[Info, Info]]) -> None:
+    """Print the table and the ratio."""
+    columns = ["lap", "one worker", "two workers", "ratio", "ELBO/row", "same bits"]
+    print_table(columns, [_line(one, two) for one, two in pairs])
+    print(f"one worker / two workers: {spread(one.seconds / two.seconds for one, two in pairs)}")
+
+
+def _line(one: Info, two: Info) -> list[str]:
+    seconds = [f"{one.seconds:.2f} s", f"{two.seconds:.2f} s", f"{one.seconds / two.seconds:.2f}"]
+    return [str(one.lap), *seconds, f"{one.elbo / one.rows:.6f}", "yes" if same_bits(one, two) else "NO"]
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    given = options(__doc__).parse_args()
+    size = SMALL if given.small else FULL
+    given.out.mkdir(parents=True, exist_ok=True)
+    pictures = read_pictures(given.data, size.pictures)
+    name = "patches" if pictures is not None else "drawn-patches"
+    pictures = pictures if pictures is not None else drawn_pictures(size.pictures)
+    path = store_patches(pictures, given.out / f"{name}{'-small' if given.small else ''}.zarr")
+    pairs = compare(path, size)
+    print(f"N={pairs[0][0].rows:.0f} D={SIDE * SIDE} K={size.components}, {name}")
+    report(pairs)
+    assert all(same_bits(one, two) for one, two in pairs), "one worker and two gave different bits"
+
+
+if __name__ == "__main__":
+    main()
