@@ -271,3 +271,7 @@ def _data_of(settings: FitConfig, moved: str | None) -> str:
     if path is None:
         raise InputError("the run's data were in memory; go on from Python, or give --data.")
     return path
+
+
+if __name__ == "__main__":
+    main()

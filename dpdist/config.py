@@ -123,7 +123,7 @@ class FitConfig(_Strict):
             max_components=self.max_components,
             schedule=self.schedule.build(),
             moves=self.moves.build(),
-            transform=self.transform.build(),
+            row_transform=self.transform.build(),
             compute_dtype=self.compute_dtype,
             floor=self.floor,
             tolerance=self.tolerance,

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -33,7 +33,7 @@ from dpdist.state import Info, State
 _DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
-class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
+class _Mixture(DensityMixin, BaseEstimator):
     """Fitting and prediction shared by all mixtures; subclasses say what the allocation is."""
 
     family: Family | None
@@ -41,7 +41,7 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
     initial_components: int
     schedule: Schedule | None
     moves: MovePlan | None
-    transform: TransformPlan | None
+    row_transform: TransformPlan | None
     compute_dtype: str
     floor: float
     tolerance: float
@@ -149,7 +149,7 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
             allocation=self._allocation(),
             schedule=Memoized() if self.schedule is None else self.schedule,
             plan=MovePlan() if self.moves is None else self.moves,
-            transform=TransformPlan() if self.transform is None else self.transform,
+            transform=TransformPlan() if self.row_transform is None else self.row_transform,
             precision=Precision(_DTYPES[self.compute_dtype], float(self.floor)),
             seed=int(seed),
             tolerance=float(self.tolerance),
@@ -242,6 +242,11 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
         check_is_fitted(self)
         return self._history.dataset()
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.family is not None and self.family.accepts_sparse
+        return tags
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
 
@@ -251,7 +256,7 @@ class _Mixture(ClusterMixin, DensityMixin, BaseEstimator):
     def _map(self, x: Any, method: str, *arguments: Any) -> list[Any]:
         check_is_fitted(self)
         source, backend = as_source(x), default_backend()
-        self._predictor.problem.preparation.check_columns(source.shape[1])
+        self._predictor.problem.preparation.check_columns(source.shape[1], type(self).__name__)
         partitions = source.partitions
         shared = backend.share(self._predictor)
         columns = [[shared] * len(partitions), [method] * len(partitions)]
@@ -279,7 +284,7 @@ class DPMixture(_Mixture):
         ``Stochastic()`` stochastic inference.
     moves : MovePlan, optional
         Which moves to make; default: splits, merges and deletes.
-    transform : TransformPlan, optional
+    row_transform : TransformPlan, optional
         Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none.
     compute_dtype : {"float64", "float32"}
         Of the two matrix products; sums are float64 always.
@@ -330,7 +335,7 @@ class DPMixture(_Mixture):
         max_components: int | None = None,
         schedule: Schedule | None = None,
         moves: MovePlan | None = None,
-        transform: TransformPlan | None = None,
+        row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
         tolerance: float = 1e-5,
@@ -345,7 +350,7 @@ class DPMixture(_Mixture):
         self.max_components = max_components
         self.schedule = schedule
         self.moves = moves
-        self.transform = transform
+        self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
         self.tolerance = tolerance
@@ -382,7 +387,7 @@ class FiniteMixture(_Mixture):
         initial: Any = "k-means++",
         schedule: Schedule | None = None,
         moves: MovePlan | None = None,
-        transform: TransformPlan | None = None,
+        row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
         tolerance: float = 1e-5,
@@ -396,7 +401,7 @@ class FiniteMixture(_Mixture):
         self.initial = initial
         self.schedule = schedule
         self.moves = moves
-        self.transform = transform
+        self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
         self.tolerance = tolerance

@@ -79,6 +79,11 @@ class Limits:
 
 def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
     """Survey the data in one pass and fix everything for the run."""
+    if source.sparse and not recipe.family.accepts_sparse:
+        raise InputError(
+            f"the family {recipe.family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
+            "choose Multinomial, Bernoulli or Poisson."
+        )
     survey = survey_source(source, backend, products=recipe.transform.pca is not None)
     transform = recipe.transform.fit(survey)
     moments = transform.moments(survey)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from scipy.special import logsumexp, softmax
 
+from dpdist.errors import InputError
 from dpdist.families.base import Rows
 from dpdist.model import Posterior, Precision
 from dpdist.problem import Problem
@@ -87,6 +89,7 @@ class Predictor:
 
     def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         stored, _ = partition.load()
+        _require_finite(stored, partition)
         step = block_rows(self.total.stats.shape[1])
         with one_thread():
             parts = [
@@ -94,6 +97,17 @@ class Predictor:
                 for start in range(0, stored.shape[0], step)
             ]
         return np.concatenate(parts)
+
+
+def _require_finite(stored: Rows, partition: Partition) -> None:
+    values = stored.data if sparse.issparse(stored) else stored
+    if not np.isfinite(values).all():
+        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + _first_bad(stored)}"
+        raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
+
+
+def _first_bad(stored: np.ndarray) -> int:
+    return int(np.argmin(np.isfinite(stored).all(axis=1)))
 
 
 def predict_partition(partition: Partition, predictor: Predictor, method: str, *arguments: Any) -> Any:

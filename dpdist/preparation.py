@@ -132,12 +132,12 @@ class Preparation:
         """Columns of prepared rows."""
         return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
 
-    def check_columns(self, columns: int) -> None:
+    def check_columns(self, columns: int, asker: str = "the model") -> None:
         """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""
         if columns != self.columns:
             raise InputError(
-                f"rows should have {self.columns} columns, as the model was fitted with; got {columns}. "
-                f"(X has {columns} features, but the estimator is expecting {self.columns} features as input.)"
+                f"rows should have {self.columns} columns, as at the fit; got {columns}: "
+                f"X has {columns} features, but {asker} is expecting {self.columns} features as input."
             )
 
     def apply(self, rows: Rows) -> Rows:

@@ -47,16 +47,7 @@ class Sample:
     rows: Rows
 
     def __add__(self, other: Sample) -> Sample:
-        if not len(other.keys):
-            return self
-        if not len(self.keys):
-            return other
-        return Sample(
-            np.concatenate([self.keys, other.keys]),
-            np.concatenate([self.owners, other.owners]),
-            np.concatenate([self.weights, other.weights]),
-            stack_rows([self.rows, other.rows]),
-        )
+        return join_samples([self, other])
 
     def of(self, component: int, limit: int) -> tuple[Rows, np.ndarray]:
         """The at most `limit` rows of smallest key drawn for a component, with their weights."""
@@ -106,25 +97,24 @@ def visit(partition: Partition, preparation: Preparation, orders: Orders) -> Vis
     """Visit one partition."""
     rows, weights = partition.load()
     rng = generator(orders.seed, "sample", orders.lap, partition.index)
+    leaf, samples = None, []
     with one_thread():
-        parts = [visit_block(block, orders, rng) for block in blocks(rows, weights, preparation, orders.posterior)]
-    return _sum_in_order(parts)
+        for block in blocks(rows, weights, preparation, orders.posterior):
+            seen = visit_block(block, orders, rng)
+            leaf = seen.leaf if leaf is None else leaf + seen.leaf
+            samples.append(seen.sample)
+    assert leaf is not None, "a partition holds at least one row"
+    return Visit(leaf, join_samples(samples))
 
 
-def _sum_in_order(parts: list[Visit]) -> Visit:
-    """Left to right over blocks: the leaf by sums, the sample by one concatenation."""
-    leaf = parts[0].leaf
-    for part in parts[1:]:
-        leaf = leaf + part.leaf
-    drawn = [part.sample for part in parts if len(part.sample.keys)] or [parts[0].sample]
-    return Visit(
-        leaf,
-        Sample(
-            np.concatenate([s.keys for s in drawn]),
-            np.concatenate([s.owners for s in drawn]),
-            np.concatenate([s.weights for s in drawn]),
-            stack_rows([s.rows for s in drawn]),
-        ),
+def join_samples(samples: list[Sample]) -> Sample:
+    """Samples one after the other; those without rows cost nothing."""
+    drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]
+    return Sample(
+        np.concatenate([sample.keys for sample in drawn]),
+        np.concatenate([sample.owners for sample in drawn]),
+        np.concatenate([sample.weights for sample in drawn]),
+        stack_rows([sample.rows for sample in drawn]),
     )
 
 

@@ -45,6 +45,10 @@ class Reference(ABC):
     def predictive_moments(self, q: Parameters, size: float) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of each column of a new row; `size` is a multinomial row's total."""
 
+    @abstractmethod
+    def means(self, q: Parameters) -> dict[str, np.ndarray]:
+        """Posterior means by name."""
+
     def prior(self, rows: np.ndarray) -> Parameters:
         """Parameters of p(theta): the posterior of no rows."""
         return self.posterior(rows[:0], np.zeros(0))
@@ -128,6 +132,10 @@ class GaussianReference(Reference):
         means += kappa_p * nu * shift @ np.linalg.solve(b, shift)
         return 0.5 * means + wishart_divergence(nu, b, nu_p, b_p)
 
+    def means(self, q):
+        m, _, nu, b = q
+        return {"mean": m, "covariance": b / (nu - len(m) - 1)}
+
     def predictive_moments(self, q, size):
         m, kappa, nu, b = q
         return m, np.diag(b) * (kappa + 1) / (kappa * (nu - len(m) - 1))
@@ -152,6 +160,10 @@ class ZeroMeanGaussianReference(Reference):
 
     def divergence(self, q, p):
         return wishart_divergence(*q, *p)
+
+    def means(self, q):
+        nu, b = q
+        return {"covariance": b / (nu - len(b) - 1)}
 
     def predictive_moments(self, q, size):
         nu, b = q
@@ -182,6 +194,10 @@ class DiagonalGaussianReference(Reference):
         means = np.log(kappa / kappa_p) + kappa_p / kappa - 1 + kappa_p * a / b * (m - m_p) ** 2
         return (0.5 * means + gamma_divergence(a, b, a_p, b_p)).sum()
 
+    def means(self, q):
+        m, _, a, b = q
+        return {"mean": m, "variance": b / (a - 1)}
+
     def predictive_moments(self, q, size):
         m, kappa, a, b = q
         return m, b * (kappa + 1) / (kappa * (a - 1))
@@ -208,6 +224,9 @@ class IsotropicGaussianReference(Reference):
         (m, v), (m_p, v_p) = q, p
         return 0.5 * (v / v_p - 1 - np.log(v / v_p) + (m - m_p) ** 2 / v_p).sum()
 
+    def means(self, q):
+        return {"mean": q[0], "mean_variance": q[1]}
+
     def predictive_moments(self, q, size):
         m, v = q
         return m, np.full(len(m), v + self.family.variance)
@@ -228,6 +247,9 @@ class MultinomialReference(Reference):
 
     def divergence(self, q, p):
         return dirichlet_divergence(q[0], p[0])
+
+    def means(self, q):
+        return {"probability": q[0] / q[0].sum()}
 
     def predictive_moments(self, q, size):
         found = stats.dirichlet_multinomial(q[0], int(size))
@@ -251,6 +273,10 @@ class BernoulliReference(Reference):
     def divergence(self, q, p):
         return beta_divergence(*q, *p).sum()
 
+    def means(self, q):
+        ones, zeros = q
+        return {"probability": ones / (ones + zeros)}
+
     def predictive_moments(self, q, size):
         found = stats.betabinom(1, *q)
         return found.mean(), found.var()
@@ -272,6 +298,10 @@ class PoissonReference(Reference):
 
     def divergence(self, q, p):
         return gamma_divergence(*q, *p).sum()
+
+    def means(self, q):
+        shape, rate = q
+        return {"rate": shape / rate}
 
     def predictive_moments(self, q, size):
         shape, rate = q

@@ -226,7 +226,7 @@ def test_an_existing_output_is_refused_and_kept(tmp_path, data_path) -> None:
 
 def test_a_saved_model_predicts_alike_and_does_not_resume(tmp_path, data_path) -> None:
     rows = clusters(0, rows=2000)
-    model = mixture(transform=dpdist.TransformPlan(pca=2), max_laps=5).fit(rows)
+    model = mixture(row_transform=dpdist.TransformPlan(pca=2), max_laps=5).fit(rows)
     model.save(tmp_path / "model.zarr")
     again = dpdist.load(tmp_path / "model.zarr")
     np.testing.assert_array_equal(model.predict_proba(rows), again.predict_proba(rows))

@@ -258,28 +258,25 @@ def test_descriptions_have_the_dimensions_they_declare(case) -> None:
 
 
 @every_family
-def test_descriptions_of_many_rows_are_near_the_rows_own(case) -> None:
-    setting = Setting(case, 3, n=4000, k=1)
-    rows = setting.rows
-    own = {
-        "mean": rows.mean(0),
-        "variance": rows.var(0),
-        "probability": rows.sum(0) / (rows.sum() if case.name == "multinomial" else len(rows)),
-        "rate": rows.mean(0),
-        "covariance": rows.T @ rows / len(rows) if case.name == "zero_mean_gaussian" else np.cov(rows.T),
-        "mean_variance": np.zeros(()),
-    }
-    for name, (_, values) in setting.family.describe(setting.stats).items():
-        np.testing.assert_allclose(values[0], own[name], rtol=0.02, atol=0.02)
+@given(seed=SEEDS, d=COLUMNS)
+def test_descriptions_are_the_posterior_means_of_the_textbook(case, seed, d) -> None:
+    setting = Setting(case, seed, d=d)
+    brute = reference_of(setting.family)
+    found = setting.family.describe(setting.stats)
+    for k, share in enumerate(setting.resp.T):
+        expected = brute.means(brute.posterior(setting.rows, share))
+        assert found.keys() == expected.keys()
+        for name, (_, values) in found.items():
+            np.testing.assert_allclose(values[k], expected[name], rtol=1e-8, atol=1e-10)
 
 
 @every_family
 def test_draws_have_the_moments_of_the_posterior_predictive(case) -> None:
-    setting, count = Setting(case, 4, n=60, k=1), 20_000
+    setting, count = Setting(case, 4, n=12, k=1), 20_000
     draws = setting.family.sample(np.repeat(setting.stats, count, axis=0), setting.rng)
     brute = reference_of(setting.family)
-    posterior = brute.posterior(setting.rows, np.ones(60))
-    mean, variance = brute.predictive_moments(posterior, np.rint(setting.rows.sum() / 60))
+    posterior = brute.posterior(setting.rows, np.ones(12))
+    mean, variance = brute.predictive_moments(posterior, np.rint(setting.rows.sum() / 12))
     assert draws.shape == (count, 3)
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * np.sqrt(variance / count))
     np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.1)
@@ -290,6 +287,26 @@ def test_a_family_is_its_hyperparameters(case) -> None:
     setting = Setting(case, 5)
     again = case.make(**setting.family.hyperparameters())
     np.testing.assert_array_equal(again.log_evidence(setting.stats), setting.family.log_evidence(setting.stats))
+
+
+DEFAULTS = {
+    "gaussian": {"mean_precision": 1e-4, "degrees_of_freedom": 4.0, "mean": [2.0, 4.0], "scale": np.diag([0.1, 0.9])},
+    "zero_mean_gaussian": {"degrees_of_freedom": 4.0, "scale": np.diag([0.5, 2.5])},
+    "diagonal_gaussian": {"mean_precision": 1e-4, "shape": 1.5, "mean": [2.0, 4.0], "rate": [0.05, 0.45]},
+    "isotropic_gaussian": {"variance": 0.5, "mean_variance": 5.0, "mean": [2.0, 4.0]},
+    "multinomial": {"pseudocount": [0.5, 0.5]},
+    "bernoulli": {"ones": [0.5, 0.5], "zeros": [0.5, 0.5]},
+    "poisson": {"shape": [1.0, 1.0], "rate": [0.5, 0.25]},
+}
+
+
+@every_family
+def test_defaults_are_those_documented(case) -> None:
+    moments = Moments(10.0, np.array([2.0, 4.0]), np.array([1.0, 9.0]), np.zeros(2), True)
+    found = case.make().with_defaults(moments).hyperparameters()
+    assert found.keys() == DEFAULTS[case.name].keys()
+    for name, value in DEFAULTS[case.name].items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12)
 
 
 @every_family
@@ -324,6 +341,14 @@ def test_entries_outside_the_domain_are_refused_in_a_sentence(family, value) -> 
     else:
         with pytest.raises(InputError, match=r"\w.* or choose .*\.$"):
             family().check_moments(moments)
+
+
+def test_one_entry_of_two_among_millions_is_not_binary() -> None:
+    for count in (10.0, 1e4, 1e7, 1e9):
+        moments = Moments(count, np.array([0.5, 0.1]), np.array([0.25, 0.09]), np.zeros(2), True)
+        Bernoulli().check_moments(moments)
+        with pytest.raises(InputError, match="entries of 0 or 1"):
+            Bernoulli().check_moments(replace(moments, variance=moments.variance + np.array([0.0, 2 / count])))
 
 
 @real_families

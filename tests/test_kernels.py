@@ -121,7 +121,7 @@ def test_pair_entropy_is_the_change_when_two_columns_become_one(seed, floor) -> 
 
 def divided(resp, weights, features, targets, onto, coefficients, floor):
     """What ``divide_rows`` gives: success, statistics, counts, entropies."""
-    replacements = onto.shape + (features.shape[1],)
+    replacements = (*onto.shape, features.shape[1])
     stats, counts, entropy = np.zeros(replacements), np.zeros(onto.shape), np.zeros(onto.shape)
     done = divide_rows(resp, weights, features, targets, onto, coefficients, floor, stats, counts, entropy)
     return done, stats, counts, entropy

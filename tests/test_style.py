@@ -33,7 +33,7 @@ FLOORS = [
     ["stored_state"],
     ["checkpoint", "prediction"],
     ["fitting", "labelling", "convert"],
-    ["estimators"],
+    ["estimators", "testing"],
     ["config", "progress", "show", "pictures"],
     ["demo"],
     ["cli"],

@@ -7,6 +7,7 @@ task is pure, so that one lost with its worker is run again.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -94,6 +95,7 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             memory_limit=memory_limit,
+            silence_logs=logging.CRITICAL,
         )
     finally:
         for name, value in before.items():

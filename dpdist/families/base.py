@@ -70,6 +70,8 @@ class Family(ABC):
     name: str
     #: Whether rows may be moved to another origin, the prior moving along.
     has_location: bool = False
+    #: Whether rows may be SciPy CSR.
+    accepts_sparse: bool = False
 
     @abstractmethod
     def with_defaults(self: FamilyType, moments: Moments) -> FamilyType:

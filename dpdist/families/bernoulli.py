@@ -30,6 +30,7 @@ class Bernoulli(Family):
     zeros: Any = None
 
     name = "bernoulli"
+    accepts_sparse = True
 
     def with_defaults(self, moments: Moments) -> Bernoulli:
         filled = set_missing(self, ones=0.5, zeros=0.5)

@@ -39,6 +39,7 @@ class Multinomial(Family):
     pseudocount: Any = None
 
     name = "multinomial"
+    accepts_sparse = True
 
     def with_defaults(self, moments: Moments) -> Multinomial:
         filled = set_missing(self, pseudocount=0.5)

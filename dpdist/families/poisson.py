@@ -43,6 +43,7 @@ class Poisson(Family):
     rate: Any = None
 
     name = "poisson"
+    accepts_sparse = True
 
     def with_defaults(self, moments: Moments) -> Poisson:
         shape = vector(1.0 if self.shape is None else self.shape, moments.dimension, "shape")

@@ -15,13 +15,16 @@ def packed_width(dimension: int) -> int:
 @jit
 def pack_quadratic(rows: np.ndarray, features: np.ndarray) -> None:
     """Fill ``features[:, :D(D+1)/2]`` with the products x_i x_j, i <= j, row-major over the upper triangle."""
-    count, dimension = rows.shape
-    for n in range(count):
+    # Slices, not indices: the compiler then knows that the inner loop is contiguous.
+    dimension = rows.shape[1]
+    for n in range(rows.shape[0]):
+        row = rows[n]
         start = 0
         for i in range(dimension):
-            left = rows[n, i]
-            for j in range(i, dimension):
-                features[n, start + j - i] = left * rows[n, j]
+            left, right = row[i], row[i:]
+            target = features[n, start : start + dimension - i]
+            for j in range(dimension - i):
+                target[j] = left * right[j]
             start += dimension - i
 
 

@@ -43,6 +43,7 @@ class ArraySource(Source):
         self, values: Any, weights: Any = None, partition_rows: int | None = None, cut: Cut | None = None
     ) -> None:
         self.values = _as_rows(values)
+        self.sparse = sparse.issparse(self.values)
         self.label = "the data"
         require_shape(self.values.shape, self.label)
         self.shape = (int(self.values.shape[0]), int(self.values.shape[1]))

@@ -45,6 +45,8 @@ class Source(ABC):
     shape: tuple[int, int]
     #: What a person calls it, for messages.
     label: str
+    #: Whether partitions load as SciPy CSR.
+    sparse: bool = False
     #: (rows,) row weights, or None
     weights: np.ndarray | None
 

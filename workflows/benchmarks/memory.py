@@ -1,8 +1,9 @@
 """Peak memory of the coordinator and of the workers as the rows grow tenfold.
 
 Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 waves, two
-laps without moves, on two worker processes. Each size runs in processes of its own. Peaks are the kernel's VmHWM,
-which starts afresh with each program (``getrusage`` would count the parent's memory from before the exec).
+laps without moves, on two worker processes (``--small``: four waves, one worker). Each size runs in processes of its
+own. Peaks are the kernel's VmHWM, which starts afresh with each program (``getrusage`` would count the parent's memory
+from before the exec).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from common import options, print_table, store_rows
@@ -22,11 +23,21 @@ from dpdist import DPMixture, MovePlan
 from dpdist.backends.dask import local_backend
 from dpdist.schedules import Memoized
 
-COLUMNS, COMPONENTS, LAPS, WORKERS = 16, 50, 2, 2
+COLUMNS, COMPONENTS, LAPS = 16, 50, 2
 CHUNK = 65_536
-FULL, SMALL = (1_000_000, 2_000_000, 5_000_000, 10_000_000), (20_000, 200_000)
 #: Growth of a peak from the fewest rows to ten times as many that still counts as flat.
 FLAT = 1.5
+
+
+class Size(NamedTuple):
+    """How large the benchmark is."""
+
+    rows: tuple[int, ...]
+    waves: int
+    workers: int
+
+
+FULL, SMALL = Size((1_000_000, 2_000_000, 5_000_000, 10_000_000), 20, 2), Size((20_000, 200_000), 4, 1)
 
 
 def draw_blocks(rows: int) -> Iterator[np.ndarray]:
@@ -47,15 +58,15 @@ def megabytes(field: str) -> float:
     raise RuntimeError(f"the kernel gives no {field} for this process; run this on Linux")
 
 
-def fit_measured(path: str) -> dict[str, Any]:
+def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the rows at `path`; memory in MB before and at its peak."""
-    backend = local_backend(WORKERS)
+    backend = local_backend(size.workers)
     workers_before = max(backend.client.run(megabytes, "VmRSS").values())
     before = megabytes("VmRSS")
     model = DPMixture(
         initial="k-means++",
         initial_components=COMPONENTS,
-        schedule=Memoized(waves=20),
+        schedule=Memoized(waves=size.waves),
         moves=MovePlan(split=False, merge=False, delete=False),
         tolerance=0.0,
         max_laps=LAPS,
@@ -72,9 +83,8 @@ def in_own_process(rows: int, given: argparse.Namespace) -> dict[str, Any]:
     """The measurement of one size, made by a fresh interpreter."""
     path = given.out / f"memory-{rows}.zarr"
     stored = store_rows(path, (rows, COLUMNS), "uint8", draw_blocks(rows), CHUNK)
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", stored], stdout=subprocess.PIPE, text=True, check=True
-    )
+    command = [sys.executable, __file__, "--measure", stored, *(["--small"] if given.small else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -102,14 +112,14 @@ def main() -> None:
         "--measure", metavar="ZARR", help="measure one fit in this process (the benchmark calls itself)"
     )
     given = parser.parse_args()
+    size = SMALL if given.small else FULL
     if given.measure:
-        print(json.dumps(fit_measured(given.measure)))
+        print(json.dumps(fit_measured(given.measure, size)))
         return
     given.out.mkdir(parents=True, exist_ok=True)
-    sizes = SMALL if given.small else FULL
-    found = [in_own_process(rows, given) for rows in sizes]
-    print(f"D={COLUMNS} K={COMPONENTS}, 20 waves, {LAPS} laps, {WORKERS} workers")
-    ratios = report(sizes, found)
+    found = [in_own_process(rows, given) for rows in size.rows]
+    print(f"D={COLUMNS} K={COMPONENTS}, {size.waves} waves, {LAPS} laps, worker processes: {size.workers}")
+    ratios = report(size.rows, found)
     if given.small:
         assert max(ratios) < FLAT, f"memory grew with the rows: {ratios}"
 

@@ -21,7 +21,9 @@ from dpdist.families import ZeroMeanGaussian
 from dpdist.schedules import Memoized
 from dpdist.state import Info
 
-SIDE, STRIDE, CHUNK = 8, 4, 8192
+SIDE, STRIDE = 8, 4
+#: Chunks of the stored rows: four a wave of twenty, which two workers can share evenly.
+CHUNKS = 80
 Images = dict[str, np.ndarray]
 
 
@@ -31,9 +33,10 @@ class Size(NamedTuple):
     pictures: int  # of each orientation, at most
     components: int
     laps: int
+    waves: int
 
 
-FULL, SMALL = Size(10_000, 100, 3), Size(1, 8, 2)
+FULL, SMALL = Size(10_000, 100, 3, 20), Size(1, 8, 2, 5)
 
 
 def patches(pictures: np.ndarray) -> np.ndarray:
@@ -64,30 +67,31 @@ def store_patches(pictures: list[np.ndarray], path: Path) -> str:
     """Write the patches of all pictures to Zarr, one picture at a time."""
     count = sum(len(patches(group[:1])) * len(group) for group in pictures)
     blocks = (patches(picture[None]) for group in pictures for picture in group)
-    return store_rows(path, (count, SIDE * SIDE), "float32", _even(blocks), CHUNK)
+    chunk = -(-count // CHUNKS)
+    return store_rows(path, (count, SIDE * SIDE), "float32", _even(blocks, chunk), chunk)
 
 
-def _even(blocks: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """The same rows in blocks of whole chunks, so that no chunk is written twice."""
+def _even(blocks: Iterator[np.ndarray], chunk: int) -> Iterator[np.ndarray]:
+    """The same rows in blocks of one chunk, so that no chunk is written twice."""
     held = np.empty((0, SIDE * SIDE), np.float32)
     for block in blocks:
         held = np.concatenate([held, block])
-        while len(held) >= CHUNK:
-            yield held[:CHUNK]
-            held = held[CHUNK:]
+        while len(held) >= chunk:
+            yield held[:chunk]
+            held = held[chunk:]
     yield held
 
 
-def fit(backend: Backend, rows: str | np.ndarray, components: int, laps: int) -> Iterator[Info]:
+def fit(backend: Backend, rows: str | np.ndarray, size: Size) -> Iterator[Info]:
     """Laps over some rows."""
     model = DPMixture(
         ZeroMeanGaussian(),
         initial="k-means++",
-        initial_components=components,
-        schedule=Memoized(waves=20),
+        initial_components=size.components,
+        schedule=Memoized(waves=size.waves),
         moves=MovePlan(split=False, merge=False, delete=False),
         tolerance=0.0,
-        max_laps=laps,
+        max_laps=size.laps,
         random_state=0,
     )
     return (info for _, info in model.iter_fit(rows, backend=backend))
@@ -96,7 +100,7 @@ def fit(backend: Backend, rows: str | np.ndarray, components: int, laps: int) ->
 def warm(backend: Backend) -> None:
     """A lap over a few drawn rows, which loads the workers' code."""
     rows = np.random.default_rng(0).standard_normal((4096, SIDE * SIDE))
-    list(fit(backend, rows, components=4, laps=1))
+    list(fit(backend, rows, Size(0, components=4, laps=1, waves=2)))
 
 
 def same_bits(one: Info, two: Info) -> bool:
@@ -111,7 +115,7 @@ def compare(path: str, size: Size) -> list[tuple[Info, Info]]:
     try:
         for backend in backends:
             warm(backend)
-        one, two = (fit(backend, path, size.components, size.laps) for backend in backends)
+        one, two = (fit(backend, path, size) for backend in backends)
         return list(zip(one, two, strict=True))
     finally:
         for backend in backends:

@@ -155,6 +155,7 @@ def draw_traces(runs: list[Run], path: Path) -> None:
     upper.set_ylim(bottom=min(min(run.elbo_trace[len(run.elbo_trace) // 10 :]) for run in runs))
     upper.set(ylabel="ELBO per row (nats)")
     lower.set(xlabel="lap", ylabel="clusters")
+    lower.yaxis.get_major_locator().set_params(integer=True)
     upper.legend()
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -1,0 +1,248 @@
+"""The command line, driven as a person would drive it: real processes, real clusters, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from distributed import LocalCluster
+
+import dpdist
+from dpdist.checkpoint import Store
+from tests.runs import clusters
+
+COMMAND = [sys.executable, "-m", "dpdist.cli"]
+
+
+def dpdist_command(*arguments: object, folder: Path) -> subprocess.CompletedProcess:
+    """Run the command in `folder`."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=plain_environment(),
+    )
+
+
+def plain_environment() -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+
+
+def succeeded(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def refused(done: subprocess.CompletedProcess) -> str:
+    """The sentence of a refusal: exit 1, no traceback."""
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    assert done.stderr.startswith("dpdist: ")
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with rows in several formats."""
+    folder = tmp_path_factory.mktemp("cli")
+    rows = clusters(0, rows=3000, columns=4)
+    np.save(folder / "rows.npy", rows)
+    array = zarr.create_array(folder / "rows.zarr", shape=rows.shape, dtype="float64", chunks=(256, 4))
+    array[...] = rows
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder) -> Path:
+    """A finished run of five laps, on a local cluster."""
+    succeeded(dpdist_command("fit", "rows.zarr", "--out", "run.zarr", "--max-laps", 5, "--workers", 2, folder=folder))
+    return folder / "run.zarr"
+
+
+def test_fit_show_predict(folder, run) -> None:
+    values = json.loads(succeeded(dpdist_command("show", run, "--json", folder=folder)))
+    assert values["n_components"] == len(values["component_ids"]) and values["laps"] == 5
+    assert values["stop_reason"] == "stopped: max_laps reached" and np.isfinite(values["elbo"])
+    assert values["elbo"] == dpdist.load(run).elbo_
+    text = succeeded(dpdist_command("show", run, folder=folder))
+    assert "ELBO" in text and "accepted: the exact ELBO rises" in text
+    done = dpdist_command(
+        "predict", run, "rows.zarr", "--out", "labels.zarr", "--top", 2, "--density", "--serial", folder=folder
+    )
+    assert "3000 rows labelled" in succeeded(done)
+    labels = xr.open_zarr(folder / "labels.zarr", consolidated=False)
+    model, rows = dpdist.load(run), np.load(folder / "rows.npy")
+    np.testing.assert_array_equal(labels["label"].values, model.component_ids_[model.predict(rows)])
+    np.testing.assert_array_equal(labels["top_id"].values[:, 0], labels["label"].values)
+    np.testing.assert_allclose(labels["log_density"].values, model.score_samples(rows))
+
+
+def test_resume_after_the_end_asks_for_a_new_limit_and_goes_on(folder, run) -> None:
+    assert "give --max-laps" in succeeded(dpdist_command("resume", run, folder=folder))
+    succeeded(dpdist_command("resume", run, "--max-laps", 7, "--serial", folder=folder))
+    succeeded(dpdist_command("fit", "rows.zarr", "--out", "w.zarr", "--max-laps", 7, "--serial", folder=folder))
+    assert bits(run) == bits(folder / "w.zarr")
+
+
+def bits(run: Path) -> bytes:
+    """Statistics and ELBO of a run, as bytes."""
+    fitted = Store.open(run).fitted()
+    return fitted.total.stats.tobytes() + fitted.total.entropy.tobytes() + np.float64(fitted.elbo).tobytes()
+
+
+def started(folder: Path, *arguments: object) -> subprocess.Popen:
+    """A command in a process group of its own; what it prints goes to ``output.txt``."""
+    with open(folder / "output.txt", "w") as output:
+        return subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=plain_environment(),
+        )
+
+
+def wait_for_checkpoint(run: Path, number: int, process: subprocess.Popen) -> None:
+    """Wait until a run has written some checkpoints."""
+    for _ in range(600):
+        assert process.poll() is None, (run.parent / "output.txt").read_text()
+        if generation(run) >= number:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the run made no checkpoint")
+
+
+def generation(run: Path) -> int:
+    try:
+        return int(Store.open(run).attributes["generation"])
+    except dpdist.CheckpointError:
+        return -1
+
+
+@pytest.mark.parametrize("checkpoints", [5, 30])
+def test_kill_9_of_everything_then_resume_gives_the_same_bits(folder, checkpoints) -> None:
+    name, whole = f"killed{checkpoints}.zarr", folder / "undisturbed.zarr"
+    given = ["--max-laps", 8, "--tolerance", 0]
+    process = started(folder, "fit", "rows.zarr", "--out", name, "--workers", 2, "--checkpoint-every", 0, *given)
+    wait_for_checkpoint(folder / name, checkpoints, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    succeeded(dpdist_command("resume", name, "--serial", folder=folder))
+    if not whole.exists():
+        succeeded(dpdist_command("fit", "rows.zarr", "--out", whole, "--serial", *given, folder=folder))
+    assert bits(folder / name) == bits(whole)
+
+
+def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
+    process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", "--max-laps", 500, "--tolerance", 0, "--serial")
+    wait_for_checkpoint(folder / "c.zarr", 3, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    output = (folder / "output.txt").read_text()
+    assert "nothing is lost. Go on with: dpdist resume c.zarr" in output
+    assert "Traceback" not in output
+    done = dpdist_command("resume", "c.zarr", "--max-laps", 12, "--serial", folder=folder)
+    succeeded(done)
+
+
+def test_a_running_scheduler_can_be_named(folder) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster:
+        done = dpdist_command(
+            "fit",
+            "rows.zarr",
+            "--out",
+            "s.zarr",
+            "--scheduler",
+            cluster.scheduler_address,
+            "--max-laps",
+            2,
+            folder=folder,
+        )
+    assert "clusters, ELBO" in succeeded(done)
+
+
+def test_settings_come_from_toml_and_options_override_them(folder) -> None:
+    (folder / "fit.toml").write_text(
+        'data = "rows.zarr"\nseed = 5\nmax_laps = 3\nconcentration = { shape = 1.0, rate = 0.1 }\n'
+        '[family]\nname = "diagonal_gaussian"\nhyperparameters = { shape = 2.0 }\n[transform]\npca = 2\n'
+    )
+    done = dpdist_command("fit", "--config", "fit.toml", "--out", "t.zarr", "--max-laps", 2, "--serial", folder=folder)
+    succeeded(done)
+    values = json.loads(succeeded(dpdist_command("show", "t.zarr", "--json", folder=folder)))
+    assert values["laps"] == 2 and values["family"] == "diagonal_gaussian"
+    assert values["allocation"] == "learned_dirichlet_process" and values["settings"]["seed"] == 5
+    problem = Store.open(folder / "t.zarr").problem()
+    assert problem.model.family.shape == 2.0 and problem.preparation.width == 2
+
+
+def test_convert_then_fit(folder) -> None:
+    assert "3000 rows of 4 columns" in succeeded(
+        dpdist_command("convert", "rows.npy", "--out", "c2.zarr", folder=folder)
+    )
+    succeeded(dpdist_command("fit", "c2.zarr", "--out", "c2run.zarr", "--max-laps", 1, "--serial", folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fit", "nothing.zarr"], "there is no Zarr array at"),
+        (["fit", "rows.npy"], "dpdist convert"),
+        (["fit"], "fit needs data"),
+        (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9"], "pca should be from 1 to the number of columns, 4"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"], "schedule.waves"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "family.name"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--config", "none.toml"], "cannot be read"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--family", "poisson", "--serial"], "counts"),
+        (["fit", "rows.zarr", "--out", "no/such/x.zarr"], "does not exist; create it first"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "tcp://127.0.0.1:1"], "no Dask scheduler answers"),
+        (["resume", "nothing.zarr"], "no dpdist run or model"),
+        (["show", "rows.zarr"], "no dpdist run or model"),
+        (["predict", "nothing.zarr", "rows.zarr"], "no dpdist run or model"),
+        (["convert", "nothing.npy", "--out", "x.zarr"], "nothing.npy"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_writes_nothing(folder, arguments, sentence) -> None:
+    assert sentence in refused(dpdist_command(*arguments, folder=folder)).replace("\n", " ")
+    assert not (folder / "x.zarr").exists()
+
+
+def test_the_wrong_width_at_predict_is_refused(folder, run) -> None:
+    array = zarr.create_array(folder / "narrow.zarr", shape=(5, 3), dtype="float64", overwrite=True)
+    array[...] = 0.0
+    told = refused(dpdist_command("predict", run, "narrow.zarr", "--out", "x.zarr", "--serial", folder=folder))
+    assert "rows should have 4 columns" in told and not (folder / "x.zarr").exists()
+
+
+def test_not_a_number_is_named_by_row(folder) -> None:
+    rows = np.load(folder / "rows.npy")
+    rows[[7, 1900], 1] = [np.nan, np.inf]
+    array = zarr.create_array(folder / "nan.zarr", shape=rows.shape, dtype="float64", chunks=(256, 4), overwrite=True)
+    array[...] = rows
+    told = refused(dpdist_command("fit", "nan.zarr", "--out", "x.zarr", "--serial", folder=folder))
+    assert "NaN or infinity in 2 of 3000 rows (rows 7, 1900)" in told.replace("\n", " ")
+
+
+def test_the_demo_finds_the_digits(tmp_path) -> None:
+    done = dpdist_command("demo", "--workers", 2, folder=tmp_path)
+    assert "purity" in succeeded(done)
+    for name in ("clusters.png", "trace.png"):
+        assert (tmp_path / "dpdist-demo" / name).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_help_lists_the_commands(folder) -> None:
+    text = succeeded(dpdist_command("--help", folder=folder))
+    assert all(name in text for name in ("fit", "resume", "show", "predict", "demo", "convert"))
+    assert succeeded(dpdist_command("--version", folder=folder)).strip() == dpdist.__version__

@@ -1,0 +1,210 @@
+"""Estimators: scikit-learn's conventions, every kind of input, and bad input refused with a sentence."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dpdist
+from dpdist.families import Bernoulli, Gaussian, Multinomial, Poisson
+from dpdist.schedules import Memoized
+from tests.runs import clusters, mixture
+
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "partitions and samples follow the rows; the ELBO of given "
+    "responsibilities is equal (test_row_weights_equal_repeated_rows)",
+    "check_dtype_object": "entries that are no numbers raise InputError, a ValueError, where TypeError is asked for",
+}
+
+
+@parametrize_with_checks(
+    [dpdist.DPMixture(max_laps=6, random_state=0), dpdist.FiniteMixture(n_components=2, max_laps=4, random_state=0)],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+)
+def test_scikit_learn_conventions(estimator, check) -> None:
+    check(estimator)
+
+
+def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:
+    rows = clusters(1)
+    stored = zarr.create_array(tmp_path / "rows.zarr", shape=rows.shape, dtype="float64", chunks=(300, 3))
+    stored[...] = rows
+    kinds = [
+        rows,
+        rows.tolist(),
+        da.from_array(rows, chunks=(300, 2)),
+        xr.DataArray(rows, dims=("row", "column")),
+        xr.DataArray(da.from_array(rows, chunks=(300, 3))),
+        stored,
+        tmp_path / "rows.zarr",
+        str(tmp_path / "rows.zarr"),
+    ]
+    for kind in kinds:
+        model = mixture(max_laps=40).fit(kind)
+        assert model.n_components_ == 5
+        assert len(np.unique(model.predict(kind))) == 5
+
+
+def test_attributes_after_a_fit() -> None:
+    rows = clusters(1)
+    model = mixture(max_laps=40).fit(rows)
+    assert model.n_components_ == len(model.weights_) == len(model.component_ids_) == 5
+    assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1)
+    assert (np.diff(model.weights_) <= 1e-12).all()
+    assert model.converged_ and model.stop_reason_.startswith("converged")
+    assert model.history_.sizes["lap"] == model.n_iter_ and model.history_["elbo"].values[-1] == model.elbo_
+    assert set(model.components_.data_vars) >= {"mean", "covariance", "weight"}
+    means = model.components_["mean"].values
+    labels = model.predict(rows)
+    np.testing.assert_allclose(means, [rows[labels == k].mean(axis=0) for k in range(5)], atol=0.05)
+    np.testing.assert_allclose(model.predict_proba(rows).sum(axis=1), 1)
+    places, shares = model.predict_top(rows, 2)
+    np.testing.assert_array_equal(places[:, 0], labels)
+    np.testing.assert_allclose(shares[:, 0], model.predict_proba(rows).max(axis=1))
+
+
+def test_limits_stop_a_fit_and_are_named() -> None:
+    rows = clusters(2)
+    assert mixture(max_laps=3).fit(rows).stop_reason_ == "stopped: max_laps reached"
+    assert mixture(max_laps=None, max_time=1e-6).fit(rows).stop_reason_ == "stopped: max_time reached"
+
+
+def test_a_caller_may_break_off_and_keep_the_model() -> None:
+    model = mixture()
+    for _, info in model.iter_fit(clusters(3)):
+        if info.lap == 4:
+            break
+    assert model.n_iter_ == 4 and model.elbo_ == info.elbo and not model.converged_
+
+
+def test_a_clone_fits_alike() -> None:
+    rows = clusters(4)
+    model = mixture(family=Gaussian(mean_precision=0.01), max_laps=5)
+    assert clone(model).fit(rows).elbo_ == model.fit(rows).elbo_
+
+
+def test_density_integrates_to_one_with_the_leftover_stick() -> None:
+    model = mixture(max_laps=30).fit(clusters(5, columns=2, groups=3, spread=2.0))
+    axis = np.linspace(-40, 40, 801)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    inside = np.exp(model.score_samples(grid)).sum() * (axis[1] - axis[0]) ** 2
+    assert 0.95 < inside <= 1.001  # the leftover stick's tails are heavy
+
+
+def test_counts_of_all_outcomes_have_density_one() -> None:
+    rng = np.random.default_rng(0)
+    rows = (rng.random((300, 3)) < rng.random((2, 3))[rng.integers(2, size=300)]).astype(float)
+    model = mixture(family=Bernoulli(), max_laps=20).fit(rows)
+    outcomes = np.array([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)], dtype=float)
+    assert np.exp(model.score_samples(outcomes)).sum() == pytest.approx(1)
+
+
+def test_samples_come_from_the_predictive() -> None:
+    rows = clusters(6, rows=3000)
+    model = mixture(max_laps=40).fit(rows)
+    drawn, components = model.sample(4000)
+    old = components < model.n_components_
+    assert old.mean() == pytest.approx(1 - model.rest_weight_, abs=0.02)
+    np.testing.assert_allclose(drawn[old].mean(axis=0), rows.mean(axis=0), atol=0.5)
+    np.testing.assert_array_equal(drawn, mixture(max_laps=40).fit(rows).sample(4000)[0])
+
+
+def test_predict_takes_raw_rows_through_the_transform() -> None:
+    rng = np.random.default_rng(0)
+    rows = clusters(7) @ rng.normal(size=(3, 12)) + 0.01 * rng.normal(size=(900, 12)) + 50
+    plain = clusters(7)
+    model = mixture(row_transform=dpdist.TransformPlan(pca=3, scale=True), max_laps=40).fit(rows)
+    assert model.n_components_ == mixture(max_laps=40).fit(plain).n_components_
+    assert model.predict(rows).shape == (900,) and model.components_["mean"].shape[1] == 3
+
+
+@pytest.mark.parametrize("family", [Multinomial(), Poisson(), Bernoulli()], ids=lambda f: f.name)
+def test_sparse_rows_give_what_dense_rows_give(family) -> None:
+    rng = np.random.default_rng(0)
+    rates = np.kron(np.eye(3), np.full((1, 8), 3.0)) + 0.05
+    rows = rng.poisson(rates[rng.integers(3, size=600)])
+    rows = np.minimum(rows, 1) if family.name == "bernoulli" else rows
+    dense = mixture(family=family, max_laps=25).fit(rows)
+    thin = mixture(family=family, max_laps=25).fit(sparse.csr_array(rows))
+    assert thin.n_components_ == dense.n_components_ >= 3
+    assert thin.elbo_ == pytest.approx(dense.elbo_, rel=1e-9)
+    np.testing.assert_array_equal(thin.predict(sparse.csr_array(rows)), dense.predict(rows))
+
+
+def test_a_learned_concentration_is_reported_in_the_elbo() -> None:
+    rows = clusters(8)
+    fixed = mixture(max_laps=40).fit(rows)
+    learned = mixture(concentration=dpdist.allocations.LearnedDirichletProcess(1.0, 0.1), max_laps=40).fit(rows)
+    assert learned.n_components_ == fixed.n_components_ == 5
+    assert learned.elbo_ != fixed.elbo_
+
+
+def test_a_finite_mixture_never_exceeds_its_components() -> None:
+    assert dpdist.FiniteMixture(n_components=3, random_state=0).fit(clusters(9)).n_components_ <= 3
+    assert dpdist.FiniteMixture(n_components=12, random_state=0, max_laps=60).fit(clusters(9)).n_components_ == 5
+
+
+def test_a_cap_on_components_holds() -> None:
+    assert mixture(max_components=2, max_laps=20).fit(clusters(9)).n_components_ == 2
+
+
+BAD = [
+    ({}, np.array([[1.0, np.nan], [2.0, 3.0]]), r"NaN or infinity in 1 of 2 rows \(rows 0\)"),
+    ({}, np.zeros((0, 3)), "0 sample"),
+    ({}, np.zeros(5), "Reshape your data"),
+    ({}, np.array([["a", "b"]]), "real numbers"),
+    ({"family": Poisson()}, -np.ones((4, 2)), "zero or more"),
+    ({"family": Multinomial()}, np.full((4, 2), 0.5), "fraction"),
+    ({"family": Bernoulli()}, 3 * np.ones((4, 2)), "0 or 1"),
+    ({}, sparse.csr_array(np.ones((4, 2))), "does not accept sparse input"),
+    ({"concentration": 0.0}, np.ones((4, 2)), "concentration should be finite and above zero"),
+    ({"compute_dtype": "float16"}, np.ones((4, 2)), "compute_dtype should be 'float64' or 'float32'"),
+    ({"floor": 0.5}, np.ones((4, 2)), "floor should be"),
+    ({"initial": "two"}, np.ones((4, 2)), "initial should be"),
+    ({"initial": np.zeros(3, int)}, np.ones((4, 2)), "initial should be 4 labels"),
+    ({"initial": np.ones((4, 2))}, np.ones((4, 2)), "sum to 1"),
+    ({"initial": "k-means++", "initial_components": 9}, np.ones((4, 2)), "distinct rows"),
+    ({"max_laps": 0}, np.ones((4, 2)), "max_laps should be at least 1"),
+    ({"family": Gaussian(degrees_of_freedom=0.5)}, np.ones((4, 2)), "degrees_of_freedom should be finite and exceed 1"),
+    ({"family": Gaussian(scale=-1.0)}, np.ones((4, 2)), "positive definite"),
+    ({"row_transform": dpdist.TransformPlan(pca=7)}, np.ones((4, 2)), "pca should be from 1"),
+    ({"tolerance": -1.0}, np.ones((4, 2)), "tolerance should be"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "rows", "sentence"), BAD, ids=[sentence[:30] for _, _, sentence in BAD])
+def test_bad_input_gets_a_sentence(parameters, rows, sentence) -> None:
+    with pytest.raises(dpdist.InputError, match=sentence):
+        mixture(**parameters).fit(rows)
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [np.ones(3), -np.ones(4), np.zeros(4), np.array([1.0, np.nan, 1.0, 1.0])],
+    ids=["short", "<0", "0", "nan"],
+)
+def test_bad_weights_get_a_sentence(weights) -> None:
+    with pytest.raises(dpdist.InputError, match="sample_weight should"):
+        mixture().fit(np.ones((4, 2)), sample_weight=weights)
+
+
+def test_bad_rows_at_predict_get_a_sentence() -> None:
+    model = mixture(max_laps=2).fit(clusters(0))
+    with pytest.raises(dpdist.InputError, match="rows should have 3 columns"):
+        model.predict(np.ones((2, 4)))
+    with pytest.raises(dpdist.InputError, match="NaN or infinity, first in row 1"):
+        model.predict(np.array([[0.0, 0, 0], [0, np.inf, 0]]))
+    with pytest.raises(dpdist.InputError, match="n_samples"):
+        model.sample(0)
+
+
+@pytest.mark.parametrize("schedule", [{"waves": 0}, {"lookahead": 2}])
+def test_bad_schedules_get_a_sentence(schedule) -> None:
+    with pytest.raises(dpdist.InputError, match="should be"):
+        Memoized(**schedule)

@@ -1,0 +1,273 @@
+"""Laws of sources: the same rows from any kind of array, cut once and for all, known by their fingerprint."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpdist.errors import InputError
+from dpdist.sources import ArraySource, DaskSource, Source, ZarrSource, as_source
+from dpdist.sources.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, cut_rows, require_weights
+
+ROWS = np.arange(69.0).reshape(23, 3) % 7
+
+
+def stored(folder, rows: np.ndarray = ROWS, name: str = "rows.zarr") -> str:
+    """The path of a Zarr array of rows."""
+    zarr.create_array(store=str(folder / name), data=rows, chunks=(5, 2))
+    return str(folder / name)
+
+
+def grouped(folder) -> str:
+    """The path of a Zarr group with an array of rows."""
+    zarr.open_group(str(folder / "group.zarr"), mode="w").create_array("rows", data=ROWS, chunks=(5, 3))
+    return str(folder / "group.zarr")
+
+
+KINDS = {
+    "numpy": lambda folder: ROWS,
+    "numpy, column-major": lambda folder: np.asfortranarray(ROWS),
+    "lists": lambda folder: ROWS.tolist(),
+    "objects": lambda folder: ROWS.astype(object),
+    "pandas": lambda folder: pd.DataFrame(ROWS),
+    "csr": lambda folder: sparse.csr_array(ROWS),
+    "csc matrix": lambda folder: sparse.csc_matrix(ROWS),
+    "dask": lambda folder: da.from_array(ROWS, chunks=(4, 2)),
+    "zarr": lambda folder: zarr.open_array(stored(folder), mode="r"),
+    "path": stored,
+    "path object": lambda folder: type(folder)(stored(folder)),
+    "group": grouped,
+    "xarray": lambda folder: xr.DataArray(ROWS),
+    "xarray of dask": lambda folder: xr.DataArray(da.from_array(ROWS, chunks=(6, 3))),
+    "source": lambda folder: ArraySource(ROWS, partition_rows=4),
+}
+
+
+def dense(rows) -> np.ndarray:
+    """Rows as a NumPy array."""
+    return rows.toarray() if sparse.issparse(rows) else rows
+
+
+def all_rows(source: Source) -> np.ndarray:
+    """Rows of the partitions one after the other."""
+    return np.concatenate([dense(partition.load()[0]) for partition in source.partitions])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_array_gives_the_same_rows(kind, tmp_path) -> None:
+    source = as_source(KINDS[kind](tmp_path))
+    assert source.shape == ROWS.shape
+    assert_covers(source)
+    np.testing.assert_array_equal(all_rows(source), ROWS)
+
+
+def assert_covers(source: Source) -> None:
+    """Partitions hold every row exactly once, in order, and say which."""
+    partitions = source.partitions
+    assert [partition.index for partition in partitions] == list(range(len(partitions)))
+    assert [partition.start for partition in partitions] == [0, *(p.stop for p in partitions[:-1])]
+    assert partitions[-1].stop == source.shape[0]
+    assert all(partition.load()[0].shape == (partition.rows, source.shape[1]) for partition in partitions)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "source"])
+def test_weights_go_with_their_rows(kind, tmp_path) -> None:
+    weights = np.arange(1.0, 24.0)
+    source = as_source(KINDS[kind](tmp_path), weights)
+    found = [partition.load()[1] for partition in source.partitions]
+    np.testing.assert_array_equal(np.concatenate(found), weights)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_partitions_travel(kind, tmp_path) -> None:
+    for partition in as_source(KINDS[kind](tmp_path)).partitions:
+        again = pickle.loads(pickle.dumps(partition))
+        assert (again.index, again.start, again.stop) == (partition.index, partition.start, partition.stop)
+        np.testing.assert_array_equal(dense(again.load()[0]), ROWS[partition.start : partition.stop])
+
+
+@given(
+    rows=st.integers(1, 10**6),
+    row_bytes=st.integers(1, 10**6),
+    chunk=st.none() | st.integers(100, 10**6),
+)
+def test_a_cut_covers_rows_once_in_order_and_in_bounds(rows, row_bytes, chunk) -> None:
+    bounds = np.array(cut_rows(rows, row_bytes, chunk).bounds)
+    sizes = np.diff(bounds)
+    assert (bounds[0], bounds[-1]) == (0, rows)
+    assert (sizes > 0).all()
+    assert sizes.max() <= MOST_ROWS
+    assert sizes.max() == 1 or sizes.max() * row_bytes <= MOST_BYTES
+
+
+@given(rows=st.integers(1, 10**5), row_bytes=st.integers(1, 10**4), chunk=st.integers(1, 10**5))
+def test_a_partition_is_whole_chunks_or_part_of_one(rows, row_bytes, chunk) -> None:
+    for _, start, stop in cut_rows(rows, row_bytes, chunk).ranges():
+        whole = start % chunk == 0 and (stop % chunk == 0 or stop == rows)
+        assert whole or start // chunk == (stop - 1) // chunk
+
+
+@given(rows=st.integers(1, 40), size=st.integers(1, 50))
+def test_partitions_of_a_given_size_cover_all_rows(rows, size) -> None:
+    values = np.arange(2.0 * rows).reshape(rows, 2)
+    source = ArraySource(values, partition_rows=size)
+    assert_covers(source)
+    np.testing.assert_array_equal(all_rows(source), values)
+    assert all(partition.rows <= size for partition in source.partitions)
+
+
+@given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any), columns=st.integers(1, 4))
+def test_row_chunks_of_a_dask_array_are_its_partitions(sizes, columns) -> None:
+    rows = np.arange(sum(sizes) * 4.0).reshape(-1, 4)
+    source = DaskSource(da.from_array(rows, chunks=(tuple(s for s in sizes if s), columns)))
+    assert_covers(source)
+    assert [partition.rows for partition in source.partitions] == [size for size in sizes if size]
+    np.testing.assert_array_equal(all_rows(source), rows)
+
+
+def test_empty_chunks_of_a_dask_array_are_passed_over() -> None:
+    array = da.concatenate([da.from_array(ROWS, chunks=(9, 3)), da.zeros((0, 3)), da.from_array(ROWS, chunks=(23, 3))])
+    source = DaskSource(array)
+    assert [partition.rows for partition in source.partitions] == [9, 9, 5, 23]
+    np.testing.assert_array_equal(all_rows(source), np.concatenate([ROWS, ROWS]))
+
+
+def test_shards_of_a_zarr_array_are_never_cut_across(tmp_path) -> None:
+    chunk = FEWEST_ROWS // 2
+    shape, shards, chunks = (12 * chunk, 2), (3 * chunk, 2), (chunk, 2)
+    source = ZarrSource(zarr.create_array(str(tmp_path / "a"), shape=shape, shards=shards, chunks=chunks, dtype="f4"))
+    for partition in source.partitions:
+        assert partition.start // shards[0] == (partition.stop - 1) // shards[0]
+    assert_covers(source)
+
+
+def test_entries_stored_twice_in_a_sparse_matrix_are_added() -> None:
+    twice = sparse.coo_array((np.array([1.0, 2.0, 4.0]), (np.array([0, 0, 1]), np.array([1, 1, 0]))), shape=(2, 3))
+    compressed = sparse.csr_array((twice.data, twice.col, np.array([0, 2, 3])), shape=(2, 3))
+    for values in (twice, compressed):
+        assert as_source(values).partitions[0].load()[0].nnz == 2
+        np.testing.assert_array_equal(all_rows(as_source(values)), [[0, 3, 0], [4, 0, 0]])
+    assert compressed.nnz == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fingerprint_is_plain_and_stays_the_same(kind, tmp_path) -> None:
+    data = KINDS[kind](tmp_path)
+    found = as_source(data).fingerprint()
+    assert found == as_source(data).fingerprint()
+    assert all(isinstance(value, str | list) for value in found.values())
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array, lambda rows: da.from_array(rows, chunks=(7, 3))])
+@pytest.mark.parametrize("row", [0, 15, 22])
+def test_a_fingerprint_changes_with_an_entry_at_the_start_the_middle_or_the_end(make, row) -> None:
+    changed = ROWS.copy()
+    changed[row, 1] += 1
+    assert as_source(make(changed)).fingerprint() != as_source(make(ROWS)).fingerprint()
+
+
+def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
+    weights = np.ones(23)
+    sources = [
+        ArraySource(ROWS),
+        ArraySource(ROWS[:, :2]),
+        ArraySource(ROWS[:-1]),
+        ArraySource(ROWS.astype(np.float32)),
+        ArraySource(ROWS.astype(np.int64)),
+        ArraySource(ROWS, weights),
+        ArraySource(ROWS, 2 * weights),
+        ArraySource(ROWS, partition_rows=5),
+        ArraySource(ROWS, partition_rows=6),
+        ArraySource(sparse.csr_array(ROWS)),
+    ]
+    found = [str(source.fingerprint()) for source in sources]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (np.ones(3), r"should be 2-D, .* got 1-D\. Reshape your data: x\.reshape\(-1, 1\)\."),
+        (np.ones((3, 2, 2)), r"should be 2-D, .* got 3-D\. Reshape it to \(rows, columns\)\."),
+        (np.ones((0, 2)), r"has 0 sample\(s\) .* at least one row and one column\."),
+        (np.ones((2, 0)), r"has 0 feature\(s\) .* at least one row and one column\."),
+        (None, "should be 2-D"),
+        (np.array([["a", 1.0]], dtype=object), r"should be numbers; .*Encode or drop the other columns\."),
+        (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"should be numbers; .*Encode or drop the other columns\."),
+        (np.array([["1", "2"]]), r"should be real numbers; got dtype <U1\. Convert them to float first\."),
+        (np.ones((2, 2), dtype=complex), r"should be real numbers; Complex data not supported\."),
+        ([[1.0, 2.0], [3.0]], "should be numbers; "),
+        (sparse.csr_array(np.ones((2, 2), dtype=complex)), r"should be real numbers; Complex data not supported\."),
+        (sparse.coo_array(np.ones(3)), "should be 2-D, .* got 1-D"),
+        (sparse.coo_array(np.ones((3, 2, 2))), "should be 2-D, .* got 3-D"),
+        (da.ones(3), "dask.array should be 2-D, .* got 1-D"),
+        (da.ones((0, 2)), r"dask.array has 0 sample\(s\)"),
+        (da.ones((3, 2), dtype=complex), "dask.array should hold real numbers; got dtype complex128"),
+        (da.ones((9, 2))[da.ones(9) > 0], r"chunks of unknown size; call array\.compute_chunk_sizes\(\) first\."),
+        ("rows.npy", r"rows\.npy is not a Zarr array; convert it with: dpdist convert rows\.npy"),
+        ("nowhere.zarr", r"there is no Zarr array at nowhere\.zarr\. Check the path, or make one with: dpdist convert"),
+    ],
+)
+def test_data_that_cannot_be_rows_are_refused_in_a_sentence(data, sentence) -> None:
+    with pytest.raises(InputError, match=sentence):
+        as_source(data).fingerprint()
+
+
+def test_stored_data_that_cannot_be_rows_are_refused_in_a_sentence(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"line\.zarr should be 2-D"):
+        as_source(stored_line(tmp_path))
+    with pytest.raises(InputError, match=r"z\.zarr should hold real numbers; got dtype complex128\."):
+        as_source(stored(tmp_path, ROWS.astype(complex), "z.zarr"))
+
+
+def stored_line(folder) -> str:
+    """The path of a one-dimensional Zarr array."""
+    zarr.create_array(store=str(folder / "line.zarr"), data=np.ones(4))
+    return str(folder / "line.zarr")
+
+
+def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:
+    path = str(tmp_path / "group.zarr")
+    group = zarr.open_group(path, mode="w")
+    with pytest.raises(InputError, match=r"without an array named 'rows' \(arrays in it: none\)\. Name the array"):
+        as_source(path)
+    group.create_array("z", data=ROWS)
+    group.create_array("a", data=ROWS)
+    with pytest.raises(InputError, match=r"\(arrays in it: a, z\)"):
+        as_source(path)
+    np.testing.assert_array_equal(all_rows(as_source(f"{path}/z")), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.ones(5), "should hold 23 numbers, one a row; got shape"),
+        (np.ones((23, 1)), "should hold 23 numbers"),
+        (np.full(23, np.nan), "should be finite, not negative and not all zero"),
+        (np.full(23, np.inf), "should be finite"),
+        (-np.ones(23), "should be finite, not negative"),
+        (np.zeros(23), "should be .* not all zero"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused_in_a_sentence(weights, sentence) -> None:
+    with pytest.raises(InputError, match=f"sample_weight {sentence}"):
+        as_source(ROWS, weights)
+
+
+def test_one_weight_stands_for_all_rows() -> None:
+    np.testing.assert_array_equal(require_weights(2, 3), [2.0, 2.0, 2.0])
+    assert require_weights(None, 3) is None
+
+
+def test_weights_belong_to_a_source_that_is_made_already() -> None:
+    with pytest.raises(InputError, match="sample_weight belongs to the source itself"):
+        as_source(ArraySource(ROWS), np.ones(23))

@@ -1,0 +1,162 @@
+"""Laws of the survey: moments as NumPy has them, additive over rows, bad rows named."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpdist.backends import SerialBackend
+from dpdist.errors import InputError
+from dpdist.sources import ArraySource
+from dpdist.survey import Survey, survey_source
+from tests.cases import count_rows, real_rows
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def surveyed(rows, weights=None, products: bool = False, partition_rows: int | None = None) -> Survey:
+    """The survey of rows, in partitions of a given size."""
+    return survey_source(ArraySource(rows, weights, partition_rows), SerialBackend(), products)
+
+
+def assert_same(found: Survey, expected: Survey, rtol: float = 1e-9) -> None:
+    """Two surveys agree."""
+    size = np.abs(expected.scatter).max()
+    np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=rtol, atol=rtol * size)
+    np.testing.assert_array_equal(found.minimum, expected.minimum)
+    assert found.integral == expected.integral
+
+
+@given(seed=SEEDS, size=st.integers(1, 50))
+def test_moments_are_those_of_numpy(seed, size) -> None:
+    rows = real_rows(np.random.default_rng(seed), 40, 3)
+    moments = surveyed(rows, partition_rows=size).moments()
+    assert moments.count == 40
+    assert moments.dimension == 3
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-10)
+    np.testing.assert_array_equal(moments.minimum, rows.min(0))
+    assert not moments.integral
+
+
+@given(seed=SEEDS, size=st.integers(1, 50))
+def test_weighted_moments_are_those_of_numpy(seed, size) -> None:
+    rng = np.random.default_rng(seed)
+    rows, weights = real_rows(rng, 40, 3), rng.uniform(0, 3, 40) * (rng.random(40) < 0.8)
+    found = surveyed(rows, weights, products=True, partition_rows=size)
+    mean = np.average(rows, axis=0, weights=weights)
+    covariance = (weights[:, None] * (rows - mean)).T @ (rows - mean) / weights.sum()
+    np.testing.assert_allclose(found.count, weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found.scatter / found.count, covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.variance, np.diag(covariance), rtol=1e-9)
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_a_mean_far_from_zero_costs_no_digits(products) -> None:
+    far = 1e8 + real_rows(np.random.default_rng(0), 10_000, 3)
+    near = far - 1e8
+    found = surveyed(far, products=products, partition_rows=700)
+    np.testing.assert_allclose(found.mean - 1e8, near.mean(0), atol=1e-7)
+    np.testing.assert_allclose(found.variance, near.var(0), rtol=1e-8)
+
+
+def test_partitions_longer_than_a_block_are_surveyed_whole() -> None:
+    rows = real_rows(np.random.default_rng(0), 9001, 2)
+    found = surveyed(rows, products=True, partition_rows=9001)
+    np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.scatter / 9001, np.cov(rows.T, ddof=0), rtol=1e-12)
+
+
+@given(seed=SEEDS, size=st.integers(1, 50), weighted=st.booleans())
+def test_sparse_rows_have_the_moments_of_dense_ones(seed, size, weighted) -> None:
+    rng = np.random.default_rng(seed)
+    rows = count_rows(rng, 40, 4)
+    weights = rng.uniform(0, 3, 40) if weighted else None
+    found = surveyed(sparse.csr_array(rows), weights, partition_rows=size)
+    assert_same(found, surveyed(rows, weights))
+    assert found.integral
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint16, np.int64, bool])
+def test_moments_do_not_overflow_a_narrow_type(dtype) -> None:
+    rows = (np.arange(600).reshape(300, 2) % 120).astype(dtype)
+    found = surveyed(np.tile(rows, (20, 1)))
+    np.testing.assert_allclose(found.mean, rows.astype(float).mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, rows.astype(float).var(0), rtol=1e-12)
+    assert found.integral
+
+
+@given(seed=SEEDS, products=st.booleans(), data=st.data())
+def test_surveys_add_in_any_tree(seed, products, data) -> None:
+    rng = np.random.default_rng(seed)
+    rows, weights = real_rows(rng, 30, 3), rng.uniform(0.1, 3, 30)
+    cuts = sorted(data.draw(st.sets(st.integers(1, 29), max_size=6)))
+    parts = [
+        surveyed(part, own, products) for part, own in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True)
+    ]
+    while len(parts) > 1:
+        i = data.draw(st.integers(0, len(parts) - 2))
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    assert_same(parts[0], surveyed(rows, weights, products))
+
+
+def test_addition_does_not_mind_the_order() -> None:
+    rows = real_rows(np.random.default_rng(0), 30, 3)
+    parts = [surveyed(part) for part in np.split(rows, 5)]
+    assert_same(reduce(Survey.__add__, parts[::-1]), surveyed(rows))
+
+
+def test_rows_without_weight_leave_the_moments_alone() -> None:
+    rows = real_rows(np.random.default_rng(0), 30, 3)
+    rows[:10] += 100
+    weights = np.r_[np.zeros(10), np.ones(20)]
+    found = surveyed(rows, weights, partition_rows=5)
+    np.testing.assert_allclose(found.mean, rows[10:].mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, rows[10:].var(0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.float32, sparse.csr_array], ids=["dense", "float32", "sparse"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_rows_that_are_not_finite_are_counted_and_named(make, value, size) -> None:
+    rows = np.ones((40, 3))
+    rows[[3, 7, 8, 33], [0, 2, 1, 2]] = value
+    rows[7] = value
+    with pytest.raises(InputError, match=r"NaN or infinity in 4 of 40 rows \(rows 3, 7, 8, 33\); .*Drop or fill"):
+        surveyed(make(rows), partition_rows=size)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_only_the_first_of_many_bad_rows_are_named(size) -> None:
+    rows = np.ones((40, 2))
+    rows[10:30, 0] = np.nan
+    with pytest.raises(InputError, match=r"in 20 of 40 rows \(rows 10, 11, 12, 13, 14, \.\.\.\)"):
+        surveyed(rows, partition_rows=size)
+
+
+def test_rows_all_bad_are_refused_too() -> None:
+    with pytest.raises(InputError, match="in 4 of 4 rows"):
+        surveyed(np.full((4, 2), np.nan), products=True)
+
+
+def test_products_of_sparse_rows_are_refused_in_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"PCA needs dense rows; .*\.$"):
+        surveyed(sparse.csr_array(np.ones((4, 2))), products=True)
+
+
+def test_whole_numbers_and_negatives_are_noticed_wherever_they_are() -> None:
+    rows = np.zeros((40, 2))
+    assert surveyed(rows, partition_rows=7).integral
+    rows[38, 1], rows[20, 0] = 0.5, -3.0
+    for values in (rows, sparse.csr_array(rows)):
+        found = surveyed(values, partition_rows=7)
+        assert not found.integral
+        np.testing.assert_array_equal(found.minimum, [-3.0, 0.0])
