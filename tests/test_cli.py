@@ -17,6 +17,7 @@ import zarr
 from distributed import LocalCluster
 
 import dpdist
+from dpdist import cli
 from dpdist.checkpoint import Store
 from tests.runs import clusters
 
@@ -42,13 +43,6 @@ def plain_environment() -> dict[str, str]:
 def succeeded(done: subprocess.CompletedProcess) -> str:
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def refused(done: subprocess.CompletedProcess) -> str:
-    """The sentence of a refusal: exit 1, no traceback."""
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
-    assert done.stderr.startswith("dpdist: ")
-    return done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -196,11 +190,11 @@ def test_convert_then_fit(folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["fit", "nothing.zarr"], "there is no Zarr array at"),
-        (["fit", "rows.npy"], "dpdist convert"),
+        (["fit", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
+        (["fit", "rows.npy", "--out", "x.zarr"], "dpdist convert"),
         (["fit"], "fit needs data"),
         (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9"], "pca should be from 1 to the number of columns, 4"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9", "--serial"], "pca should be from 1 to the number of columns, 4"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"], "schedule.waves"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "family.name"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),
@@ -208,31 +202,44 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "poisson", "--serial"], "counts"),
         (["fit", "rows.zarr", "--out", "no/such/x.zarr"], "does not exist; create it first"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "tcp://127.0.0.1:1"], "no Dask scheduler answers"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--serial", "--workers", "2"], "--serial runs in this process"),
         (["resume", "nothing.zarr"], "no dpdist run or model"),
         (["show", "rows.zarr"], "no dpdist run or model"),
         (["predict", "nothing.zarr", "rows.zarr"], "no dpdist run or model"),
         (["convert", "nothing.npy", "--out", "x.zarr"], "nothing.npy"),
     ],
 )
-def test_bad_input_gets_a_sentence_and_writes_nothing(folder, arguments, sentence) -> None:
-    assert sentence in refused(dpdist_command(*arguments, folder=folder)).replace("\n", " ")
+def test_bad_input_gets_a_sentence_and_writes_nothing(folder, monkeypatch, capsys, arguments, sentence) -> None:
+    assert sentence in told(folder, monkeypatch, capsys, *arguments)
     assert not (folder / "x.zarr").exists()
 
 
-def test_the_wrong_width_at_predict_is_refused(folder, run) -> None:
+def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
+    """The sentence of a refusal, from the entry point in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    text = capsys.readouterr().err.replace("\n", " ")
+    assert text.startswith("dpdist: ")
+    return text
+
+
+def test_the_wrong_width_at_predict_is_refused(folder, run, monkeypatch, capsys) -> None:
     array = zarr.create_array(folder / "narrow.zarr", shape=(5, 3), dtype="float64", overwrite=True)
     array[...] = 0.0
-    told = refused(dpdist_command("predict", run, "narrow.zarr", "--out", "x.zarr", "--serial", folder=folder))
-    assert "rows should have 4 columns" in told and not (folder / "x.zarr").exists()
+    text = told(folder, monkeypatch, capsys, "predict", run, "narrow.zarr", "--out", "x.zarr", "--serial")
+    assert "rows should have 4 columns" in text and not (folder / "x.zarr").exists()
 
 
-def test_not_a_number_is_named_by_row(folder) -> None:
+def test_not_a_number_is_named_by_row(folder, monkeypatch, capsys) -> None:
     rows = np.load(folder / "rows.npy")
     rows[[7, 1900], 1] = [np.nan, np.inf]
     array = zarr.create_array(folder / "nan.zarr", shape=rows.shape, dtype="float64", chunks=(256, 4), overwrite=True)
     array[...] = rows
-    told = refused(dpdist_command("fit", "nan.zarr", "--out", "x.zarr", "--serial", folder=folder))
-    assert "NaN or infinity in 2 of 3000 rows (rows 7, 1900)" in told.replace("\n", " ")
+    text = told(folder, monkeypatch, capsys, "fit", "nan.zarr", "--out", "x.zarr", "--serial")
+    assert "NaN or infinity in 2 of 3000 rows (rows 7, 1900)" in text
 
 
 def test_the_demo_finds_the_digits(tmp_path) -> None:

@@ -103,7 +103,7 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
     return DaskBackend(Client(cluster), owned=True)
 
 
-def connect(address: str, timeout: float = 20.0) -> DaskBackend:
+def connect(address: str, timeout: float = 10.0) -> DaskBackend:
     """A backend on the scheduler at `address`, such as ``tcp://host:8786``."""
     try:
         return DaskBackend(Client(address, timeout=timeout), owned=True)
