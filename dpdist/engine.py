@@ -60,7 +60,7 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     waves = wave_count(problem, source)
     trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
     blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
-    return State(
+    state = State(
         lap=1,
         order=problem.schedule.order(1, problem.seed, waves),
         visit=0,
@@ -69,7 +69,18 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
         leaves=(blank,) * waves,
         start=None if start is None else Leaf(start, blank.trials),
         trials=trials,
+        chances=np.zeros(components),
     )
+    return _with_chances(problem, state, np.full(components, source.shape[0] / components))
+
+
+def _with_chances(problem: Problem, state: State, counts: np.ndarray) -> State:
+    """The state with the coming lap's sampling settled, given the components' counts."""
+    if not state.trials:
+        return replace(state, chances=np.zeros(len(state.ids)))
+    row_bytes = 8 * problem.preparation.width
+    chances = sampling_chances(problem.plan, state.rests, state.ids, counts, state.lap, row_bytes)
+    return replace(state, chances=chances)
 
 
 def _feature_columns(problem: Problem) -> int:
@@ -109,16 +120,15 @@ def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
 def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
     began = time.perf_counter()
     ledger = problem.schedule.open(state, ground.rows)
-    chances = _chances(problem, ground, state)
     waiting = [ledger.total()] * problem.schedule.lookahead if state.visit == 0 else list(state.queue)
     under_way: deque[tuple[int, Ref, Leaf]] = deque()
     position = state.visit
     for total in waiting[: len(state.order) - position]:
-        _launch(problem, ground, state, backend, chances, position + len(under_way), total, under_way)
+        _launch(problem, ground, state, backend, position + len(under_way), total, under_way)
     while position < len(state.order):
         ahead = position + len(under_way)
         if ahead < len(state.order):
-            _launch(problem, ground, state, backend, chances, ahead, ledger.total(), under_way)
+            _launch(problem, ground, state, backend, ahead, ledger.total(), under_way)
         wave, ref, _ = under_way.popleft()
         seen: Visit = backend.fetch([ref])[0]
         del ref
@@ -137,21 +147,11 @@ def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> I
     yield _end(problem, backend, state, ledger.exact(), sum(ground.rows), time.perf_counter() - began)
 
 
-def _chances(problem: Problem, ground: _Ground, state: State) -> np.ndarray:
-    if not state.trials:
-        return np.zeros(len(state.ids))
-    counts = sum((leaf.summary.counts for leaf in state.leaves), np.zeros(len(state.ids)))
-    if state.lap == 1:
-        counts = np.full(len(state.ids), sum(ground.rows) / len(state.ids))
-    return sampling_chances(state, problem.plan, counts, 8 * problem.preparation.width)
-
-
 def _launch(
     problem: Problem,
     ground: _Ground,
     state: State,
     backend: Backend,
-    chances: np.ndarray,
     position: int,
     total: Leaf,
     under_way: deque[tuple[int, Ref, Leaf]],
@@ -160,7 +160,7 @@ def _launch(
     wave = state.order[position]
     posterior = problem.model.posterior(total.summary, problem.precision)
     trials = arm(problem.model, posterior, total, state.trials)
-    orders = backend.share(Orders(posterior, trials, chances, problem.seed, state.lap))
+    orders = backend.share(Orders(posterior, trials, state.chances, problem.seed, state.lap))
     refs = ground.waves[wave]
     visits = backend.map(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))
     under_way.append((wave, backend.sum(visits), total))
@@ -186,7 +186,7 @@ def _end(problem: Problem, backend: Backend, state: State, exact: Leaf, rows: in
         quiet=quiet,
     )
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
-    return Step(following, info, exact)
+    return Step(_with_chances(problem, following, total.counts), info, exact)
 
 
 def _turned(

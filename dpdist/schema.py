@@ -51,6 +51,7 @@ VARIABLES: dict[str, Variable] = {
     "trial_entropy": Variable(("wave", "trial_entry"), "what proposals of one kind measured, entropies", "nat"),
     # state
     "order": Variable(("wave",), "waves in the order of the lap"),
+    "sampling_chance": Variable(("component",), "chance with which a row joins the sample of its component"),
     "split_target": Variable(("split",), "component that a pending split divides"),
     "split_age": Variable(("split",), "laps the split has been refined"),
     "split_gain": Variable(("split",), "its exact gain at the end of the last lap", "nat"),

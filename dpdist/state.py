@@ -34,6 +34,7 @@ class State:
     leaves : one a wave: its last visit (memoized), or the waves of this lap (stochastic)
     start : leaf that stands in for rows not yet seen this lap (a first model, new children), or None
     trials : proposals being tried this lap
+    chances : (K,) chance with which a row joins the sample of its component this lap
     sample : rows drawn so far this lap
     queue : totals from which waves already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
@@ -50,6 +51,7 @@ class State:
     leaves: tuple[Leaf, ...]
     start: Leaf | None
     trials: tuple[Trial, ...]
+    chances: np.ndarray
     sample: Sample | None = None
     queue: tuple[Leaf, ...] = ()
     running: Leaf | None = None

@@ -34,6 +34,7 @@ def write_state(group: zarr.Group, state: State) -> None:
         }
     )
     schema.write(group, "id", state.ids)
+    schema.write(group, "sampling_chance", state.chances)
     schema.write(group, "order", np.array(state.order, dtype=np.int64))
     _write_rests(group.create_group("rests"), state.rests)
     if state.trials:
@@ -65,6 +66,7 @@ def read_state(group: zarr.Group) -> State:
         leaves=tuple(_read_leaves(subgroup(group, "memo"))),
         start=one("start"),
         trials=_read_trials(subgroup(group, "trials")) if attrs["has_trials"] else (),
+        chances=schema.read(group, "sampling_chance"),
         sample=_read_sample(subgroup(group, "sample")) if "sample" in group else None,
         queue=tuple(queue),
         running=one("running"),

@@ -9,6 +9,7 @@ Each check raises AssertionError, naming the law, if the part breaks it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -125,7 +126,7 @@ def check_source(source: Source) -> None:
     assert [p.index for p in partitions] == list(range(len(partitions))), "partitions are numbered in order"
     edges = [p.start for p in partitions] + [partitions[-1].stop]
     assert edges[0] == 0 and edges[-1] == source.shape[0], "partitions cover the rows"
-    assert all(p.stop == q.start for p, q in zip(partitions, partitions[1:], strict=False)), "without gaps"
+    assert all(p.stop == q.start for p, q in itertools.pairwise(partitions)), "without gaps"
     for partition in partitions:
         rows, weights = partition.load()
         assert rows.shape == (partition.rows, source.shape[1]), "a partition loads the rows it names"

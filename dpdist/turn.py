@@ -75,12 +75,15 @@ def arm(model: Model, posterior: Posterior, total: Leaf, trials: Sequence[Trial]
     return tuple(trial.armed(model, posterior, measured) for trial, measured in zip(trials, total.trials, strict=True))
 
 
-def sampling_chances(state: State, plan: MovePlan, counts: np.ndarray, row_bytes: int) -> np.ndarray:
-    """(K,) chance with which a row joins the sample of its component this lap."""
-    wanted = np.array([may_split(state.rests, int(i), state.lap + 1, plan) for i in state.ids])
-    if not plan.split or not wanted.any():
-        return np.zeros(len(state.ids))
-    each = min(plan.sample, max(plan.children, int(plan.sample_bytes // (row_bytes * wanted.sum()))))
+def sampling_chances(
+    plan: MovePlan, rests: Mapping[int, Rest], ids: np.ndarray, counts: np.ndarray, lap: int, row_bytes: int
+) -> np.ndarray:
+    """(K,) chance with which a row of `lap` joins the sample of its component, so that enough of each are drawn.
+
+    Components that will not be given new children when the lap ends are left out.
+    """
+    wanted = np.array([plan.split and may_split(rests, int(i), lap + 1, plan) for i in ids])
+    each = min(plan.sample, max(plan.children, plan.sample_bytes // (row_bytes * max(1, int(wanted.sum())))))
     return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(counts, 1.0)), 0.0)
 
 
@@ -94,39 +97,51 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
     total : exact sum over all waves
     settled : whether the ELBO hardly changed this lap, so that resting components are called up
     """
-    model, plan, splits = problem.model, problem.plan, state.trials[0]
-    assert isinstance(splits, Splits)
-    verdicts = judge(model, total.summary, state.trials, total.trials, problem.precision.dtype)
-    verdicts = [_postponed(verdict, splits, plan) for verdict in verdicts]
-    change = change_from(model, total.summary, state.trials, total.trials, verdicts)
-    ids, next_id = change.identities(state.ids, state.next_id, total.summary, state.trials, total.trials)
-    summary = change.apply(total.summary, state.trials, total.trials)
-    going = _going_on(verdicts, change, splits)
+    model, plan, trials = problem.model, problem.plan, state.trials
+    verdicts = judge(model, total.summary, trials, total.trials, problem.precision.dtype)
+    verdicts = [_postponed(verdict, _splits(trials), plan) for verdict in verdicts]
+    change = change_from(model, total.summary, trials, total.trials, verdicts)
+    ids, next_id = change.identities(state.ids, state.next_id, total.summary, trials, total.trials)
+    summary = change.apply(total.summary, trials, total.trials)
     rests = _rests(state, verdicts, change, dict(zip(ids.tolist(), summary.counts.tolist(), strict=True)), plan)
     if settled:
         rests = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in rests.items()}
-    old = _continued(splits, going, {v.proposal: v.gain for v in verdicts if v.trial == 0}, state.ids, ids)
-    candidates = [
-        k for k in range(len(ids)) if k not in set(old.targets) and may_split(rests, int(ids[k]), state.lap + 1, plan)
-    ]
-    samples = _samples(state, change, plan) if plan.split else {}
-    births = _births(problem, backend, state, summary, ids, {k: samples[k] for k in candidates if k in samples})
-    for k in births.hopeless:
-        rests[int(ids[k])] = Rest(plan.tries, state.lap + 1, float(summary.counts[k]))
-    trials = (_with_births(old, births), *_merges_and_deletes(model, summary, plan, [*old.targets, *births.targets]))
+    going = _going_on(verdicts, change, _splits(trials))
+    old = _continued(state, verdicts, going, ids)
+    births = _births(problem, backend, state, summary, ids, _candidates(state, change, old, ids, rests, plan))
+    rests |= {int(ids[k]): Rest(plan.tries, state.lap + 1, float(summary.counts[k])) for k in births.hopeless}
+    following = (_with_births(old, births), *_merges_and_deletes(model, summary, plan, [*old.targets, *births.targets]))
     waiting = plan.split and any(i not in rests or rests[i].refusals < plan.tries for i in ids.tolist())
     return Turn(
         change=change,
         ids=ids,
         next_id=next_id,
-        trials=trials,
-        leaf_rows=_rows_of(splits, going),
+        trials=following,
+        leaf_rows=_rows_of(_splits(trials), going),
         seeds=births.stats,
         rests=rests,
         records=tuple(_record(v, state) for v in verdicts),
         accepted=len(change.accepted),
-        pending=bool(len(trials[0]) or waiting),
+        pending=bool(len(following[0]) or waiting),
     )
+
+
+def _splits(trials: Sequence[Trial]) -> Splits:
+    """The splits among the trials of a lap; they come first."""
+    assert isinstance(trials[0], Splits)
+    return trials[0]
+
+
+def _candidates(
+    state: State, change: Change, old: Splits, ids: np.ndarray, rests: Mapping[int, Rest], plan: MovePlan
+) -> dict[int, tuple[Rows, np.ndarray]]:
+    """Sampled rows and weights of the components, by new position, that may be given new children."""
+    if not plan.split:
+        return {}
+    busy = set(old.targets.tolist())
+    free = [k for k in range(len(ids)) if k not in busy and may_split(rests, int(ids[k]), state.lap + 1, plan)]
+    samples = _samples(state, change, plan)
+    return {k: samples[k] for k in free if k in samples}
 
 
 def may_split(rests: Mapping[int, Rest], identity: int, lap: int, plan: MovePlan) -> bool:
@@ -152,13 +167,13 @@ def _going_on(verdicts: Sequence[Verdict], change: Change, splits: Splits) -> np
     return np.array(sorted(j for j in going if int(splits.targets[j]) in kept), dtype=np.intp)
 
 
-def _continued(
-    splits: Splits, going: np.ndarray, gains: Mapping[int, float], before: np.ndarray, after: np.ndarray
-) -> Splits:
-    """The splits that go on, with their components' new positions."""
-    places = {int(identity): place for place, identity in enumerate(after)}
+def _continued(state: State, verdicts: Sequence[Verdict], going: np.ndarray, ids: np.ndarray) -> Splits:
+    """The splits that go on, with their components' new positions and latest gains."""
+    splits = _splits(state.trials)
+    places = {int(identity): place for place, identity in enumerate(ids)}
+    gains = {verdict.proposal: verdict.gain for verdict in verdicts if verdict.trial == 0}
     return Splits(
-        targets=np.array([places[int(before[splits.targets[j]])] for j in going], dtype=np.intp),
+        targets=np.array([places[int(state.ids[splits.targets[j]])] for j in going], dtype=np.intp),
         children=splits.children,
         ages=splits.ages[going] + 1,
         gains=np.array([gains[int(j)] for j in going], dtype=np.float64),

@@ -147,7 +147,7 @@ def visit_block(part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Ge
 
 
 def _draw(block: Block, chances: np.ndarray, rng: np.random.Generator) -> Sample:
-    keys: np.ndarray = rng.random(block.resp.shape[0])
+    keys: np.ndarray = rng.random((block.resp.shape[0],))
     owners = block.resp.argmax(axis=1).astype(np.int64) if chances.any() else np.zeros(len(keys), dtype=np.int64)
     chosen: np.ndarray = np.flatnonzero((keys < chances[owners]) & (block.weights > 0))
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen])

@@ -194,7 +194,10 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "rows.npy", "--out", "x.zarr"], "dpdist convert"),
         (["fit"], "fit needs data"),
         (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9", "--serial"], "pca should be from 1 to the number of columns, 4"),
+        (
+            ["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9", "--serial"],
+            "pca should be from 1 to the number of columns, 4",
+        ),
         (["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"], "schedule.waves"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "family.name"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),

@@ -272,14 +272,14 @@ def test_descriptions_are_the_posterior_means_of_the_textbook(case, seed, d) -> 
 
 @every_family
 def test_draws_have_the_moments_of_the_posterior_predictive(case) -> None:
-    setting, count = Setting(case, 4, n=12, k=1), 20_000
+    setting, count = Setting(case, 4, n=4, k=1), 20_000
     draws = setting.family.sample(np.repeat(setting.stats, count, axis=0), setting.rng)
     brute = reference_of(setting.family)
-    posterior = brute.posterior(setting.rows, np.ones(12))
-    mean, variance = brute.predictive_moments(posterior, np.rint(setting.rows.sum() / 12))
+    posterior = brute.posterior(setting.rows, np.ones(4))
+    mean, variance = brute.predictive_moments(posterior, np.rint(setting.rows.sum() / 4))
     assert draws.shape == (count, 3)
     np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * np.sqrt(variance / count))
-    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.1)
+    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.08)
 
 
 @every_family
@@ -370,10 +370,11 @@ def evidence_about_mean(case: FamilyCase, rows: np.ndarray) -> float:
     return float(family.log_evidence(family.features(rows - mean).sum(axis=0)[None])[0])
 
 
+@pytest.mark.parametrize("distance", [2e6, 1e8])
 @pytest.mark.parametrize("name", ["gaussian", "diagonal_gaussian"])
-def test_second_moments_lost_to_rounding_are_an_error(name) -> None:
+def test_second_moments_lost_to_rounding_are_an_error(name, distance) -> None:
     case = next(case for case in FAMILIES if case.name == name)
-    far = 1e8 + real_rows(np.random.default_rng(0), 60, 3)
+    far = distance + real_rows(np.random.default_rng(0), 60, 3)
     family = filled(case, far)
     stats = family.features(far).sum(axis=0)[None]
     for method in (family.log_evidence, family.coefficients, family.describe):

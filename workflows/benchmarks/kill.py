@@ -1,0 +1,117 @@
+"""Kill a whole run at random moments, resume it, and compare bits with the undisturbed run.
+
+Each round starts ``dpdist fit`` on a local cluster in a process group of its own, sends SIGKILL to the group at a
+random moment (a checkpoint may be under way), and lets ``dpdist resume`` finish. The reference is an undisturbed
+serial run. Prints a row a round; ends with an error if any bit differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+import dpdist
+from dpdist.checkpoint import Store
+
+COMMAND = [sys.executable, "-m", "dpdist.cli"]
+
+
+def write_rows(path: Path, rows: int, seed: int = 0) -> None:
+    """Rows of twelve Gaussian groups in sixteen columns."""
+    rng = np.random.default_rng(seed)
+    means = 4 * rng.normal(size=(12, 16))
+    array = zarr.create_array(path, shape=(rows, 16), dtype="float32", chunks=(4096, 16), overwrite=True)
+    array[...] = means[rng.integers(12, size=rows)] + rng.normal(size=(rows, 16))
+
+
+def fit_arguments(folder: Path, name: str, laps: int) -> list[str]:
+    """The command that fits the rows, checkpointing every second and every lap."""
+    given = ["--max-laps", str(laps), "--tolerance", "0", "--checkpoint-every", "1"]
+    return [*COMMAND, "fit", str(folder / "rows.zarr"), "--out", str(folder / name), "--overwrite", *given]
+
+
+def kill_round(folder: Path, laps: int, moment: float) -> tuple[int, str]:
+    """Kill a run `moment` seconds after its first checkpoint; its lap then, and how the group ended."""
+    name = "killed.zarr"
+    process = subprocess.Popen(
+        [*fit_arguments(folder, name, laps), "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    before = time.monotonic()
+    while generation(folder / name) < 1 and process.poll() is None and time.monotonic() - before < 120:
+        time.sleep(0.05)
+    time.sleep(moment)
+    ended = "finished before" if process.poll() is not None else "killed"
+    if ended == "killed":
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    lap = len(Store.open(folder / name).history().laps)
+    subprocess.run(
+        [*COMMAND, "resume", str(folder / name)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    return lap, ended
+
+
+def generation(run: Path) -> int:
+    """Number of the run's current checkpoint; -1 where there is none."""
+    try:
+        return int(Store.open(run).attributes["generation"])
+    except dpdist.CheckpointError:
+        return -1
+
+
+def bits(run: Path) -> bytes:
+    """Final statistics, entropies and ELBO."""
+    fitted = Store.open(run).fitted()
+    assert fitted is not None and fitted.stop is not None
+    return fitted.total.stats.tobytes() + fitted.total.entropy.tobytes() + np.float64(fitted.elbo).tobytes()
+
+
+def labels(run: Path, folder: Path) -> bytes:
+    """Labels of all rows."""
+    return dpdist.load(run).predict(str(folder / "rows.zarr")).tobytes()
+
+
+def main() -> None:
+    """Run the rounds."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("kill-results"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--small", action="store_true", help="one round on few rows")
+    given = parser.parse_args()
+    rows, laps, rounds = (8_000, 6, 1) if given.small else (200_000, 14, given.rounds)
+    given.out.mkdir(parents=True, exist_ok=True)
+    write_rows(given.out / "rows.zarr", rows)
+    began = time.monotonic()
+    subprocess.run(
+        [*fit_arguments(given.out, "whole.zarr", laps), "--serial"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    length = time.monotonic() - began
+    whole, named = bits(given.out / "whole.zarr"), labels(given.out / "whole.zarr", given.out)
+    rng = np.random.default_rng(given.seed)
+    print(f"{'round':>5} {'killed after (s)':>17} {'laps kept':>10} {'end':>16} {'same bits':>10} {'same labels':>12}")
+    for number in range(rounds):
+        moment = float(rng.uniform(0, 0.6 * length))
+        kept, ended = kill_round(given.out, laps, moment)
+        run = given.out / "killed.zarr"
+        same, alike = bits(run) == whole, labels(run, given.out) == named
+        print(f"{number:5d} {moment:17.2f} {kept:10d} {ended:>16} {same!s:>10} {alike!s:>12}", flush=True)
+        assert same and alike, "a resumed run differs from the undisturbed one"
+
+
+if __name__ == "__main__":
+    main()
