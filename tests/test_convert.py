@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dpdist.convert import MOST_CHUNK_BYTES, READERS, chunk_rows, convert
+from dpdist.convert import MOST_CHUNK_BYTES, chunk_rows, convert
 from dpdist.errors import InputError, OutputExistsError
+from dpdist.readers import READERS
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
 from dpdist.sources.zarr import ZarrSource
 

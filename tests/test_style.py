@@ -20,6 +20,7 @@ FLOORS = [
     ["model"],
     ["moves"],
     ["sources", "backends"],
+    ["readers"],
     ["survey"],
     ["preparation"],
     ["visit"],

@@ -6,13 +6,15 @@ task is pure, so that one lost with its worker is run again.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import dask
 from distributed import Client, LocalCluster, get_client
 
 from dpdist.backends.base import Backend, Ref
@@ -26,6 +28,14 @@ WORKER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
+}
+
+#: Dask's own sampling and polling take several per cent of every core; tasks here are long and few.
+WORKER_SETTINGS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.scheduler.work-stealing-interval": "500ms",
 }
 
 
@@ -57,12 +67,25 @@ class DaskBackend(Backend):
     def close(self) -> None:
         if self._owned:
             cluster = self.client.cluster
-            self.client.close()
-            if cluster is not None:
-                cluster.close()
+            with _quietly():
+                self.client.close()
+                if cluster is not None:
+                    cluster.close()
 
     def _key(self, name: str) -> str:
         return f"{name}-{self._run}-{next(self._calls)}"
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep Dask from telling of each connection that an orderly end closes."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _held(value: Any) -> Any:
@@ -88,6 +111,7 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
     before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     os.environ.update(WORKER_ENVIRONMENT)
     try:
+        dask.config.set(WORKER_SETTINGS)
         cluster = LocalCluster(
             n_workers=workers or len(os.sched_getaffinity(0)),
             threads_per_worker=1,
@@ -95,7 +119,6 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             memory_limit=memory_limit,
-            silence_logs=logging.CRITICAL,
         )
     finally:
         for name, value in before.items():

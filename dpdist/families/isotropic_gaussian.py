@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.errors import PrecisionError
 from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
+from dpdist.families.wishart import LOST
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +63,18 @@ class IsotropicGaussian(Family):
         dimension, counts = self.mean.shape[0], stats[:, -1]
         shift, precision = self._shift(stats), self._precision(stats)
         squares = stats[:, 0] - 2 * stats[:, 1:-1] @ self.mean + counts * (self.mean @ self.mean)
+        fitted = (shift**2).sum(axis=1) / (self.variance * precision)
+        about_mean = np.maximum(squares - fitted, 0.0) + (counts + 1) * self.variance
+        if not (8 * np.finfo(np.float64).eps * np.abs(stats[:, 0]) <= LOST * about_mean).all():
+            raise PrecisionError(
+                "a component's sum of squares lost its precision: its rows lie too far from the origin for their "
+                "variance. Standardise the columns (--scale) or give the family a larger variance."
+            )
         evidence: np.ndarray = (
             -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts
             - 0.5 * squares / self.variance
             - 0.5 * dimension * np.log(precision * self.mean_variance)
-            + 0.5 * (shift**2).sum(axis=1) / (self.variance**2 * precision)
+            + 0.5 * fitted / self.variance
         )
         return evidence
 

@@ -32,7 +32,7 @@ def share_rows(
     Returns
     -------
     int
-        Number of responsibilities above zero; -1 if a row holds no finite largest logit.
+        Number of responsibilities above zero; -1 if a row's largest logit is not finite or one is not a number.
     """
     rows, components = logits.shape
     threshold = np.log(floor) if floor > 0.0 else -745.0
@@ -58,6 +58,8 @@ def share_rows(
                 active[found] = k
                 total += share[found]
                 found += 1
+            elif not difference < threshold:  # not a number
+                return -1
         smallest = floor * total
         kept = 0.0
         for a in range(found):

@@ -19,6 +19,8 @@ TARGET_PARTITIONS = 80
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
+#: What a fingerprint looks at: partitions, and rows of each.
+FINGERPRINT_PARTITIONS, FINGERPRINT_ROWS = 12, 256
 
 
 class Partition(ABC):
@@ -60,18 +62,22 @@ class Source(ABC):
         """Shape, dtype and chunking, as plain values."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Identity of the data: :meth:`identity` and a hash of rows at fixed places."""
+        """Identity of the data: :meth:`identity` and a hash of rows at fixed places, spread over all of them."""
         partitions = self.partitions
-        places = sorted({0, len(partitions) // 2, len(partitions) - 1})
         digest = hashlib.sha256()
-        for place in places:
+        for place in spread_over(len(partitions), FINGERPRINT_PARTITIONS):
             rows, weights = partitions[place].load()
-            for part in (rows[:16], rows[-16:]):
-                dense = part.toarray() if sparse.issparse(part) else np.ascontiguousarray(part)
-                digest.update(dense.tobytes())
+            chosen = spread_over(rows.shape[0], FINGERPRINT_ROWS)
+            part = rows[chosen]
+            digest.update((part.toarray() if sparse.issparse(part) else np.ascontiguousarray(part)).tobytes())
             if weights is not None:
                 digest.update(np.ascontiguousarray(weights).tobytes())
         return {**self.identity(), "sha256": digest.hexdigest()}
+
+
+def spread_over(count: int, most: int) -> list[int]:
+    """At most `most` places from 0 to ``count - 1``, evenly spread, both ends among them."""
+    return sorted({int(place) for place in np.linspace(0, count - 1, min(count, most)).round()})
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def fit(backend: Backend, rows: str | np.ndarray, size: Size) -> Iterator[Info]:
         ZeroMeanGaussian(),
         initial="k-means++",
         initial_components=size.components,
-        schedule=Memoized(waves=size.waves),
+        schedule=Memoized(waves=size.waves, lookahead=1),
         moves=MovePlan(split=False, merge=False, delete=False),
         tolerance=0.0,
         max_laps=size.laps,
