@@ -2,7 +2,7 @@
 
 from dpdist import allocations, families, schedules
 from dpdist.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
-from dpdist.estimators import DPMixture, FiniteMixture, load
+from dpdist.estimators import DPMixture, FiniteMixture, load, resume
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import TransformPlan
 
@@ -21,5 +21,6 @@ __all__ = [
     "allocations",
     "families",
     "load",
+    "resume",
     "schedules",
 ]

@@ -18,6 +18,7 @@ from dpdist.problem import Problem
 from dpdist.sources.base import Source
 from dpdist.state import Info, Record, State
 from dpdist.summary import Summary
+from dpdist.threads import one_thread
 from dpdist.turn import arm, no_trials, sampling_chances, take_turn
 from dpdist.visit import Leaf, Orders, Visit, visit
 
@@ -144,7 +145,9 @@ def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> I
         )
         if position < len(state.order):
             yield Step(state, None, ledger.exact())
-    yield _end(problem, backend, state, ledger.exact(), sum(ground.rows), time.perf_counter() - began)
+    with one_thread():
+        end = _end(problem, backend, state, ledger.exact(), sum(ground.rows), time.perf_counter() - began)
+    yield end
 
 
 def _launch(
@@ -158,8 +161,9 @@ def _launch(
 ) -> None:
     """Start the visit of the wave at `position` of the lap under the posterior of `total`."""
     wave = state.order[position]
-    posterior = problem.model.posterior(total.summary, problem.precision)
-    trials = arm(problem.model, posterior, total, state.trials)
+    with one_thread():
+        posterior = problem.model.posterior(total.summary, problem.precision)
+        trials = arm(problem.model, posterior, total, state.trials)
     orders = backend.share(Orders(posterior, trials, state.chances, problem.seed, state.lap))
     refs = ground.waves[wave]
     visits = backend.map(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))

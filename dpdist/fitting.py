@@ -25,6 +25,7 @@ from dpdist.starts import kmeans_start, responsibility_start
 from dpdist.state import Info, State
 from dpdist.summary import Summary
 from dpdist.survey import survey_source
+from dpdist.threads import one_thread
 
 CONVERGED = "converged: the ELBO settled and no move is pending"
 MAX_LAPS = "stopped: max_laps reached"
@@ -85,7 +86,8 @@ def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
             "choose Multinomial, Bernoulli or Poisson."
         )
     survey = survey_source(source, backend, products=recipe.transform.pca is not None)
-    transform = recipe.transform.fit(survey)
+    with one_thread():
+        transform = recipe.transform.fit(survey)
     moments = transform.moments(survey)
     family = recipe.family.with_defaults(moments)
     family.check_moments(moments)
@@ -201,7 +203,13 @@ class Fit:
         return stop
 
 
-def resumed(store: Store, source: Source, backend: Backend, limits: Limits, **families: Any) -> Fit:
+def resumed(
+    store: Store,
+    source: Source,
+    backend: Backend,
+    limits: Limits,
+    families: dict[str, type[Family]] | None = None,
+) -> Fit:
     """The fit in `store`, to go on from its checkpoint.
 
     Raises
@@ -210,7 +218,7 @@ def resumed(store: Store, source: Source, backend: Backend, limits: Limits, **fa
         If the data are not those the run began with.
     """
     store.check_data(source.fingerprint())
-    problem = store.problem(**families)
+    problem = store.problem(families)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None:
         fitted = fitted._replace(stop=None, converged=False)

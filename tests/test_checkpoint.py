@@ -104,6 +104,18 @@ def test_resume_equals_the_uninterrupted_run_to_the_bit(tmp_path, data_path) -> 
     assert fit.history.proposals == whole._history.proposals
 
 
+def test_a_run_on_an_array_is_resumed_from_python(tmp_path) -> None:
+    rows = clusters(0, rows=1500)
+    whole = mixture(max_laps=6, tolerance=0.0).fit(rows)
+    for _ in mixture(max_laps=3, tolerance=0.0).iter_fit(rows, checkpoint_path=tmp_path / "run.zarr"):
+        pass
+    again = dpdist.resume(tmp_path / "run.zarr", rows, max_laps=6)
+    assert again.elbo_ == whole.elbo_ and again.n_iter_ == 6
+    np.testing.assert_array_equal(again.predict(rows), whole.predict(rows))
+    with pytest.raises(dpdist.CheckpointError, match="the data changed"):
+        dpdist.resume(tmp_path / "run.zarr", rows + 1, max_laps=7)
+
+
 def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, data_path) -> None:
     whole = fitted_run(data_path, tmp_path / "whole.zarr", 6)
     model = mixture(max_laps=6, tolerance=0.0)
