@@ -14,6 +14,7 @@ WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 #: Benchmark -> the start of a line that it prints.
 PROMISED = {
     "kernel": "dense",
+    "kill": "0 ",
     "lap": "dpdist float32 waves=20",
     "memory": "peak at 200000 rows / peak at 20000:",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",

@@ -30,12 +30,14 @@ WORKER_ENVIRONMENT = {
     "NUMBA_NUM_THREADS": "1",
 }
 
-#: Dask's own sampling and polling take several per cent of every core; tasks here are long and few.
+#: Dask's own sampling and polling take several per cent of every core; tasks here are long and few. The preload
+#: leaves Ctrl-C to the coordinator.
 WORKER_SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "2s",
     "distributed.scheduler.work-stealing-interval": "500ms",
+    "distributed.worker.preload": ["dpdist.backends.preload"],
 }
 
 
@@ -111,15 +113,15 @@ def local_backend(workers: int | None = None, memory_limit: str | float | None =
     before = {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
     os.environ.update(WORKER_ENVIRONMENT)
     try:
-        dask.config.set(WORKER_SETTINGS)
-        cluster = LocalCluster(
-            n_workers=workers or len(os.sched_getaffinity(0)),
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=memory_limit,
-        )
+        with dask.config.set(WORKER_SETTINGS):
+            cluster = LocalCluster(
+                n_workers=workers or len(os.sched_getaffinity(0)),
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                memory_limit=memory_limit,
+            )
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)

@@ -7,7 +7,6 @@ serial run. Prints a row a round; ends with an error if any bit differs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import zarr
+from common import options
 
 import dpdist
 from dpdist.checkpoint import Store
@@ -84,11 +84,9 @@ def labels(run: Path, folder: Path) -> bytes:
 
 def main() -> None:
     """Run the rounds."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("kill-results"))
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--small", action="store_true", help="one round on few rows")
     given = parser.parse_args()
     rows, laps, rounds = (8_000, 6, 1) if given.small else (200_000, 14, given.rounds)
     given.out.mkdir(parents=True, exist_ok=True)
@@ -109,7 +107,7 @@ def main() -> None:
         kept, ended = kill_round(given.out, laps, moment)
         run = given.out / "killed.zarr"
         same, alike = bits(run) == whole, labels(run, given.out) == named
-        print(f"{number:5d} {moment:17.2f} {kept:10d} {ended:>16} {same!s:>10} {alike!s:>12}", flush=True)
+        print(f"{number} {moment:17.2f} {kept:10d} {ended:>16} {same!s:>10} {alike!s:>12}", flush=True)
         assert same and alike, "a resumed run differs from the undisturbed one"
 
 

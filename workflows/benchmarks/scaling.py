@@ -7,7 +7,9 @@ turns, lap by lap. One worker and two must end every lap at the same bits, which
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +17,16 @@ import numpy as np
 from common import draw_clusters, options, print_table, spread, store_rows
 
 from dpdist import DPMixture, MovePlan
+from dpdist.allocations import DirichletProcess
 from dpdist.backends import Backend
 from dpdist.backends.dask import local_backend
-from dpdist.families import ZeroMeanGaussian
+from dpdist.families import Moments, ZeroMeanGaussian
+from dpdist.model import Model, Precision, share_out
 from dpdist.schedules import Memoized
 from dpdist.state import Info
+from dpdist.summary import Summary
+from dpdist.threads import one_thread
+from dpdist.visit import block_rows
 
 SIDE, STRIDE = 8, 4
 #: Chunks of the stored rows: four a wave of twenty, which two workers can share evenly.
@@ -122,6 +129,31 @@ def compare(path: str, size: Size) -> list[tuple[Info, Info]]:
             backend.close()
 
 
+def step_rows(rows: int) -> float:
+    """Seconds that the local step takes over some drawn rows in this process."""
+    rng = np.random.default_rng(0)
+    family = ZeroMeanGaussian(scale=1.0).with_defaults(
+        Moments(1.0, np.zeros(SIDE**2), np.ones(SIDE**2), np.zeros(SIDE**2), False)
+    )
+    block = rng.standard_normal((block_rows(SIDE**2 * (SIDE**2 + 1) // 2 + 1), SIDE**2))
+    features = family.features(block)
+    stats = np.ascontiguousarray((features.T @ rng.dirichlet(np.full(100, 0.1), len(block))).T)
+    posterior = Model(family, DirichletProcess()).posterior(Summary(stats, np.zeros(100)), Precision())
+    began = time.perf_counter()
+    with one_thread():
+        for _ in range(rows // len(block)):
+            share_out(posterior, family.features(block), np.ones(len(block)))
+    return time.perf_counter() - began
+
+
+def ceiling(rounds: int, rows: int) -> list[float]:
+    """What two processes gain over one on this machine when they share nothing, Dask least of all."""
+    with get_context("spawn").Pool(2) as pool:
+        pool.map(step_rows, [1000, 1000])
+        seconds = [(pool.apply(step_rows, (rows,)), pool.map(step_rows, [rows, rows])) for _ in range(rounds)]
+    return [2 * alone / max(together) for alone, together in seconds]
+
+
 def report(pairs: list[tuple[Info, Info]]) -> None:
     """Print the table and the ratio."""
     columns = ["lap", "one worker", "two workers", "ratio", "ELBO/row", "same bits"]
@@ -146,6 +178,8 @@ def main() -> None:
     pairs = compare(path, size)
     print(f"N={pairs[0][0].rows:.0f} D={SIDE * SIDE} K={size.components}, {name}")
     report(pairs)
+    apart = ceiling(*((2, 2_000) if given.small else (9, 100_000)))
+    print(f"two processes that share nothing / one, the machine's own ceiling: {spread(apart)}")
     assert all(same_bits(one, two) for one, two in pairs), "one worker and two gave different bits"
 
 
