@@ -52,7 +52,7 @@ class ScheduleConfig(_Strict):
     """How summaries become the total."""
 
     name: Literal["memoized", "stochastic"] = "memoized"
-    waves: Count = 20
+    waves: Count = 40
     lookahead: Literal[0, 1] = 0
     keep_start: bool = True
     delay: Annotated[float, Field(ge=0)] = 1.0

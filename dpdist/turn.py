@@ -240,7 +240,7 @@ def _seed_task(
     (model, plan), (rows, weights), (seed, lap, identity) = shared, sample, key
     rng = generator(seed, "seed children", lap, identity)
     with one_thread():
-        return seed_children(model, rows, weights, count, plan.children, plan.seed_iterations, rng)
+        return seed_children(model, rows, weights, count, plan, rng)
 
 
 def _with_births(old: Splits, births: _Births) -> Splits:

@@ -15,6 +15,7 @@ class MovePlan:
     children : components that a split makes of one
     sample : rows drawn of each component to seed its children
     sample_bytes : bound on all rows drawn in a lap
+    seedings : k-means++ seedings of children, of which the best on the sample is kept
     seed_iterations : steps of variational inference on the sample
     refine : laps that children may take until they pay
     rest : laps that a component rests after a refused split
@@ -27,8 +28,9 @@ class MovePlan:
     merge: bool = True
     delete: bool = True
     children: int = 2
-    sample: int = 2000
+    sample: int = 4000
     sample_bytes: int = 64 * 2**20
+    seedings: int = 8
     seed_iterations: int = 4
     refine: int = 6
     rest: int = 3

@@ -13,10 +13,11 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.errors import PrecisionError
-from dpdist.families.base import Rows
+from dpdist.families.base import Features, Rows
 from dpdist.kernels.divide import divide_rows
 from dpdist.model import Block, Model, Posterior, summarise
 from dpdist.moves.base import Trial
+from dpdist.moves.plan import MovePlan
 from dpdist.moves.seeding import nearest_seeds
 from dpdist.summary import Summary
 
@@ -119,29 +120,40 @@ def _entropy_terms(resp: np.ndarray) -> np.ndarray:
 
 
 def seed_children(
-    model: Model,
-    rows: Rows,
-    weights: np.ndarray,
-    count: float,
-    children: int,
-    iterations: int,
-    rng: np.random.Generator,
+    model: Model, rows: Rows, weights: np.ndarray, count: float, plan: MovePlan, rng: np.random.Generator
 ) -> np.ndarray | None:
     """Statistics (M, F) of children found in sampled `rows`, scaled to the component's `count`.
 
-    Returns None when the rows hold fewer than `children` distinct points.
+    Of several k-means++ seedings the one whose children have the highest evidence after a first step of
+    variational inference is refined. Returns None when the rows hold too few distinct points.
     """
-    owners = nearest_seeds(model.family.points(rows), children, rng)
-    if owners is None:
-        return None
-    features = model.family.features(rows)
+    features, points = model.family.features(rows), model.family.points(rows)
+    best, highest = None, -np.inf
+    for _ in range(plan.seedings):
+        owners = nearest_seeds(points, plan.children, rng)
+        if owners is None:
+            return None
+        stats = _refined(model, features, weights, _hard(features, weights, owners, plan.children), 1)
+        evidence = float(model.family.log_evidence(stats).sum())
+        if best is None or evidence > highest:
+            best, highest = stats, evidence
+    assert best is not None, "at least one seeding is tried"
+    return _refined(model, features, weights, best, plan.seed_iterations) * (count / weights.sum())
+
+
+def _hard(features: Features, weights: np.ndarray, owners: np.ndarray, children: int) -> np.ndarray:
+    """Statistics of children that own their rows whole."""
     resp = np.zeros((len(weights), children))
     resp[np.arange(len(weights)), owners] = weights
-    stats = np.ascontiguousarray((features.T @ resp).T)
-    for _ in range(iterations):
+    return np.ascontiguousarray((features.T @ resp).T)
+
+
+def _refined(model: Model, features: Features, weights: np.ndarray, stats: np.ndarray, steps: int) -> np.ndarray:
+    """Statistics after some steps of variational inference on the sample."""
+    for _ in range(steps):
         logits = features @ model.family.coefficients(stats) + model.allocation.log_weights(stats[:, -1])
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits *= (weights / logits.sum(axis=1))[:, None]
         stats = np.ascontiguousarray((features.T @ logits).T)
-    return stats * (count / weights.sum())
+    return stats

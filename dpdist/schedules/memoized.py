@@ -28,7 +28,7 @@ class Memoized(Schedule):
         what was seen counts, as in the paper
     """
 
-    waves: int = 20
+    waves: int = 40
     lookahead: int = 0
     keep_start: bool = True
 

@@ -30,7 +30,7 @@ class Stochastic(Schedule):
     forgetting : kappa, in (0.5, 1] for convergence
     """
 
-    waves: int = 20
+    waves: int = 40
     lookahead: int = 0
     delay: float = 1.0
     forgetting: float = 0.6
