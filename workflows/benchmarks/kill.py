@@ -8,6 +8,7 @@ serial run. Prints a row a round; ends with an error if any bit differs.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +39,8 @@ def fit_arguments(folder: Path, name: str, laps: int) -> list[str]:
     return [*COMMAND, "fit", str(folder / "rows.zarr"), "--out", str(folder / name), "--overwrite", *given]
 
 
-def kill_round(folder: Path, laps: int, moment: float) -> tuple[int, str]:
+def kill_round(folder: Path, name: str, laps: int, moment: float) -> tuple[int, str]:
     """Kill a run `moment` seconds after its first checkpoint; its lap then, and how the group ended."""
-    name = "killed.zarr"
     process = subprocess.Popen(
         [*fit_arguments(folder, name, laps), "--workers", "2"],
         stdout=subprocess.DEVNULL,
@@ -104,8 +104,9 @@ def main() -> None:
     print(f"{'round':>5} {'killed after (s)':>17} {'laps kept':>10} {'end':>16} {'same bits':>10} {'same labels':>12}")
     for number in range(rounds):
         moment = float(rng.uniform(0, 0.6 * length))
-        kept, ended = kill_round(given.out, laps, moment)
-        run = given.out / "killed.zarr"
+        run = given.out / f"killed-{number}.zarr"
+        shutil.rmtree(run, ignore_errors=True)  # what an earlier round left would pass for this one's checkpoint
+        kept, ended = kill_round(given.out, run.name, laps, moment)
         same, alike = bits(run) == whole, labels(run, given.out) == named
         print(f"{number} {moment:17.2f} {kept:10d} {ended:>16} {same!s:>10} {alike!s:>12}", flush=True)
         assert same and alike, "a resumed run differs from the undisturbed one"
