@@ -41,7 +41,6 @@ class _Ground:
     waves: list[list[Ref]]
     rows: list[int]
     preparation: Ref
-    columns: int
 
 
 def wave_count(problem: Problem, source: Source) -> int:
@@ -115,7 +114,7 @@ def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
     count = wave_count(problem, source)
     waves = [[backend.share(p) for p in partitions[w::count]] for w in range(count)]
     rows = [sum(p.rows for p in partitions[w::count]) for w in range(count)]
-    return _Ground(waves, rows, backend.share(problem.preparation), source.shape[1])
+    return _Ground(waves, rows, backend.share(problem.preparation))
 
 
 def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:

@@ -94,7 +94,7 @@ class _Candidate:
     scale: float  # size of the numbers it was computed from
 
 
-def rounding(summary: Summary, dtype: type, scale: float, elbo: float) -> float:
+def rounding(dtype: type, scale: float, elbo: float) -> float:
     """Nats below which a gain cannot be told from rounding."""
     return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
 
@@ -109,7 +109,7 @@ def judge(
     elbo, taken, verdicts = model.elbo(total), set[int](), []
     for index in np.argsort(-np.array(gains), kind="stable"):
         candidate, gain = candidates[index], gains[index]
-        noise = rounding(total, dtype, candidate.scale, elbo)
+        noise = rounding(dtype, candidate.scale, elbo)
         if gain > noise and not taken.isdisjoint(candidate.removed):
             reason = Reason.CONFLICT
         else:
