@@ -19,14 +19,15 @@ from rich.table import Table
 from dpdist import __version__
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import connect, local_backend
-from dpdist.checkpoint import Store, claim
+from dpdist.checkpoint import Store
 from dpdist.config import FitConfig, parse_config, read_config
 from dpdist.errors import DpdistError, InputError
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.labelling import write_labels
-from dpdist.prediction import Predictor
+from dpdist.prediction import MixturePredictor
 from dpdist.progress import LiveProgress
 from dpdist.sources import as_source
+from dpdist.storage import claim
 
 app = typer.Typer(
     add_completion=False,
@@ -183,8 +184,9 @@ def predict(
     if fitted is None:
         raise InputError(f"{run} holds no finished lap yet; go on with: dpdist resume {run}")
     source = as_source(data)
-    predictor = Predictor(store.problem(), fitted.total, fitted.ids)
-    predictor.problem.preparation.check_columns(source.shape[1])
+    problem = store.problem()
+    predictor = MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
+    predictor.preparation.check_columns(source.shape[1])
     claim(out, overwrite)
     with _backend(workers, scheduler, serial) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)

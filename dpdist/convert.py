@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from dpdist.checkpoint import claim, put_in_place, written_aside
 from dpdist.readers import Table, open_table
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS
+from dpdist.storage import claim, put_in_place, written_aside
 
 #: Bounds on a chunk: rows, and bytes as stored.
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20

@@ -9,16 +9,23 @@ import numpy as np
 
 from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends import Backend
-from dpdist.checkpoint import Store
+from dpdist.checkpoint import Fitted, Store
+from dpdist.clustering import default_backend
 from dpdist.errors import InputError
 from dpdist.families import Family
 from dpdist.fitting import Limits, resumed
-from dpdist.mixture import Mixture, default_backend
+from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
+from dpdist.passing import PassFit, extended_pass, pose_extension, resumed_pass
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
-from dpdist.sources import as_source
+from dpdist.sequence import Rounds, SequentialProblem
+from dpdist.sequential.conjugate import Conjugate
+from dpdist.sources import Source, as_source
+from dpdist.storage import read_attributes
+from dpdist.stored_sequence import PassHistory, SequentialStore
+from dpdist.sva import SVA
 
 
 class DPMixture(Mixture):
@@ -184,8 +191,8 @@ def resume(
     max_time: float | None = None,
     backend: Backend | None = None,
     families: dict[str, type[Family]] | None = None,
-) -> DPMixture:
-    """Go on with the run in a checkpoint, to the bits it would have had undisturbed.
+) -> DPMixture | SVA:
+    """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
 
     Parameters
     ----------
@@ -204,6 +211,8 @@ def resume(
     CheckpointError
         If there is no run at `path`, or the data are not those it began with.
     """
+    if read_attributes(path)["method"] == SequentialStore.method:
+        return _resume_pass(SequentialStore.open(path), x, sample_weight, backend, families)
     store = Store.open(path)
     asked = store.settings
     limits = Limits(max_laps or asked.get("max_laps"), max_time or asked.get("max_time"))
@@ -214,7 +223,102 @@ def resume(
     return model
 
 
-def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> DPMixture:
+def extend(
+    path: str | os.PathLike[str],
+    x: Any,
+    *,
+    sample_weight: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    backend: Backend | None = None,
+    families: dict[str, type[Family]] | None = None,
+) -> SVA:
+    """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
+
+    Parameters
+    ----------
+    path : model of a sequential pass, or a run or model fitted otherwise
+    x, sample_weight : the new rows
+    out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
+    overwrite : whether to replace what is at `out`
+    backend : where to run; default: the active Dask client, else this process
+    families : users' own families by name
+
+    Returns
+    -------
+    model : fitted to old and new rows
+
+    Raises
+    ------
+    InputError, CheckpointError
+        If there is no finished model at `path`, or the rows do not fit it.
+    """
+    fit = prepare_extension(
+        path, as_source(x, sample_weight), backend or default_backend(), out, overwrite, {}, families
+    )
+    model = _pass_estimator_of(fit.problem)
+    for _ in model.follow(fit):
+        pass
+    return model
+
+
+def prepare_extension(
+    path: str | os.PathLike[str],
+    source: Source,
+    backend: Backend,
+    out: str | os.PathLike[str] | None,
+    overwrite: bool,
+    settings: dict[str, Any],
+    families: dict[str, type[Family]] | None = None,
+) -> PassFit:
+    """A pass over new rows from the model at `path`, ready to run, its first checkpoint written; see :func:`extend`."""
+    if read_attributes(path)["method"] == SequentialStore.method:
+        store = SequentialStore.open(path)
+        if out is not None:
+            store = _copied(store, out, overwrite, families)
+        return extended_pass(store, source, backend, settings, families)
+    if out is None:
+        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
+    held = Store.open(path)
+    problem, fitted = held.problem(families), _fitted_of(held)
+    posed, state = pose_extension(problem, fitted, Rounds())
+    store = SequentialStore.create(out, posed, {}, {}, overwrite)
+    store.commit(posed, state, PassHistory(), finished=True)
+    return extended_pass(store, source, backend, settings, families)
+
+
+def _copied(
+    store: SequentialStore, out: str | os.PathLike[str], overwrite: bool, families: dict[str, type[Family]] | None
+) -> SequentialStore:
+    problem = store.problem(families)
+    copy = SequentialStore.create(out, problem, store.settings, {}, overwrite)
+    copy.commit(problem, store.state(), store.history(), store.finished)
+    return copy
+
+
+def _fitted_of(store: Store) -> Fitted:
+    fitted = store.fitted()
+    if fitted is None:
+        raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
+    return fitted
+
+
+def _resume_pass(
+    store: SequentialStore,
+    x: Any,
+    sample_weight: Any,
+    backend: Backend | None,
+    families: dict[str, type[Family]] | None,
+) -> SVA:
+    fit = resumed_pass(store, as_source(x, sample_weight), backend or default_backend(), families=families)
+    model = _pass_estimator_of(fit.problem)
+    model.adopt(fit.problem, fit.state, fit.history)
+    for _ in model.follow(fit):
+        pass
+    return model
+
+
+def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> DPMixture | SVA:
     """The fitted model in a saved model or a run's checkpoint.
 
     Parameters
@@ -227,10 +331,13 @@ def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None 
     CheckpointError
         If there is no fitted model there.
     """
+    if read_attributes(path)["method"] == SequentialStore.method:
+        passed = SequentialStore.open(path)
+        sequential = _pass_estimator_of(passed.problem(families))
+        sequential.adopt(passed.problem(families), passed.state(), passed.history())
+        return sequential
     store = Store.open(path)
-    problem, fitted = store.problem(families), store.fitted()
-    if fitted is None:
-        raise InputError(f"{path} holds no finished lap yet; go on with: dpdist resume {path}")
+    problem, fitted = store.problem(families), _fitted_of(store)
     model = _estimator_of(problem)
     model.adopt(problem, fitted, store.history())
     return model
@@ -247,5 +354,25 @@ def _estimator_of(problem: Problem) -> DPMixture:
         compute_dtype=np.dtype(precision.dtype).name,
         floor=precision.floor,
         tolerance=problem.tolerance,
+        random_state=problem.seed,
+    )
+
+
+def _pass_estimator_of(problem: SequentialProblem) -> SVA:
+    """An estimator with a stored pass's parameters."""
+    assert isinstance(problem.learner, Conjugate)
+    rule, rounds = problem.rule, problem.rounds
+    return SVA(
+        problem.learner.family,
+        rule.concentration,
+        threshold=rule.threshold,
+        merge=problem.tidy.merge,
+        prune=problem.tidy.prune,
+        max_components=rule.max_components,
+        parallel=rounds.parallel,
+        round_partitions=rounds.most,
+        shuffle=rounds.shuffle,
+        compute_dtype=np.dtype(problem.dtype).name,
+        floor=rule.floor,
         random_state=problem.seed,
     )

@@ -80,30 +80,42 @@ class Limits:
 
 def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
     """Survey the data in one pass and fix everything for the run."""
-    if source.sparse and not recipe.family.accepts_sparse:
-        raise InputError(
-            f"the family {recipe.family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
-            "choose Multinomial, Bernoulli or Poisson."
-        )
-    survey = survey_source(source, backend, products=recipe.transform.pca is not None)
-    with one_thread():
-        transform = recipe.transform.fit(survey)
-    moments = transform.moments(survey)
-    family = recipe.family.with_defaults(moments)
-    family.check_moments(moments)
-    origin = None
-    if family.has_location:
-        origin = moments.mean
-        family = family.about(origin)
+    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
     return Problem(
         model=Model(family, recipe.allocation),
-        preparation=Preparation(transform, origin, source.shape[1]),
+        preparation=preparation,
         schedule=recipe.schedule,
         plan=recipe.plan,
         precision=recipe.precision,
         seed=recipe.seed,
         tolerance=recipe.tolerance,
     )
+
+
+def prepared_family(
+    family: Family, plan: TransformPlan, source: Source, backend: Backend
+) -> tuple[Family, Preparation]:
+    """The family with every hyperparameter filled, about its origin, and what is done to rows first.
+
+    Raises
+    ------
+    InputError
+        If the family does not take such data.
+    """
+    if source.sparse and not family.accepts_sparse:
+        raise InputError(
+            f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
+            "choose Multinomial, Bernoulli or Poisson."
+        )
+    survey = survey_source(source, backend, products=plan.pca is not None)
+    with one_thread():
+        transform = plan.fit(survey)
+    moments = transform.moments(survey)
+    family = family.with_defaults(moments)
+    family.check_moments(moments)
+    if not family.has_location:
+        return family, Preparation(transform, None, source.shape[1])
+    return family.about(moments.mean), Preparation(transform, moments.mean, source.shape[1])
 
 
 def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:

@@ -9,9 +9,9 @@ import zarr
 
 from dpdist import schema
 from dpdist.backends import Backend
-from dpdist.checkpoint import claim, put_in_place, written_aside
 from dpdist.prediction import Predictor
 from dpdist.sources.base import Partition, Source
+from dpdist.storage import claim, put_in_place, written_aside
 
 
 def write_labels(
@@ -39,7 +39,7 @@ def write_labels(
         If `out` is taken, or the rows have another width than the model's.
     """
     target = claim(out, overwrite)
-    predictor.problem.preparation.check_columns(source.shape[1])
+    predictor.preparation.check_columns(source.shape[1])
     partitions = source.partitions
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     with written_aside(aside):

@@ -10,6 +10,7 @@ with posterior mean weights and w_rest the leftover of the stick, so it integrat
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,53 +21,76 @@ from scipy.special import logsumexp, softmax
 
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
-from dpdist.model import Posterior, Precision
-from dpdist.problem import Problem
+from dpdist.model import Model, Precision
+from dpdist.preparation import Preparation
+from dpdist.sequential.base import Learner
 from dpdist.sources.base import Partition
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
 from dpdist.visit import block_rows
 
 
-@dataclass(frozen=True, eq=False)
-class Predictor:
+class Predictor(ABC):
     """A fitted model, ready for rows; picklable.
 
-    Parameters
+    Attributes
     ----------
-    problem : what was fitted
-    total : summary of the data it was fitted to
+    preparation : what is done to rows first
     ids : (K,) stable ids of the components
     """
 
-    problem: Problem
-    total: Summary
+    preparation: Preparation
     ids: np.ndarray
 
-    def posterior(self) -> Posterior:
-        """q in the form of the local step, in float64."""
-        return self.problem.model.posterior(self.total, Precision(floor=0.0))
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """F, by which blocks of rows are sized."""
 
-    def logits(self, rows: Rows, posterior: Posterior) -> np.ndarray:
-        """E_q[log p(x, k)] without base measure, (n, K)."""
-        return posterior.logits(self.problem.model.family.features(rows))
+    @abstractmethod
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        """A function of prepared rows: log probabilities of the components, (n, K), up to a number a row."""
+
+    @abstractmethod
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        """A function of prepared rows: their log predictive density, (n,), nats."""
+
+    @abstractmethod
+    def weights(self) -> tuple[np.ndarray, float]:
+        """Posterior mean weights (K,), and what is left to components not yet seen."""
+
+    @abstractmethod
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A predictive draw for each of some components (n,); K is one not yet seen. Prepared coordinates."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Point estimates of the components, prepared coordinates."""
+
+    def described(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Point estimates of the components, means moved back from the model's origin."""
+        found, origin = self.describe(), self.preparation.origin
+        if origin is not None and "mean" in found:
+            dims, mean = found["mean"]
+            found["mean"] = (dims, mean + origin)
+        return found
 
     def labels(self, partition: Partition) -> np.ndarray:
         """Position of the most probable component, (n,) int64."""
-        posterior = self.posterior()
-        return self._by_block(partition, lambda rows: self.logits(rows, posterior).argmax(axis=1))
+        score = self.scorer()
+        return self._by_block(partition, lambda rows: score(rows).argmax(axis=1))
 
     def probabilities(self, partition: Partition) -> np.ndarray:
         """Responsibilities, (n, K)."""
-        posterior = self.posterior()
-        return self._by_block(partition, lambda rows: softmax(self.logits(rows, posterior), axis=1))
+        score = self.scorer()
+        return self._by_block(partition, lambda rows: softmax(score(rows), axis=1))
 
     def top(self, partition: Partition, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, L) of the `count` most probable components, best first, and their probabilities."""
-        posterior = self.posterior()
+        score = self.scorer()
 
         def best(rows: Rows) -> np.ndarray:
-            shares = softmax(self.logits(rows, posterior), axis=1)
+            shares = softmax(score(rows), axis=1)
             order = np.argsort(-shares, axis=1, kind="stable")[:, :count]
             return np.stack([order, np.take_along_axis(shares, order, axis=1)], axis=2)
 
@@ -75,28 +99,116 @@ class Predictor:
 
     def log_density(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows, (n,), in the coordinates of the transform."""
-        model, total = self.problem.model, self.total
-        weights, rest = model.allocation.weights(total.counts)
-        stats = np.concatenate([total.stats, np.zeros((1, total.stats.shape[1]))])
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(np.append(weights, rest))
-
-        def density(rows: Rows) -> np.ndarray:
-            predictive = model.family.log_predictive(model.family.features(rows), stats) + log_weights
-            return np.asarray(logsumexp(predictive, axis=1) + model.family.log_base_measure(rows))
-
-        return self._by_block(partition, density)
+        return self._by_block(partition, self.density())
 
     def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         stored, _ = partition.load()
         _require_finite(stored, partition)
-        step = block_rows(self.total.stats.shape[1])
+        step = block_rows(self.columns)
         with one_thread():
             parts = [
-                function(self.problem.preparation.apply(stored[start : start + step]))
+                function(self.preparation.apply(stored[start : start + step]))
                 for start in range(0, stored.shape[0], step)
             ]
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class MixturePredictor(Predictor):
+    """A mixture fitted by variational inference.
+
+    Parameters
+    ----------
+    model : family and allocation
+    preparation : what is done to rows first
+    total : summary of the data it was fitted to
+    ids : (K,) stable ids of the components
+    """
+
+    model: Model
+    preparation: Preparation
+    total: Summary
+    ids: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return int(self.total.stats.shape[1])
+
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        posterior, family = self.model.posterior(self.total, Precision(floor=0.0)), self.model.family
+        return lambda rows: posterior.logits(family.features(rows))
+
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        family, (weights, rest) = self.model.family, self.weights()
+        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(np.append(weights, rest))
+
+        def density(rows: Rows) -> np.ndarray:
+            predictive = family.log_predictive(family.features(rows), stats) + log_weights
+            return np.asarray(logsumexp(predictive, axis=1) + family.log_base_measure(rows))
+
+        return density
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        return self.model.allocation.weights(self.total.counts)
+
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        return self.model.family.sample(stats[components], rng)
+
+    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return self.model.family.describe(self.total.stats)
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialPredictor(Predictor):
+    """Components of a sequential pass: the Chinese restaurant's weights and the predictive (Lin 2013, eq. 12).
+
+        p(x) = sum_k w_k / (alpha + n) p(x | k) + alpha / (alpha + n) p(x | new)
+
+    Parameters
+    ----------
+    learner : the likelihood as the pass saw it
+    preparation : what is done to rows first
+    concentration : alpha
+    table : (K, F) the components
+    ids : (K,) their stable ids
+    """
+
+    learner: Learner
+    preparation: Preparation
+    concentration: float
+    table: np.ndarray
+    ids: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return int(self.table.shape[1])
+
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        log_weights = np.log(self.table[:, -1])
+        return lambda rows: self.learner.log_predictive(rows, self.table)[:, :-1] + log_weights
+
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        weights, rest = self.weights()
+        log_weights = np.log(np.append(weights, rest))
+
+        def density(rows: Rows) -> np.ndarray:
+            return np.asarray(logsumexp(self.learner.log_predictive(rows, self.table) + log_weights, axis=1))
+
+        return density
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        total = self.concentration + self.table[:, -1].sum()
+        return self.table[:, -1] / total, float(self.concentration / total)
+
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        table = np.concatenate([self.table, np.zeros((1, self.columns))])
+        return self.learner.sample(table[components], rng)
+
+    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return self.learner.describe(self.table)
 
 
 def _require_finite(stored: Rows, partition: Partition) -> None:

@@ -81,6 +81,14 @@ VARIABLES: dict[str, Variable] = {
     "proposal_gain": Variable(("proposal",), "its exact gain", "nat"),
     "proposal_component": Variable(("proposal",), "id of the first component it would replace"),
     "proposal_partner": Variable(("proposal",), "id of the second component it would replace; -1 for none"),
+    # sequential passes
+    "table": Variable(("component", "feature"), "components as the pass keeps them; the last column is their weight"),
+    "overlap": Variable(("component", "component_2"), "sum of the smaller of two components' responsibilities"),
+    "round": Variable(("round",), "number of a round of partitions"),
+    "rows_passed": Variable(("round",), "rows passed at the end of the round"),
+    "components_found": Variable(("round",), "components at the end of the round"),
+    "seconds_passed": Variable(("round",), "time spent passing so far, evaluation apart", "s"),
+    "holdout_score": Variable(("round",), "mean log predictive density of held-out rows; NaN without any", "nat"),
     # predictions
     "label": Variable(("row",), "id of the most probable component"),
     "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),

@@ -34,8 +34,8 @@ def write_problem(group: zarr.Group, problem: Problem) -> None:
             "columns": problem.preparation.columns,
         }
     )
-    _write_family(group.create_group("family"), problem.model.family)
-    _write_preparation(group.create_group("preparation"), problem.preparation)
+    write_family(group.create_group("family"), problem.model.family)
+    write_preparation(group.create_group("preparation"), problem.preparation)
 
 
 def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None = None) -> Problem:
@@ -50,10 +50,10 @@ def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None = N
     precision = attrs["precision"]
     return Problem(
         model=Model(
-            _read_family(subgroup(group, "family"), {**FAMILIES, **(families or {})}),
+            read_family(subgroup(group, "family"), {**FAMILIES, **(families or {})}),
             ALLOCATIONS[allocation.pop("name")](**allocation),
         ),
-        preparation=_read_preparation(subgroup(group, "preparation"), attrs["columns"]),
+        preparation=read_preparation(subgroup(group, "preparation"), attrs["columns"]),
         schedule=SCHEDULES[schedule.pop("name")](**schedule),
         plan=MovePlan(**attrs["plan"]),
         precision=Precision(np.dtype(precision["dtype"]).type, precision["floor"]),
@@ -74,7 +74,7 @@ def _plain_fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _write_family(group: zarr.Group, family: Family) -> None:
+def write_family(group: zarr.Group, family: Family) -> None:
     """Numbers go to attributes; arrays to arrays of their own, whose names are the family's."""
     plain: dict[str, Any] = {"name": family.name}
     for name, value in family.hyperparameters().items():
@@ -87,7 +87,8 @@ def _write_family(group: zarr.Group, family: Family) -> None:
     group.attrs.update(plain)
 
 
-def _read_family(group: zarr.Group, families: dict[str, type[Family]]) -> Family:
+def read_family(group: zarr.Group, families: dict[str, type[Family]]) -> Family:
+    """The family stored in `group`; `families` are those known by name."""
     plain: dict[str, Any] = dict(group.attrs)
     name = plain.pop("name")
     if name not in families:
@@ -99,7 +100,8 @@ def _read_family(group: zarr.Group, families: dict[str, type[Family]]) -> Family
     return families[name](**plain, **arrays)
 
 
-def _write_preparation(group: zarr.Group, preparation: Preparation) -> None:
+def write_preparation(group: zarr.Group, preparation: Preparation) -> None:
+    """Store a preparation in an empty group; its number of columns is for the caller to keep."""
     transform = preparation.transform
     arrays = {
         "shift": transform.shift,
@@ -112,7 +114,9 @@ def _write_preparation(group: zarr.Group, preparation: Preparation) -> None:
             schema.write(group, name, array)
 
 
-def _read_preparation(group: zarr.Group, columns: int) -> Preparation:
+def read_preparation(group: zarr.Group, columns: int) -> Preparation:
+    """The preparation stored in `group`."""
+
     def optional(name: str) -> np.ndarray | None:
         return schema.read(group, name) if name in group else None
 

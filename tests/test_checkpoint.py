@@ -16,7 +16,7 @@ import zarr
 from scipy import sparse
 
 import dpdist
-from dpdist import checkpoint, schema
+from dpdist import checkpoint, schema, storage
 from dpdist.allocations import LearnedDirichletProcess
 from dpdist.backends import SerialBackend
 from dpdist.checkpoint import Store
@@ -156,8 +156,8 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
     def full(*_arguments, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    broken = {"generation": (checkpoint, "write_state"), "rename": (checkpoint, "put_in_place")}
-    monkeypatch.setattr(*broken.get(when, (checkpoint, "_replace_attributes")), full)
+    broken = {"generation": (checkpoint, "write_state"), "rename": (storage, "put_in_place")}
+    monkeypatch.setattr(*broken.get(when, (storage, "_replace_attributes")), full)
     with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the one before is intact.*dpdist resume"):
         gone_on(data_path, run, 6)
     monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_changed_data_are_refused(tmp_path, data_path) -> None:
 
 def test_other_versions_are_warned_of(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
-    monkeypatch.setattr(checkpoint, "versions", lambda: {"numpy": "0.0"})
+    monkeypatch.setattr(storage, "versions", lambda: {"numpy": "0.0"})
     with pytest.warns(UserWarning, match=r"numpy .* -> 0\.0.*not to the same bits"):
         resumed(Store.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
 

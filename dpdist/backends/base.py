@@ -30,10 +30,14 @@ class Backend(ABC):
 
     def sum(self, refs: Sequence[Ref]) -> Ref:
         """Add values with ``+`` in a tree that depends on their number only."""
+        return self.reduce(add_pairwise, refs)
+
+    def reduce(self, function: Callable[..., Any], refs: Sequence[Ref], *shared: Any) -> Ref:
+        """Make values one in a tree that depends on their number only; `function` takes a list and `shared`."""
         level = list(refs)
         while len(level) > 1:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = self.map(add_pairwise, groups)
+            level = self.map(function, groups, *([value] * len(groups) for value in shared))
         return level[0]
 
     def close(self) -> None:  # noqa: B027 (most start nothing)

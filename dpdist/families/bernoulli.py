@@ -56,24 +56,25 @@ class Bernoulli(Family):
         return append_ones(rows, dtype)
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        ones, zeros = self._posterior(stats)
+        ones, zeros = self.posterior(stats)
         evidence: np.ndarray = (betaln(ones, zeros) - betaln(self.ones, self.zeros)).sum(axis=1)
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        ones, zeros = self._posterior(stats)
+        ones, zeros = self.posterior(stats)
         constant = (psi(zeros) - psi(ones + zeros)).sum(axis=1)
         return np.ascontiguousarray(np.concatenate([psi(ones) - psi(zeros), constant[:, None]], axis=1).T)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        ones, zeros = self._posterior(stats)
+        ones, zeros = self.posterior(stats)
         return {"probability": (("component", "column"), ones / (ones + zeros))}
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        ones, zeros = self._posterior(stats)
+        ones, zeros = self.posterior(stats)
         return (rng.random(ones.shape) < ones / (ones + zeros)).astype(np.float64)
 
-    def _posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts of ones and of zeros with the prior's, (K, D) each."""
         hits = stats[:, :-1]
         # Rounding may leave a count of zeros a hair below none.
         return self.ones + hits, self.zeros + np.maximum(stats[:, -1:] - hits, 0.0)

@@ -18,7 +18,9 @@ from dpdist.families.base import Family, Moments, Rows, require_positive, set_mi
 from dpdist.families.wishart import LOST
 
 
-class _Posterior(NamedTuple):
+class NormalGamma(NamedTuple):
+    """Posterior of each component."""
+
     mean: np.ndarray  # (K, D)
     precision: np.ndarray  # (K, 1) kappa
     shape: np.ndarray  # (K, 1)
@@ -79,7 +81,7 @@ class DiagonalGaussian(Family):
         return features
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        counts, post = stats[:, -1], self._posterior(stats)
+        counts, post = stats[:, -1], self.posterior(stats)
         columns = (
             self.shape * np.log(self.rate)
             - post.shape * np.log(post.rate)
@@ -91,7 +93,7 @@ class DiagonalGaussian(Family):
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        post = self._posterior(stats)
+        post = self.posterior(stats)
         expected = post.shape / post.rate
         logs = psi(post.shape) - np.log(post.rate)
         constant = 0.5 * (logs - np.log(2 * np.pi) - 1 / post.precision - expected * post.mean**2).sum(axis=1)
@@ -99,12 +101,12 @@ class DiagonalGaussian(Family):
         return np.ascontiguousarray(np.concatenate(blocks, axis=1).T)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        post = self._posterior(stats)
+        post = self.posterior(stats)
         variance = post.rate / np.where(post.shape > 1, post.shape - 1, post.shape)
         return {"mean": (("component", "column"), post.mean), "variance": (("component", "column"), variance)}
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        post = self._posterior(stats)
+        post = self.posterior(stats)
         spread = np.sqrt(post.rate * (post.precision + 1) / (post.shape * post.precision))
         freedom = np.broadcast_to(2 * post.shape, post.mean.shape)
         draws: np.ndarray = post.mean + spread * rng.standard_t(freedom)
@@ -114,7 +116,8 @@ class DiagonalGaussian(Family):
     def _dimension(self) -> int:
         return int(self.mean.shape[0])
 
-    def _posterior(self, stats: np.ndarray) -> _Posterior:
+    def posterior(self, stats: np.ndarray) -> NormalGamma:
+        """Normal-Gamma update, with sums taken about the prior mean."""
         dimension, counts = self._dimension, stats[:, -1:]
         squares, total = stats[:, :dimension], stats[:, dimension:-1]
         precision = self.mean_precision + counts
@@ -126,4 +129,4 @@ class DiagonalGaussian(Family):
                 "a component's variance lost its precision: its rows vary far less than their distance from the "
                 "origin. Standardise the columns (--scale) or give the family a larger rate."
             )
-        return _Posterior(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)
+        return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)

@@ -18,7 +18,9 @@ from dpdist.families.base import Family, Moments, Rows, require_positive, set_mi
 from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
 
 
-class _Posterior(NamedTuple):
+class NormalWishart(NamedTuple):
+    """Posterior of each component."""
+
     mean: np.ndarray  # (K, D)
     precision: np.ndarray  # (K,) kappa
     degrees: np.ndarray  # (K,) nu
@@ -80,7 +82,7 @@ class Gaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         dimension, counts = self._dimension, stats[:, -1]
-        prior, post = self._prior(), self._posterior(stats)
+        prior, post = self._prior(), self.posterior(stats)
         evidence: np.ndarray = (
             -0.5 * dimension * np.log(np.pi) * counts
             + wishart.log_gamma(post.degrees / 2, dimension)
@@ -92,7 +94,7 @@ class Gaussian(Family):
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        dimension, post = self._dimension, self._posterior(stats)
+        dimension, post = self._dimension, self.posterior(stats)
         matrix = post.degrees[:, None, None] * wishart.invert(post.factor)
         linear = np.einsum("kij,kj->ki", matrix, post.mean)
         log_determinant = wishart.log_determinant(post.factor)
@@ -106,7 +108,7 @@ class Gaussian(Family):
 
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
-        dimension, post = self._dimension, self._posterior(stats)
+        dimension, post = self._dimension, self.posterior(stats)
         inverse = wishart.invert(post.factor)
         linear = np.einsum("kij,kj->ki", inverse, post.mean)
         constant = (linear * post.mean).sum(axis=1)
@@ -123,7 +125,7 @@ class Gaussian(Family):
         return tail
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        post = self._posterior(stats)
+        post = self.posterior(stats)
         scatter = post.factor @ np.swapaxes(post.factor, 1, 2)
         freedom = np.maximum(post.degrees - self._dimension - 1, 1.0)
         return {
@@ -132,7 +134,7 @@ class Gaussian(Family):
         }
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        dimension, post = self._dimension, self._posterior(stats)
+        dimension, post = self._dimension, self.posterior(stats)
         freedom = post.degrees - dimension + 1
         normal = np.einsum("kij,kj->ki", post.factor, rng.standard_normal(post.mean.shape))
         stretch = np.sqrt((post.precision + 1) / (post.precision * rng.chisquare(freedom)))
@@ -143,10 +145,10 @@ class Gaussian(Family):
     def _dimension(self) -> int:
         return int(self.mean.shape[0])
 
-    def _prior(self) -> _Posterior:
-        return self._posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1)))
+    def _prior(self) -> NormalWishart:
+        return self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1)))
 
-    def _posterior(self, stats: np.ndarray) -> _Posterior:
+    def posterior(self, stats: np.ndarray) -> NormalWishart:
         """Normal-Wishart update, with sums taken about the prior mean."""
         dimension, counts = self._dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
@@ -159,4 +161,4 @@ class Gaussian(Family):
         scatter = self.scale + about_prior - shift[:, :, None] * (shift / precision[:, None])[:, None, :]
         factor = wishart.cholesky(scatter, np.diagonal(products, axis1=1, axis2=2), counts)
         mean = self.mean + shift / precision[:, None]
-        return _Posterior(mean, precision, self.degrees_of_freedom + counts, factor)
+        return NormalWishart(mean, precision, self.degrees_of_freedom + counts, factor)

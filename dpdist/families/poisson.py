@@ -62,23 +62,24 @@ class Poisson(Family):
         return -row_sums_of(rows, log_factorial)
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        shape, rate = self._posterior(stats)
+        shape, rate = self.posterior(stats)
         columns = self.shape * np.log(self.rate) - gammaln(self.shape) + gammaln(shape) - shape * np.log(rate)
         evidence: np.ndarray = columns.sum(axis=1)
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        shape, rate = self._posterior(stats)
+        shape, rate = self.posterior(stats)
         constant = -(shape / rate).sum(axis=1)
         return np.ascontiguousarray(np.concatenate([psi(shape) - np.log(rate), constant[:, None]], axis=1).T)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        shape, rate = self._posterior(stats)
+        shape, rate = self.posterior(stats)
         return {"rate": (("component", "column"), shape / rate)}
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        shape, rate = self._posterior(stats)
+        shape, rate = self.posterior(stats)
         return rng.poisson(rng.gamma(shape, 1 / rate)).astype(np.float64)
 
-    def _posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shapes and rates of the Gamma posteriors, (K, D) each."""
         return self.shape + stats[:, :-1], self.rate + stats[:, -1:]

@@ -52,8 +52,8 @@ class ZeroMeanGaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         dimension, counts = self._dimension, stats[:, -1]
-        degrees, factor = self._posterior(stats)
-        prior_degrees, prior_factor = self._posterior(np.zeros((1, stats.shape[1])))
+        degrees, factor = self.posterior(stats)
+        prior_degrees, prior_factor = self.posterior(np.zeros((1, stats.shape[1])))
         evidence: np.ndarray = (
             -0.5 * dimension * np.log(np.pi) * counts
             + wishart.log_gamma(degrees / 2, dimension)
@@ -65,7 +65,7 @@ class ZeroMeanGaussian(Family):
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension = self._dimension
-        degrees, factor = self._posterior(stats)
+        degrees, factor = self.posterior(stats)
         matrix = degrees[:, None, None] * wishart.invert(factor)
         expected = wishart.expected_log_determinant(degrees, wishart.log_determinant(factor), dimension)
         constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
@@ -74,7 +74,7 @@ class ZeroMeanGaussian(Family):
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         """Student t centred at zero, its quadratic form taken as one matrix product."""
         dimension = self._dimension
-        degrees, factor = self._posterior(stats)
+        degrees, factor = self.posterior(stats)
         distance = np.maximum(features[:, :-1] @ pack_gradient(wishart.invert(factor)).T, 0.0)
         level = (
             gammaln((degrees + 1) / 2)
@@ -86,13 +86,13 @@ class ZeroMeanGaussian(Family):
         return tail
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        degrees, factor = self._posterior(stats)
+        degrees, factor = self.posterior(stats)
         freedom = np.maximum(degrees - self._dimension - 1, 1.0)
         scatter = factor @ np.swapaxes(factor, 1, 2)
         return {"covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None])}
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        degrees, factor = self._posterior(stats)
+        degrees, factor = self.posterior(stats)
         normal = np.einsum("kij,kj->ki", factor, rng.standard_normal(factor.shape[:2]))
         draws: np.ndarray = normal / np.sqrt(rng.chisquare(degrees - self._dimension + 1))[:, None]
         return draws
@@ -101,7 +101,8 @@ class ZeroMeanGaussian(Family):
     def _dimension(self) -> int:
         return int(self.scale.shape[0])
 
-    def _posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter."""
         products = unpack_symmetric(stats[:, :-1], self._dimension)
         raw = np.diagonal(products, axis1=1, axis2=2)
         degrees = self.degrees_of_freedom + stats[:, -1]

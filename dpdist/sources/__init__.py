@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from os import PathLike, fspath
 from typing import Any
 
 import dask.array as da
+import dask.bag as db
 from zarr import Array as ZarrArray
 
 from dpdist.errors import InputError
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Partition, Source
-from dpdist.sources.dask import DaskSource
+from dpdist.sources.dask import DaskSource, bag_blocks
 from dpdist.sources.zarr import ZarrSource
 
-__all__ = ["ArraySource", "DaskSource", "Partition", "Source", "ZarrSource", "as_source"]
+__all__ = ["ArraySource", "DaskSource", "Partition", "Source", "ZarrSource", "as_source", "stream_blocks"]
 
 
 def as_source(data: Any, weights: Any = None) -> Source:
@@ -45,3 +47,10 @@ def as_source(data: Any, weights: Any = None) -> Source:
     if isinstance(inner, da.Array):
         return DaskSource(inner, weights)
     return ArraySource(inner, weights)
+
+
+def stream_blocks(data: Any) -> Iterator[Any] | None:
+    """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
+    if isinstance(data, db.Bag):
+        return bag_blocks(data)
+    return data if isinstance(data, Iterator) else None

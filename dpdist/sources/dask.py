@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import dask.array as da
+import dask.bag as db
 import numpy as np
 
 from dpdist.errors import InputError
@@ -69,3 +71,9 @@ class DaskSource(Source):
             "kind": "dense",
             "cut": self.cut.digest(),
         }
+
+
+def bag_blocks(bag: db.Bag) -> Iterator[Any]:
+    """The items of a bag, each a block of rows, one partition after the other."""
+    for partition in bag.to_delayed():
+        yield from partition.compute(scheduler="synchronous")

@@ -1,0 +1,146 @@
+"""What every fitted clustering does alike: predict, score, sample, with scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist import schema
+from dpdist.backends import Backend, SerialBackend
+from dpdist.backends.dask import DaskBackend, active_client
+from dpdist.errors import InputError
+from dpdist.prediction import Predictor, predict_partition
+from dpdist.sources import as_source
+
+#: What ``compute_dtype`` may be.
+DTYPES = {"float64": np.float64, "float32": np.float32}
+
+
+class Clustering(DensityMixin, BaseEstimator):
+    """Prediction shared by all estimators; subclasses fit, and set the predictor."""
+
+    family: Any
+    random_state: Any
+    n_components_: int
+    component_ids_: np.ndarray
+    weights_: np.ndarray
+
+    def predict(self, x: Any) -> np.ndarray:
+        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids."""
+        return self._gather(x, "labels")
+
+    def fit_predict(self, x: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+        """Fit to rows, then predict them."""
+        return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))  # type: ignore[attr-defined]
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Responsibilities of the components for each row, (N, K)."""
+        return self._gather(x, "probabilities")
+
+    def predict_top(self, x: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The `count` most probable components of each row, best first: positions and probabilities, (N, count)."""
+        check_is_fitted(self)
+        parts = self._map(x, "top", min(count, self.n_components_))
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def score_samples(self, x: Any) -> np.ndarray:
+        """Log predictive density of each row in nats, (N,), in the coordinates of the transform if there is one."""
+        return self._gather(x, "log_density")
+
+    def score(self, x: Any, y: Any = None) -> float:
+        """Mean of :meth:`score_samples`."""
+        return float(self.score_samples(x).mean())
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows from the posterior predictive, the leftover stick included.
+
+        Returns
+        -------
+        x : (n_samples, d), in the coordinates of the transform if there is one
+        components : (n_samples,) positions; K for a component not yet seen
+        """
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise InputError(f"n_samples should be at least 1; got {n_samples}.")
+        rng = check_random_state(self.random_state)
+        generator = np.random.default_rng(rng.randint(2**31 - 1))
+        weights, rest = self._predictor.weights()
+        chances = np.append(weights, rest)
+        components = generator.choice(len(chances), size=n_samples, p=chances / chances.sum())
+        rows = self._predictor.sample(components, generator)
+        origin = self._predictor.preparation.origin
+        return rows if origin is None else rows + origin, components
+
+    @property
+    def components_(self) -> xr.Dataset:
+        """Posterior means of every component, with named dimensions."""
+        check_is_fitted(self)
+        variables: dict[str, Any] = {
+            name: (dims, values, {"long_name": schema.VARIABLES[name].doc})
+            for name, (dims, values) in self._predictor.described().items()
+        }
+        variables["weight"] = (("component",), self.weights_)
+        return xr.Dataset(variables, coords={"component": self.component_ids_})
+
+    def _show(self, predictor: Predictor) -> None:
+        """Take a fitted model as this estimator's own."""
+        self._predictor = predictor
+        self.n_features_in_ = predictor.preparation.columns
+        self.n_components_ = len(predictor.ids)
+        self.component_ids_ = predictor.ids
+        self.weights_, self.rest_weight_ = predictor.weights()
+
+    def _seed(self) -> int:
+        """``random_state`` as one whole number."""
+        seed = self.random_state
+        if seed is None or not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        return int(seed)
+
+    def _dtype(self) -> type:
+        """``compute_dtype`` as NumPy's."""
+        if self.compute_dtype not in DTYPES:
+            raise InputError(f"compute_dtype should be 'float64' or 'float32'; got {self.compute_dtype!r}.")
+        return DTYPES[self.compute_dtype]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = bool(getattr(self.family, "accepts_sparse", False))
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_predictor")
+
+    def _gather(self, x: Any, method: str) -> np.ndarray:
+        return np.concatenate(self._map(x, method))
+
+    def _map(self, x: Any, method: str, *arguments: Any) -> list[Any]:
+        check_is_fitted(self)
+        source, backend = as_source(x), default_backend()
+        self._predictor.preparation.check_columns(source.shape[1], type(self).__name__)
+        partitions = source.partitions
+        shared = backend.share(self._predictor)
+        columns = [[shared] * len(partitions), [method] * len(partitions)]
+        columns += [[argument] * len(partitions) for argument in arguments]
+        return backend.fetch(backend.map(predict_partition, partitions, *columns))
+
+
+def default_backend() -> Backend:
+    """The active Dask client, or this process."""
+    client = active_client()
+    return SerialBackend() if client is None else DaskBackend(client)
+
+
+def path_of(x: Any) -> str | None:
+    """The path or URL that data were given by, absolute; None for arrays."""
+    if not isinstance(x, str | os.PathLike):
+        return None
+    path = os.fspath(x)
+    return path if "://" in path else str(Path(path).absolute())

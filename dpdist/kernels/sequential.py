@@ -1,0 +1,88 @@
+"""What every sequential pass does with a row's scores: share the row out, open a component, track overlaps.
+
+Source: Lin (2013), algorithm 1. Components are rows of arrays; row ``count`` always holds the prior, which is what a
+new component starts from, so that its score is computed like any other's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.kernels.jit import jit
+
+
+class Law(NamedTuple):
+    """Constants of a pass, in the form kernels take.
+
+    Parameters
+    ----------
+    log_concentration : log alpha
+    threshold : share above which a row opens a component
+    log_floor : log of the smallest share kept, relative to the row's largest
+    most : largest number of components
+    """
+
+    log_concentration: float
+    threshold: float
+    log_floor: float
+    most: int
+
+
+@jit
+def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, active: np.ndarray) -> tuple[int, bool]:
+    """Responsibilities of one row.
+
+    Parameters
+    ----------
+    scores : (count + 1,) log w_k + h_k; the last is a new component's
+    shares : (count + 1,) float64, gains the shares kept, one after the other
+    active : (count + 1,) int64, gains the components they belong to
+
+    Returns
+    -------
+    found, opens
+        How many shares are kept, or -1 if the largest score is not finite or one is not a number; whether the last
+        of them is a new component.
+    """
+    may_open = count < law.most
+    top = -np.inf
+    for k in range(count + may_open):
+        if scores[k] > top:
+            top = scores[k]
+    if not np.isfinite(top):
+        return -1, False
+    found = 0
+    total = 0.0
+    for k in range(count):
+        gap = scores[k] - top
+        if gap >= law.log_floor:
+            shares[found] = np.exp(gap)
+            active[found] = k
+            total += shares[found]
+            found += 1
+        elif not gap < law.log_floor:
+            return -1, False
+    new = np.exp(scores[count] - top) if may_open else 0.0
+    opens = new > law.threshold * (total + new)
+    if opens:
+        shares[found] = new
+        active[found] = count
+        total += new
+        found += 1
+    for a in range(found):
+        shares[a] /= total
+    return found, opens
+
+
+@jit
+def add_overlaps(overlap: np.ndarray, shares: np.ndarray, active: np.ndarray, found: int, weight: float) -> None:
+    """Add weight * min(share_a, share_b) of a row's components to `overlap` (C, C); (0, 0) where none is tracked."""
+    if overlap.shape[0] == 0:
+        return
+    for a in range(found):
+        for b in range(a):
+            common = weight * min(shares[a], shares[b])
+            overlap[active[a], active[b]] += common
+            overlap[active[b], active[a]] += common

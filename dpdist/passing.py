@@ -1,0 +1,203 @@
+"""From data and settings to a sequential pass under way: survey, priors, rounds, held-out scores, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpdist.allocations import DirichletProcess, FiniteDirichlet
+from dpdist.backends.base import Backend
+from dpdist.checkpoint import Fitted
+from dpdist.errors import InputError
+from dpdist.families.base import Family
+from dpdist.fitting import prepared_family
+from dpdist.prediction import SequentialPredictor
+from dpdist.preparation import TransformPlan
+from dpdist.problem import Problem
+from dpdist.sequence import (
+    Rounds,
+    SequentialInfo,
+    SequentialProblem,
+    SequentialState,
+    first_sequential_state,
+    sequential_steps,
+)
+from dpdist.sequential.base import Rule
+from dpdist.sequential.conjugate import Conjugate, require_pass
+from dpdist.sequential.growth import Growth
+from dpdist.sequential.tidy import EvidenceTest, Tidy
+from dpdist.sources.base import Source
+from dpdist.stored_sequence import PassHistory, SequentialStore
+from dpdist.survey import survey_source
+
+
+@dataclass(frozen=True, eq=False)
+class PassRecipe:
+    """What a person asks of a pass, before the data are seen."""
+
+    family: Family
+    rule: Rule
+    tidy: Tidy
+    rounds: Rounds
+    transform: TransformPlan
+    dtype: type
+    seed: int
+
+
+def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
+    """Survey the data in one pass and fix everything.
+
+    Raises
+    ------
+    InputError
+        If the data or a setting are not what was asked for, or the family has no pass.
+    """
+    require_pass(recipe.family)
+    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
+    return SequentialProblem(
+        learner=Conjugate(family, preparation.width),
+        preparation=preparation,
+        rule=recipe.rule,
+        tidy=recipe.tidy,
+        rounds=recipe.rounds,
+        dtype=recipe.dtype,
+        seed=recipe.seed,
+    )
+
+
+def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
+    """A pass that goes on from a model fitted otherwise, and its state before the first new row.
+
+    The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
+    """
+    require_pass(problem.model.family)
+    width, near = problem.preparation.width, problem.model.allocation.plug_in(fitted.total.counts)
+    assert isinstance(near, DirichletProcess | FiniteDirichlet), "a plug-in has a fixed concentration"
+    posed = SequentialProblem(
+        learner=Conjugate(problem.model.family, width),
+        preparation=problem.preparation,
+        rule=Rule(near.concentration, max_components=near.max_components),
+        tidy=Tidy(1e-4, EvidenceTest()),
+        rounds=rounds,
+        dtype=problem.precision.dtype,
+        seed=problem.seed,
+    )
+    rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
+    look = max(Tidy.first, int((1 + Tidy.growth) * rows))
+    growth = Growth(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
+    return posed, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
+
+
+def resumed_pass(
+    store: SequentialStore,
+    source: Source,
+    backend: Backend,
+    holdout: Source | None = None,
+    families: dict[str, type[Family]] | None = None,
+) -> PassFit:
+    """The pass in `store`, to go on from its checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the data are not those it began with.
+    """
+    store.check_data(source.fingerprint())
+    return PassFit(store.problem(families), source, backend, store.state(), holdout, store.history(), store)
+
+
+def extended_pass(
+    store: SequentialStore,
+    source: Source,
+    backend: Backend,
+    settings: dict[str, Any],
+    families: dict[str, type[Family]] | None = None,
+) -> PassFit:
+    """A pass over new rows from the finished model in `store`, checkpointed there.
+
+    Raises
+    ------
+    InputError
+        If the model's own pass has not finished, or the rows have another width.
+    """
+    if not store.finished:
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
+    problem, state = store.problem(families), store.state()._replace(round=0)
+    problem.preparation.check_columns(source.shape[1])
+    survey_source(source, backend)
+    fit = PassFit(problem, source, backend, state, None, store.history(), store)
+    store.restart(settings, source.fingerprint())
+    fit.save()
+    return fit
+
+
+def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
+    """What the components say of rows."""
+    return SequentialPredictor(
+        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
+    )
+
+
+@dataclass
+class PassFit:
+    """A pass under way: iterate over it for its rounds; interrupt it at any time.
+
+    Parameters
+    ----------
+    problem, source, backend, state : as :func:`begin_pass` gives them, or a checkpoint
+    holdout : rows, as stored, whose score is followed; None for none
+    history : rounds so far
+    store : where to checkpoint, or None
+    checkpoint_seconds : longest time between two checkpoints, a round apart
+    """
+
+    problem: SequentialProblem
+    source: Source
+    backend: Backend
+    state: SequentialState
+    holdout: Source | None = None
+    history: PassHistory = field(default_factory=PassHistory)
+    store: SequentialStore | None = None
+    checkpoint_seconds: float = 60.0
+
+    def __iter__(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Yield after each round.
+
+        Raises
+        ------
+        CheckpointError
+            If a checkpoint could not be written.
+        """
+        saved = time.monotonic()
+        score = None if self.holdout is None else self._score
+        partitions = self.source.partitions
+        steps = sequential_steps(self.problem, partitions, self.state, self.backend, score, self.history.seconds)
+        for state, info in steps:
+            self.state = state
+            self.history.add(info)
+            last = info.round == info.of
+            if last or time.monotonic() - saved >= self.checkpoint_seconds:
+                self.save(finished=last)
+                saved = time.monotonic()
+            yield state, info
+
+    def save(self, finished: bool = False) -> None:
+        """Write a checkpoint of the present moment, if there is a store."""
+        if self.store is not None:
+            self.store.commit(self.problem, self.state, self.history, finished)
+
+    def _score(self, growth: Growth) -> float:
+        assert self.holdout is not None, "scores are asked for only with held-out rows"
+        predictor = predictor_of(self.problem, growth)
+        densities = [predictor.log_density(partition) for partition in self.holdout.partitions]
+        return float(np.concatenate(densities).mean())
+
+
+def begin_pass(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[SequentialProblem, SequentialState]:
+    """The problem and the state before the first round."""
+    problem = pose_pass(recipe, source, backend)
+    return problem, first_sequential_state(problem)

@@ -1,0 +1,174 @@
+"""Prune and merge (SVA-PM): when components are examined, which are removed and which become one.
+
+Two tests of a merge. By distance, d = mean |rho_a - rho_b| = w_a + w_b - 2 mean min(rho_a, rho_b) with relative weights
+w, absolute as in the paper or relative to w_a + w_b, since by the absolute one any two rare components look alike. By
+evidence, the gain of the log joint probability under the Chinese restaurant process,
+
+    A(S_a + S_b) - A(S_a) - A(S_b) + log Gamma(w_a + w_b) - log Gamma(w_a) - log Gamma(w_b) - log alpha > 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from dpdist.errors import InputError
+from dpdist.sequential.base import Learner, Rule
+
+
+class MergeTest(ABC):
+    """Says which pairs of components should become one."""
+
+    #: Whether it needs the overlaps of responsibilities.
+    tracks: bool = False
+
+    @abstractmethod
+    def pairs(
+        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+    ) -> np.ndarray:
+        """Disjoint pairs to merge, (P, 2).
+
+        Parameters
+        ----------
+        table : (K, F)
+        overlap : (K, K) means of min(rho_a, rho_b) where tracked
+        fixed : the first components; no pair is of two of them
+        fresh : (K,) bool; only pairs with at least one of these are new
+        """
+
+
+@dataclass(frozen=True)
+class EvidenceTest(MergeTest):
+    """Merge what raises the log joint probability.
+
+    Parameters
+    ----------
+    partners : components that each is tried with, those its rows fit best
+    """
+
+    partners: int = 4
+
+    def pairs(
+        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+    ) -> np.ndarray:
+        tried = likely_pairs(learner.affinity(table), self.partners)
+        tried = tried[(tried.max(axis=1) >= fixed) & fresh[tried].any(axis=1)]
+        return disjoint(tried, merge_gains(table[tried[:, 0]], table[tried[:, 1]], learner, rule), 0.0)
+
+
+@dataclass(frozen=True)
+class DistanceTest(MergeTest):
+    """Merge components whose responsibilities differ by less than `most` on average (Lin 2013, section 3.3).
+
+    Parameters
+    ----------
+    most : epsilon_d > 0
+    relative : whether the distance is divided by the pair's relative weight, so that it lies in [0, 1]
+    """
+
+    most: float = 0.5
+    relative: bool = True
+
+    tracks = True
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.most) and self.most > 0):
+            raise InputError(f"merge_threshold should be finite and above zero; got {self.most!r}.")
+
+    def pairs(
+        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+    ) -> np.ndarray:
+        weights = table[:, -1] / table[:, -1].sum()
+        both = weights[:, None] + weights
+        distance = both - 2 * overlap
+        if self.relative:
+            distance = distance / both
+        first, second = np.nonzero(np.triu((distance < self.most) & (fresh[:, None] | fresh), 1))
+        allowed = second >= fixed
+        tried = np.stack([first[allowed], second[allowed]], axis=1)
+        return disjoint(tried, -distance[tried[:, 0], tried[:, 1]], -np.inf)
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """When to examine components, and what to do with them.
+
+    Parameters
+    ----------
+    prune : epsilon_r; components of smaller relative weight are removed, their statistics with them
+    merge : which pairs become one, or None
+    first : rows before the first look
+    apart : rows between two looks at least, as a multiple of the number of components
+    growth : rows between two looks at least, as a share of the rows passed; with `apart` it keeps the cost of all
+        looks proportional to the cost of the pass
+    """
+
+    prune: float = 0.0
+    merge: MergeTest | None = None
+    first: int = 1024
+    apart: int = 16
+    growth: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.prune < 1:
+            raise InputError(f"prune should be from 0 to below 1, a share of all rows; got {self.prune!r}.")
+
+    @property
+    def tracks(self) -> bool:
+        """Whether overlaps are asked for."""
+        return self.merge is not None and self.merge.tracks
+
+
+def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: Rule) -> np.ndarray:
+    """Gains (P,) in nats of pairs of components made one, the Chinese restaurant process included."""
+    a, b = left[:, -1], right[:, -1]
+    seats = gammaln(a + b) - gammaln(a) - gammaln(b) - np.log(rule.concentration)
+    gains: np.ndarray = learner.gains(left, right) + seats
+    return gains
+
+
+def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:
+    """Each component with the `partners` others that its rows fit best: pairs (P, 2), first below second."""
+    size = len(affinity)
+    if size < 2:
+        return np.zeros((0, 2), dtype=np.intp)
+    others = affinity.copy()
+    np.fill_diagonal(others, -np.inf)
+    most = min(partners, size - 1)
+    best = np.argsort(-others, axis=1, kind="stable")[:, :most]
+    pairs = np.stack([np.repeat(np.arange(size), most), best.ravel()], axis=1)
+    return np.unique(np.sort(pairs, axis=1), axis=0)
+
+
+def disjoint(pairs: np.ndarray, gains: np.ndarray, least: float) -> np.ndarray:
+    """The pairs of largest gain, above `least`, that share no component, (P, 2)."""
+    taken: set[int] = set()
+    chosen = []
+    for p in np.argsort(-gains, kind="stable"):
+        a, b = int(pairs[p, 0]), int(pairs[p, 1])
+        if gains[p] > least and not taken & {a, b}:
+            taken |= {a, b}
+            chosen.append((a, b))
+    return np.array(chosen, dtype=np.intp).reshape(-1, 2)
+
+
+def merge_pairs(
+    table: np.ndarray, ids: np.ndarray, overlap: np.ndarray, pairs: np.ndarray, learner: Learner
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Table, ids and overlaps after the second of each pair went into the first.
+
+    A union's overlap with another component starts as the sum of its parts', an upper bound of what it was.
+    """
+    keep, gone = pairs[:, 0], pairs[:, 1]
+    table, ids, overlap = table.copy(), ids.copy(), overlap.copy()
+    table[keep] = learner.join(table[keep], table[gone])
+    ids[keep] = np.where(ids[keep] >= 0, ids[keep], ids[gone])
+    if len(overlap):
+        overlap[keep] += overlap[gone]
+        overlap[:, keep] += overlap[:, gone]
+        np.fill_diagonal(overlap, 0.0)
+        overlap = np.delete(np.delete(overlap, gone, axis=0), gone, axis=1)
+    return np.delete(table, gone, axis=0), np.delete(ids, gone), overlap

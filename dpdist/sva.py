@@ -1,0 +1,312 @@
+"""The estimator of sequential passes: one pass over rows, or a stream of them, that grows the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist import storage
+from dpdist.backends import Backend, SerialBackend
+from dpdist.clustering import Clustering, default_backend, path_of
+from dpdist.errors import InputError
+from dpdist.families import Family, Gaussian
+from dpdist.passing import PassFit, PassRecipe, begin_pass, predictor_of
+from dpdist.preparation import TransformPlan
+from dpdist.sequence import (
+    Rounds,
+    SequentialInfo,
+    SequentialProblem,
+    SequentialState,
+    advance_block,
+    named,
+)
+from dpdist.sequential.base import Rule
+from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
+from dpdist.sources import as_source, stream_blocks
+from dpdist.stored_sequence import PassHistory, SequentialStore
+from dpdist.survey import survey_source
+
+
+class SVA(Clustering):
+    """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
+
+    Each row's responsibilities are computed under the clusters so far and a new one; the row is shared out, and a
+    cluster is opened if its share exceeds `threshold`. Clusters that turn out to be the same are merged, and rare ones
+    removed, at growing intervals (SVA-PM).
+
+    Parameters
+    ----------
+    family : Family, optional
+        Likelihood of a cluster, with its prior. Default: :class:`dpdist.families.Gaussian`.
+    concentration : float
+        alpha > 0 of the Dirichlet process.
+    threshold : float
+        epsilon in (0, 1): share of a row above which a new cluster is opened for it.
+    merge : {"evidence", "distance", "absolute distance", None} or MergeTest
+        Which clusters become one: those whose union raises the log joint probability; those whose responsibilities
+        differ by less than `merge_threshold`, relative to their weight or absolutely; or none.
+    merge_threshold : float
+        epsilon_d of the tests by distance.
+    prune : float
+        epsilon_r: clusters with less than this share of all rows are removed, with what they had gathered.
+    max_components : int, optional
+        Largest number of clusters. Default: no bound.
+    parallel : bool
+        Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by evidence.
+        False is the strictly sequential pass of the paper.
+    round_partitions : int
+        Partitions of a round at most.
+    shuffle : bool
+        Whether partitions, and rows within each, are taken in a seeded random order.
+    row_transform : TransformPlan, optional
+        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none.
+    compute_dtype : {"float64", "float32"}
+        Of the matrix products of :class:`IsotropicGaussian`; sums are float64 always.
+    floor : float
+        Responsibilities below this share of a row's largest are set to zero.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of clusters, K.
+    weights_ : (K,)
+        w_k / (alpha + n); ``rest_weight_`` is left to clusters not yet seen.
+    component_ids_ : (K,) int64
+        Stable identities, kept through saving and extension with new data.
+    components_ : xarray.Dataset
+        Posterior means of the clusters' parameters.
+    rows_seen_ : int
+    pruned_weight_ : float
+        Weight of the rows whose clusters were removed.
+    history_ : xarray.Dataset
+        Rows, clusters, seconds and held-out score by round.
+
+    References
+    ----------
+    D. Lin (2013), "Online learning of nonparametric mixture models via sequential variational approximation", NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np, dpdist
+    >>> x = np.random.default_rng(0).permutation(np.repeat([-9.0, 0.0, 9.0], 400))[:, None]
+    >>> x = x + np.random.default_rng(1).normal(size=x.shape)
+    >>> dpdist.SVA(dpdist.families.IsotropicGaussian(variance=1.0), random_state=0).fit(x).n_components_
+    3
+    """
+
+    def __init__(
+        self,
+        family: Family | None = None,
+        concentration: float = 1.0,
+        *,
+        threshold: float = 0.001,
+        merge: Any = "evidence",
+        merge_threshold: float = 0.5,
+        prune: float = 1e-4,
+        max_components: int | None = None,
+        parallel: bool = True,
+        round_partitions: int = 64,
+        shuffle: bool = True,
+        row_transform: TransformPlan | None = None,
+        compute_dtype: str = "float64",
+        floor: float = 1e-8,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.concentration = concentration
+        self.threshold = threshold
+        self.merge = merge
+        self.merge_threshold = merge_threshold
+        self.prune = prune
+        self.max_components = max_components
+        self.parallel = parallel
+        self.round_partitions = round_partitions
+        self.shuffle = shuffle
+        self.row_transform = row_transform
+        self.compute_dtype = compute_dtype
+        self.floor = floor
+        self.random_state = random_state
+
+    def fit(self, x: Any, y: Any = None, sample_weight: Any = None, holdout: Any = None) -> Self:
+        """Pass over rows once.
+
+        Parameters
+        ----------
+        x : (N, D) NumPy array, SciPy sparse matrix, dask.array, xarray.DataArray, zarr.Array, a path to Zarr, or an
+            iterator or dask.bag of (n, D) blocks, which is read once, in order
+        y : ignored
+        sample_weight : (N,) weights, zero or more, optional; not for streams
+        holdout : rows whose score is followed in ``history_``, optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the data or a parameter are not what was asked for.
+        """
+        blocks = stream_blocks(x)
+        if blocks is not None:
+            return self._fit_stream(blocks, sample_weight, holdout)
+        for _ in self.iter_fit(x, sample_weight=sample_weight, holdout=holdout):
+            pass
+        return self
+
+    def iter_fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        holdout: Any = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60.0,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+    ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Pass round by round; the caller's loop is the callback, and may break at any round.
+
+        Parameters
+        ----------
+        x, y, sample_weight, holdout : as for :meth:`fit`, streams apart
+        checkpoint_path : folder that checkpoints and the model are written to, optional
+        checkpoint_seconds : longest time between two checkpoints, a round apart
+        overwrite : whether to replace what is there
+        backend : where to run; default: the active Dask client, else this process
+
+        Yields
+        ------
+        state, info : after each round; the estimator is fitted as of that round
+        """
+        settings = {"data": path_of(x), "holdout": path_of(holdout)}
+        fit = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
+        fit.checkpoint_seconds = checkpoint_seconds
+        yield from self.follow(fit)
+
+    def prepare(
+        self,
+        x: Any,
+        holdout: Any = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> PassFit:
+        """A pass ready to run, round by round: parameters checked, data surveyed, first checkpoint written.
+
+        Parameters
+        ----------
+        x : data or a source
+        holdout, checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
+        settings : plain values kept with the checkpoint, by which the command line resumes
+        """
+        recipe, source = self.recipe(), as_source(x)
+        held = None if holdout is None else as_source(holdout)
+        if checkpoint_path is not None:
+            storage.claim(checkpoint_path, overwrite)
+        backend = backend or default_backend()
+        problem, state = begin_pass(recipe, source, backend)
+        if held is not None:
+            problem.preparation.check_columns(held.shape[1], "the held-out score")
+        fit = PassFit(problem, source, backend, state, held)
+        if checkpoint_path is not None:
+            kept = settings if settings is not None else {}
+            fit.store = SequentialStore.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
+            fit.save()
+        return fit
+
+    def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Run a pass, taking its model as this estimator's own after every round."""
+        for state, info in fit:
+            self.adopt(fit.problem, state, fit.history)
+            yield state, info
+
+    def partial_fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Pass over more rows, in the order given, from the clusters so far.
+
+        The first call fixes what the data decide: hyperparameters left out, the origin, the transform.
+
+        Parameters
+        ----------
+        x : (n, D) rows in memory, or a source
+        y : ignored
+        sample_weight : (n,) weights, optional
+        """
+        source, backend = as_source(x, sample_weight), SerialBackend()
+        if not hasattr(self, "_problem"):
+            problem, state = begin_pass(self.recipe(), source, backend)
+            self.adopt(problem, state, PassHistory())
+        else:
+            self._problem.preparation.check_columns(source.shape[1], type(self).__name__)
+            survey_source(source, backend)
+        growth = self._state.growth
+        for partition in source.partitions:
+            growth = advance_block(self._problem, growth, *partition.load())
+        growth, next_id = named(growth, self._state.next_id)
+        self.adopt(self._problem, SequentialState(growth, 0, next_id), self._history)
+        return self
+
+    def recipe(self) -> PassRecipe:
+        """The parameters, checked and made into values."""
+        return PassRecipe(
+            family=Gaussian() if self.family is None else self.family,
+            rule=Rule(float(self.concentration), float(self.threshold), float(self.floor), self.max_components),
+            tidy=Tidy(float(self.prune), self._merge_test()),
+            rounds=Rounds(bool(self.parallel), int(self.round_partitions), bool(self.shuffle)),
+            transform=TransformPlan() if self.row_transform is None else self.row_transform,
+            dtype=self._dtype(),
+            seed=self._seed(),
+        )
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
+        check_is_fitted(self)
+        store = SequentialStore.create(path, self._problem, {}, {}, overwrite)
+        store.commit(self._problem, self._state, self._history, finished=True)
+
+    def adopt(self, problem: SequentialProblem, state: SequentialState, history: PassHistory) -> None:
+        """Take the components of a round as this estimator's own."""
+        self._problem, self._state, self._history = problem, state, history
+        self._show(predictor_of(problem, state.growth))
+        self.rows_seen_, self.pruned_weight_ = state.growth.rows, state.growth.pruned
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """Rounds of the pass."""
+        check_is_fitted(self)
+        return self._history.dataset()
+
+    def _merge_test(self) -> MergeTest | None:
+        if self.merge is None or isinstance(self.merge, MergeTest):
+            return self.merge
+        tests: dict[str, MergeTest] = {
+            "evidence": EvidenceTest(),
+            "distance": DistanceTest(float(self.merge_threshold)),
+            "absolute distance": DistanceTest(float(self.merge_threshold), relative=False),
+        }
+        if self.merge not in tests:
+            raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {self.merge!r}.")
+        return tests[self.merge]
+
+    def _fit_stream(self, blocks: Iterator[Any], sample_weight: Any, holdout: Any) -> Self:
+        if sample_weight is not None or holdout is not None:
+            raise InputError(
+                "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
+                "each block's weights, and score between blocks."
+            )
+        for name in ("_problem", "_state", "_history", "_predictor"):
+            self.__dict__.pop(name, None)
+        for block in blocks:
+            if np.shape(block)[0]:
+                self.partial_fit(block)
+        if not hasattr(self, "_problem"):
+            raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
+        return self
