@@ -1,4 +1,4 @@
-"""The command line: ``dpdist fit | resume | show | predict | demo | convert``."""
+"""The command line: ``dpdist fit | sva | extend | resume | show | predict | demo | convert``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from dpdist import __version__
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import connect, local_backend
 from dpdist.checkpoint import Store
-from dpdist.config import FitConfig, parse_config, read_config
+from dpdist.config import FitConfig, PassConfig, parse_config, read_config
 from dpdist.errors import DpdistError, InputError
+from dpdist.estimators import prepare_extension, stored_predictor
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.labelling import write_labels
-from dpdist.prediction import MixturePredictor
-from dpdist.progress import LiveProgress
+from dpdist.passing import PassFit, resumed_pass
+from dpdist.progress import LiveProgress, PassProgress
 from dpdist.sources import as_source
-from dpdist.storage import claim
+from dpdist.storage import claim, read_attributes
+from dpdist.stored_sequence import SequentialStore
 
 app = typer.Typer(
     add_completion=False,
@@ -81,8 +83,9 @@ def fit(
     seed: Annotated[int | None, typer.Option(help="Key of every draw. Default: 0.")] = None,
     family: Annotated[str | None, typer.Option(help="Likelihood of a cluster. Default: gaussian.")] = None,
     concentration: Annotated[float | None, typer.Option(help="Of the Dirichlet process. Default: 10.")] = None,
-    initial: Annotated[str | None, typer.Option(help="First model: one or k-means++.")] = None,
+    initial: Annotated[str | None, typer.Option(help="First model: one, k-means++ or sva.")] = None,
     initial_components: Annotated[int | None, typer.Option(help="Clusters of a k-means++ start.")] = None,
+    initial_rows: Annotated[int | None, typer.Option(help="Rows that an sva start passes over.")] = None,
     max_components: Annotated[int | None, typer.Option(help="Bound on the clusters. Default: none.")] = None,
     schedule: Annotated[str | None, typer.Option(help="memoized or stochastic.")] = None,
     waves: Annotated[int | None, typer.Option(help="Groups of partitions; 1 is batch inference.")] = None,
@@ -108,6 +111,7 @@ def fit(
         "concentration": concentration,
         "initial": initial,
         "initial_components": initial_components,
+        "initial_rows": initial_rows,
         "max_components": max_components,
         "schedule": {"name": schedule, "waves": waves, "lookahead": lookahead},
         "transform": {"pca": pca, "center": center, "scale": scale},
@@ -116,7 +120,7 @@ def fit(
         "max_laps": max_laps,
         "max_time": max_time,
     }
-    settings = read_config(config, options)
+    settings = read_config(FitConfig, config, options)
     if settings.data is None:
         raise InputError("fit needs data: name a Zarr array, as in dpdist fit rows.zarr, or set data in the TOML file.")
     claim(out, overwrite)
@@ -128,37 +132,130 @@ def fit(
 
 
 @app.command()
+def sva(
+    data: Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")] = None,
+    out: Out = "model.zarr",
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")] = None,
+    holdout: Annotated[str | None, typer.Option(help="Zarr array of rows whose score is followed.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Key of every draw. Default: 0.")] = None,
+    family: Annotated[str | None, typer.Option(help="Likelihood of a cluster. Default: gaussian.")] = None,
+    concentration: Annotated[float | None, typer.Option(help="Of the Dirichlet process. Default: 1.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Share that opens a cluster. Default: 0.001.")] = None,
+    merge: Annotated[str | None, typer.Option(help="evidence, distance, 'absolute distance' or none.")] = None,
+    merge_threshold: Annotated[float | None, typer.Option(help="Of the tests by distance. Default: 0.5.")] = None,
+    prune: Annotated[float | None, typer.Option(help="Least share of the rows kept. Default: 0.0001.")] = None,
+    max_components: Annotated[int | None, typer.Option(help="Bound on the clusters. Default: none.")] = None,
+    sequential: Annotated[bool, typer.Option("--sequential", help="One partition after the other.")] = False,
+    in_order: Annotated[bool, typer.Option("--in-order", help="Rows as they are stored, not shuffled.")] = False,
+    pca: Annotated[int | None, typer.Option(help="Principal components to keep.")] = None,
+    center: Annotated[bool | None, typer.Option("--center", help="Subtract the mean.")] = None,
+    scale: Annotated[bool | None, typer.Option("--scale", help="Divide by the standard deviation.")] = None,
+    compute_dtype: Annotated[str | None, typer.Option(help="float64 or float32.")] = None,
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Longest time between checkpoints, seconds.")] = 60.0,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cluster in one pass over the rows (sequential variational approximation)."""
+    options: dict[str, Any] = {
+        "data": data,
+        "holdout": holdout,
+        "seed": seed,
+        "family": {"name": family},
+        "concentration": concentration,
+        "threshold": threshold,
+        "merge": merge,
+        "merge_threshold": merge_threshold,
+        "prune": prune,
+        "max_components": max_components,
+        "parallel": False if sequential else None,
+        "shuffle": False if in_order else None,
+        "transform": {"pca": pca, "center": center, "scale": scale},
+        "compute_dtype": compute_dtype,
+    }
+    settings = read_config(PassConfig, config, options)
+    if settings.data is None:
+        raise InputError("sva needs data: name a Zarr array, as in dpdist sva rows.zarr, or set data in the TOML file.")
+    claim(out, overwrite)
+    held = None if settings.holdout is None else _absolute(settings.holdout)
+    settings = settings.model_copy(update={"data": _absolute(settings.data), "holdout": held})
+    source = as_source(settings.data)
+    with _backend(workers, scheduler, serial) as backend:
+        passing = settings.estimator().prepare(source, held, out, overwrite, backend, settings.model_dump())
+        _drive_pass(replace(passing, checkpoint_seconds=checkpoint_every), out)
+
+
+@app.command()
+def extend(
+    model: Annotated[str, typer.Argument(help="A model of dpdist sva or dpdist fit.")],
+    data: Annotated[str, typer.Argument(help="Zarr array of new rows.")],
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the result. Default: the model itself, if dpdist sva made it.")
+    ] = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Let new rows refine and grow a model, without the rows it was made from."""
+    source = as_source(data)
+    settings = {"data": _absolute(data), "holdout": None}
+    with _backend(workers, scheduler, serial) as backend:
+        _drive_pass(prepare_extension(model, source, backend, out, overwrite, settings), out or model)
+
+
+@app.command()
 def resume(
-    run: Annotated[str, typer.Argument(help="A run that dpdist fit began.")],
+    run: Annotated[str, typer.Argument(help="What dpdist fit, sva or extend began.")],
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
-    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all.")] = None,
-    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now.")] = None,
+    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit.")] = None,
+    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit.")] = None,
     checkpoint_every: CheckpointEvery = 600.0,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Go on where a run stopped, to the same bits."""
+    """Go on where a run or a pass stopped, to the same bits."""
+    if read_attributes(run)["method"] == SequentialStore.method:
+        _resume_pass(SequentialStore.open(run), data, (workers, scheduler, serial))
+        return
     store = Store.open(run)
-    settings = parse_config(store.settings)
+    settings = parse_config(FitConfig, store.settings)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
         _output.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
         return
-    source = as_source(_data_of(settings, data))
+    source = as_source(_data_of(settings.data, data))
     limits = Limits(max_laps or settings.max_laps, max_time or settings.max_time)
     with _backend(workers, scheduler, serial) as backend:
         _drive(replace(resumed(store, source, backend, limits), checkpoint_seconds=checkpoint_every), run)
 
 
+def _resume_pass(store: SequentialStore, moved: str | None, where: tuple[int | None, str | None, bool]) -> None:
+    if store.finished:
+        _output.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
+        return
+    source = as_source(_data_of(store.settings.get("data"), moved))
+    held = store.settings.get("holdout")
+    with _backend(*where) as backend:
+        fit = resumed_pass(store, source, backend, None if held is None else as_source(held))
+        _drive_pass(fit, str(store.path))
+
+
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
+    run: Annotated[str, typer.Argument(help="A run or a model.")],
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
-    """Show what a run reached: K, ELBO, sizes, and the moves taken and refused, and why."""
-    from dpdist.show import summary_tables, summary_values
+    """Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why."""
+    from dpdist.show import pass_tables, pass_values, summary_tables, summary_values
 
+    if read_attributes(run)["method"] == SequentialStore.method:
+        passed = SequentialStore.open(run)
+        values, tables = pass_values, pass_tables
+        _output.print(tables(passed)) if not as_json else typer.echo(json.dumps(values(passed), indent=2))
+        return
     store = Store.open(run)
     if as_json:
         typer.echo(json.dumps(summary_values(store), indent=2))
@@ -168,7 +265,7 @@ def show(
 
 @app.command()
 def predict(
-    run: Annotated[str, typer.Argument(help="A run or a saved model.")],
+    run: Annotated[str, typer.Argument(help="A run or a model.")],
     data: Annotated[str, typer.Argument(help="Zarr array of raw rows.")],
     out: Out = "labels.zarr",
     top: Annotated[int, typer.Option(min=1, help="Most probable components to write for each row.")] = 1,
@@ -179,13 +276,8 @@ def predict(
     overwrite: Overwrite = False,
 ) -> None:
     """Label rows with the ids of their most probable components."""
-    store = Store.open(run)
-    fitted = store.fitted()
-    if fitted is None:
-        raise InputError(f"{run} holds no finished lap yet; go on with: dpdist resume {run}")
+    predictor = stored_predictor(run)
     source = as_source(data)
-    problem = store.problem()
-    predictor = MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
     predictor.preparation.check_columns(source.shape[1])
     claim(out, overwrite)
     with _backend(workers, scheduler, serial) as backend:
@@ -264,12 +356,31 @@ def _drive(fitting: Fit, run: str) -> None:
     )
 
 
+def _drive_pass(passing: PassFit, out: str) -> None:
+    """Run a pass to its end; on Ctrl-C keep the round just finished."""
+    try:
+        with PassProgress(_messages) as progress:
+            for _, info in passing:
+                progress.show(info)
+    except KeyboardInterrupt:
+        passing.save()
+        _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {out}", highlight=False)
+        raise typer.Exit(130) from None
+    growth, history = passing.state.growth, passing.history
+    _output.print(
+        f"{len(growth.ids)} clusters of {growth.rows} rows in {history.seconds:.1f} s. "
+        f"Look closer with: dpdist show {out}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
-def _data_of(settings: FitConfig, moved: str | None) -> str:
-    path = moved or settings.data
+def _data_of(kept: str | None, moved: str | None) -> str:
+    path = moved or kept
     if path is None:
         raise InputError("the run's data were in memory; go on from Python, or give --data.")
     return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,6 +15,7 @@ from dpdist.families import FAMILIES, Family
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import TransformPlan
 from dpdist.schedules import Memoized, Schedule, Stochastic
+from dpdist.sva import SVA
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -94,6 +95,46 @@ class TransformConfig(_Strict):
         return TransformPlan(self.center, self.scale, self.pca)
 
 
+class PassConfig(_Strict):
+    """Everything that ``dpdist sva`` can be told."""
+
+    data: str | None = None
+    holdout: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    family: FamilyConfig = FamilyConfig()
+    concentration: Positive = 1.0
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.001
+    merge: Literal["evidence", "distance", "absolute distance", "none"] = "evidence"
+    merge_threshold: Positive = 0.5
+    prune: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    max_components: Count | None = None
+    parallel: bool = True
+    round_partitions: Count = 64
+    shuffle: bool = True
+    transform: TransformConfig = TransformConfig()
+    compute_dtype: Literal["float64", "float32"] = "float64"
+    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-8
+
+    def estimator(self) -> SVA:
+        """The estimator with these settings."""
+        return SVA(
+            self.family.build(),
+            self.concentration,
+            threshold=self.threshold,
+            merge=None if self.merge == "none" else self.merge,
+            merge_threshold=self.merge_threshold,
+            prune=self.prune,
+            max_components=self.max_components,
+            parallel=self.parallel,
+            round_partitions=self.round_partitions,
+            shuffle=self.shuffle,
+            row_transform=self.transform.build(),
+            compute_dtype=self.compute_dtype,
+            floor=self.floor,
+            random_state=self.seed,
+        )
+
+
 class FitConfig(_Strict):
     """Everything that ``dpdist fit`` can be told."""
 
@@ -101,8 +142,9 @@ class FitConfig(_Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     family: FamilyConfig = FamilyConfig()
     concentration: Positive | GammaPrior = 10.0
-    initial: Literal["one", "k-means++"] = "one"
+    initial: Literal["one", "k-means++", "sva"] = "one"
     initial_components: Count = 20
+    initial_rows: Count | None = 20_000
     max_components: Count | None = None
     schedule: ScheduleConfig = ScheduleConfig()
     moves: MovesConfig = MovesConfig()
@@ -120,6 +162,7 @@ class FitConfig(_Strict):
             concentration=self._concentration(),
             initial=self.initial,
             initial_components=self.initial_components,
+            initial_rows=self.initial_rows,
             max_components=self.max_components,
             schedule=self.schedule.build(),
             moves=self.moves.build(),
@@ -139,8 +182,15 @@ class FitConfig(_Strict):
         return DirichletProcess(self.concentration, self.max_components)
 
 
-def read_config(path: str | Path | None, options: dict[str, Any]) -> FitConfig:
+Config = TypeVar("Config", bound=_Strict)
+
+
+def read_config(kind: type[Config], path: str | Path | None, options: dict[str, Any]) -> Config:
     """The configuration in a TOML file, overridden by `options` (nested dicts; None means not given).
+
+    Parameters
+    ----------
+    kind : FitConfig or PassConfig
 
     Raises
     ------
@@ -153,13 +203,13 @@ def read_config(path: str | Path | None, options: dict[str, Any]) -> FitConfig:
         raise InputError(f"the configuration {path} cannot be read ({error.strerror}); check the path.") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"the configuration {path} is not TOML ({error}).") from error
-    return parse_config(_merged(given, options))
+    return parse_config(kind, _merged(given, options))
 
 
-def parse_config(values: dict[str, Any]) -> FitConfig:
+def parse_config(kind: type[Config], values: dict[str, Any]) -> Config:
     """The configuration in plain values; raises :class:`InputError` as :func:`read_config` does."""
     try:
-        return FitConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 from dpdist.backends import Backend
 from dpdist.checkpoint import Store
-from dpdist.config import parse_config
+from dpdist.config import FitConfig, parse_config
 from dpdist.engine import Step
 from dpdist.estimators import load
 from dpdist.pictures import draw_gallery, draw_trace
@@ -48,7 +48,9 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], N
     path = folder / "digits.zarr"
     stored = zarr.create_array(path, shape=digits.data.shape, dtype="uint8", chunks=(128, 64), overwrite=True)
     stored[...] = digits.data.astype(np.uint8)
-    config = parse_config({"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 5}})
+    config = parse_config(
+        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 5}}
+    )
     run = folder / "run.zarr"
     for step in config.estimator().prepare(str(path), run, True, backend, config.model_dump()):
         show(step)

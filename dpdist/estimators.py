@@ -16,7 +16,8 @@ from dpdist.families import Family
 from dpdist.fitting import Limits, resumed
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
-from dpdist.passing import PassFit, extended_pass, pose_extension, resumed_pass
+from dpdist.passing import PassFit, extended_pass, pose_extension, predictor_of, resumed_pass
+from dpdist.prediction import MixturePredictor, Predictor
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
@@ -37,10 +38,12 @@ class DPMixture(Mixture):
         Likelihood of a cluster, with its prior. Default: :class:`dpdist.families.Gaussian`.
     concentration : float or LearnedDirichletProcess
         Concentration of the Dirichlet process, or a Gamma prior under which it is learned.
-    initial : {"one", "k-means++"}, (N,) labels or (N, K) responsibilities
-        The first model.
+    initial : {"one", "k-means++", "sva"}, (N,) labels or (N, K) responsibilities
+        The first model; "sva" is one sequential pass.
     initial_components : int
         Clusters of a k-means++ start.
+    initial_rows : int or None
+        Rows, about, that a sequential start passes over; None for all.
     max_components : int, optional
         Largest number of clusters that moves may reach. Default: no bound.
     schedule : Schedule, optional
@@ -96,6 +99,7 @@ class DPMixture(Mixture):
         concentration: float | Allocation = 10.0,
         initial: Any = "one",
         initial_components: int = 20,
+        initial_rows: int | None = 20_000,
         max_components: int | None = None,
         schedule: Schedule | None = None,
         moves: MovePlan | None = None,
@@ -111,6 +115,7 @@ class DPMixture(Mixture):
         self.concentration = concentration
         self.initial = initial
         self.initial_components = initial_components
+        self.initial_rows = initial_rows
         self.max_components = max_components
         self.schedule = schedule
         self.moves = moves
@@ -149,6 +154,7 @@ class FiniteMixture(Mixture):
         *,
         concentration: float = 1.0,
         initial: Any = "k-means++",
+        initial_rows: int | None = 20_000,
         schedule: Schedule | None = None,
         moves: MovePlan | None = None,
         row_transform: TransformPlan | None = None,
@@ -163,6 +169,7 @@ class FiniteMixture(Mixture):
         self.n_components = n_components
         self.concentration = concentration
         self.initial = initial
+        self.initial_rows = initial_rows
         self.schedule = schedule
         self.moves = moves
         self.row_transform = row_transform
@@ -285,6 +292,16 @@ def prepare_extension(
     store = SequentialStore.create(out, posed, {}, {}, overwrite)
     store.commit(posed, state, PassHistory(), finished=True)
     return extended_pass(store, source, backend, settings, families)
+
+
+def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:
+    """What the model at `path`, however it was made, says of rows; raises as :func:`load` does."""
+    if read_attributes(path)["method"] == SequentialStore.method:
+        passed = SequentialStore.open(path)
+        return predictor_of(passed.problem(families), passed.state().growth)
+    store = Store.open(path)
+    problem, fitted = store.problem(families), _fitted_of(store)
+    return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
 
 
 def _copied(

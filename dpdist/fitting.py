@@ -21,7 +21,7 @@ from dpdist.preparation import Preparation, TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
 from dpdist.sources.base import Source
-from dpdist.starts import kmeans_start, responsibility_start
+from dpdist.starts import kmeans_start, responsibility_start, sequential_start
 from dpdist.state import Info, State
 from dpdist.summary import Summary
 from dpdist.survey import survey_source
@@ -46,6 +46,7 @@ class Recipe:
     tolerance: float
     initial: Any = "one"
     initial_components: int = 20
+    initial_rows: int | None = 20_000
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,18 @@ def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Bac
     Raises
     ------
     InputError
-        If ``initial`` is none of "one", "k-means++", labels and responsibilities.
+        If ``initial`` is none of "one", "k-means++", "sva", labels and responsibilities.
     """
     if isinstance(recipe.initial, str):
         if recipe.initial == "one":
             return None
         if recipe.initial == "k-means++":
             return kmeans_start(problem, source, backend, recipe.initial_components)
-        raise InputError(f"initial should be 'one', 'k-means++', labels or responsibilities; got '{recipe.initial}'.")
+        if recipe.initial == "sva":
+            return sequential_start(problem, source, backend, recipe.initial_rows)
+        raise InputError(
+            f"initial should be 'one', 'k-means++', 'sva', labels or responsibilities; got '{recipe.initial}'."
+        )
     return responsibility_start(problem, source, backend, recipe.initial)
 
 

@@ -35,6 +35,7 @@ class Mixture(Clustering):
     family: Family | None
     initial: Any
     initial_components: int
+    initial_rows: int | None
     schedule: Schedule | None
     moves: MovePlan | None
     row_transform: TransformPlan | None
@@ -151,6 +152,7 @@ class Mixture(Clustering):
             tolerance=float(self.tolerance),
             initial=self.initial,
             initial_components=self.initial_components,
+            initial_rows=self.initial_rows,
         )
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:

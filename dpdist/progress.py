@@ -1,15 +1,17 @@
-"""What a person sees while a run goes on: a bar a lap with its time left, and a line a lap."""
+"""What a person sees while a run goes on: a bar with its time left, and a line a lap or a round."""
 
 from __future__ import annotations
 
 from collections import Counter
 from types import TracebackType
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dpdist.engine import Step
 from dpdist.moves.base import Reason
+from dpdist.sequence import SequentialInfo
 from dpdist.state import Info
 
 
@@ -58,3 +60,42 @@ def lap_line(info: Info) -> str:
         f"lap {info.lap:4d}   K {info.n_components:5d}   ELBO/row {info.elbo / info.rows:12.6f}   "
         f"{info.seconds:7.2f} s   {moves}"
     ).rstrip()
+
+
+class PassProgress:
+    """A context that draws the rounds of a pass on `console`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._before = console, (0, 0.0)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("pass", total=None)
+
+    def __enter__(self) -> PassProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, info: SequentialInfo) -> None:
+        """Draw one round."""
+        self._console.print(round_line(info, *self._before), highlight=False)
+        self._before = (info.rows, info.seconds)
+        self._bar.update(self._task, total=info.of, completed=info.round)
+
+
+def round_line(info: SequentialInfo, rows: int = 0, seconds: float = 0.0) -> str:
+    """One round in a line; `rows` and `seconds` as of the round before."""
+    pace = (info.rows - rows) / max(info.seconds - seconds, 1e-9)
+    held = "" if np.isnan(info.holdout) else f"   held out {info.holdout:12.6f}"
+    return f"round {info.round:4d}   rows {info.rows:12d}   K {info.n_components:5d}   {pace:10.0f} rows/s{held}"

@@ -12,6 +12,8 @@ from rich.table import Table
 from dpdist.checkpoint import Fitted, Store
 from dpdist.errors import CheckpointError
 from dpdist.history import KINDS, REASONS, History
+from dpdist.passing import predictor_of
+from dpdist.stored_sequence import SequentialStore
 
 
 def summary_values(store: Store) -> dict[str, Any]:
@@ -60,6 +62,51 @@ def summary_tables(store: Store, largest: int = 20) -> Group:
     return Group(_facts(values), _components(values, largest), _moves(values), _laps(store.history()))
 
 
+def pass_values(store: SequentialStore) -> dict[str, Any]:
+    """A sequential pass as plain values, for ``--json``."""
+    problem, growth, history = store.problem(), store.state().growth, store.history()
+    weights, rest = predictor_of(problem, growth).weights()
+    held = history.rounds[-1].holdout_score if history.rounds else float("nan")
+    return {
+        "path": str(store.path),
+        "method": store.method,
+        "finished": store.finished,
+        "rows": growth.rows,
+        "n_components": len(growth.ids),
+        "rounds": len(history.rounds),
+        "seconds": history.seconds,
+        "holdout_score": None if np.isnan(held) else held,
+        "pruned_weight": growth.pruned,
+        "component_ids": growth.ids.tolist(),
+        "counts": growth.weights.tolist(),
+        "weights": weights.tolist(),
+        "rest_weight": rest,
+        "settings": store.settings,
+    }
+
+
+def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
+    """A sequential pass as tables: what it reached, and the `largest` components."""
+    values = pass_values(store)
+    held = values["holdout_score"]
+    facts = [
+        ("components", f"{values['n_components']}"),
+        ("rows", f"{values['rows']}"),
+        ("pass", f"{values['rounds']} rounds in {values['seconds']:.1f} s"),
+        ("held-out score", "none given" if held is None else f"{held:.6f} nats a row"),
+        ("weight of pruned components", f"{values['pruned_weight']:.1f} rows"),
+        ("finished", "yes" if values["finished"] else "not yet: go on with dpdist resume"),
+    ]
+    return Group(_fact_table(values["path"], facts), _components(values, largest))
+
+
+def _fact_table(title: str, facts: list[tuple[str, str]]) -> Table:
+    table = Table(title=title, show_header=False)
+    for name, value in facts:
+        table.add_row(name, value)
+    return table
+
+
 def _finished(store: Store) -> Fitted:
     fitted = store.fitted()
     if fitted is None:
@@ -68,8 +115,7 @@ def _finished(store: Store) -> Fitted:
 
 
 def _facts(values: dict[str, Any]) -> Table:
-    table = Table(title=values["path"], show_header=False)
-    rows = [
+    facts = [
         ("components", f"{values['n_components']}"),
         ("ELBO", f"{values['elbo']:.6f} nats"),
         ("ELBO per row", f"{values['elbo_per_row']:.6f} nats"),
@@ -78,9 +124,7 @@ def _facts(values: dict[str, Any]) -> Table:
         ("family", values["family"]),
         ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
     ]
-    for name, value in rows:
-        table.add_row(name, value)
-    return table
+    return _fact_table(values["path"], facts)
 
 
 def _components(values: dict[str, Any], largest: int) -> Table:

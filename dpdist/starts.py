@@ -1,12 +1,10 @@
-"""First models: statistics from which the first lap's posterior is made.
-
-One component needs none. A sequential pass (SVA) is to stand beside these.
-"""
+"""First models: statistics from which the first lap's posterior is made. One component needs none."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from dpdist.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
@@ -14,6 +12,10 @@ from dpdist.moves.seeding import nearest_seeds
 from dpdist.preparation import Preparation
 from dpdist.problem import Problem
 from dpdist.randomness import generator
+from dpdist.sequence import BLOCK_ROWS, Rounds, SequentialProblem, first_sequential_state, sequential_steps
+from dpdist.sequential import Conjugate, EvidenceTest, Rule, Tidy
+from dpdist.sequential.conjugate import require_pass
+from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
 from dpdist.sources.base import Partition, Source
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
@@ -21,6 +23,8 @@ from dpdist.visit import Sample, block_rows
 
 #: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
 SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
+#: Components of a sequential start with a smaller share of the rows are left out.
+PRUNE = 1e-4
 
 
 def kmeans_start(problem: Problem, source: Source, backend: Backend, components: int) -> Summary:
@@ -31,11 +35,8 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
     InputError
         If the sample holds fewer distinct rows than components.
     """
-    rows = source.shape[0]
-    chance = min(1.0, max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE) / rows)
-    partitions = source.partitions
-    shared = backend.share((problem.preparation, problem.seed, chance))
-    drawn: Sample = backend.fetch([backend.sum(backend.map(_draw, partitions, [shared] * len(partitions)))])[0]
+    wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
+    drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
     rng = generator(problem.seed, "k-means++")
     owners = nearest_seeds(problem.model.family.points(drawn.rows), components, rng)
     if owners is None:
@@ -46,6 +47,52 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
     with one_thread():
         sampled = _sum_hard(problem, drawn.rows, owners, drawn.weights, components)
     return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+
+
+def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
+    """The components of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
+
+    Entropies are zero: those of a pass, whose components merge, are not known.
+    """
+    posed = _posed_pass(problem)
+    if rows is None:
+        state = first_sequential_state(posed)
+        for state, _ in sequential_steps(posed, source.partitions, state, backend):  # noqa: B007 (the last is wanted)
+            pass
+        growth = state.growth
+    else:
+        growth = _pass_over_sample(posed, _sample(problem, source, backend, min(1.0, rows / source.shape[0])))
+    found = Summary(growth.table, np.zeros(len(growth.table)))
+    return found.scaled(_total_weight(source) / float(growth.weights.sum()))
+
+
+def _posed_pass(problem: Problem) -> SequentialProblem:
+    """A pass for the problem's family, its concentration the prior's."""
+    family, allocation = problem.model.family, problem.model.allocation
+    require_pass(family)
+    near = allocation.plug_in(np.ones(1))
+    assert isinstance(near, DirichletProcess | FiniteDirichlet), "a plug-in has a fixed concentration"
+    return SequentialProblem(
+        learner=Conjugate(family, problem.preparation.width),
+        preparation=problem.preparation,
+        rule=Rule(near.concentration, max_components=allocation.max_components),
+        tidy=Tidy(PRUNE, EvidenceTest()),
+        rounds=Rounds(),
+        dtype=problem.precision.dtype,
+        seed=problem.seed,
+    )
+
+
+def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
+    """A pass over prepared rows in the order of their random keys."""
+    order = np.argsort(drawn.keys, kind="stable")
+    blocks = [
+        (drawn.rows[part], drawn.weights[part]) for part in np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
+    ]
+    with one_thread():
+        growth = no_growth(posed.learner.width, posed.tidy)
+        growth = pass_over(blocks, growth, posed.learner, posed.rule, posed.tidy, posed.dtype)
+        return examine(growth, posed.learner, posed.rule, posed.tidy)
 
 
 def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
@@ -81,6 +128,14 @@ def _component_count(given: np.ndarray) -> int:
 
 def _total_weight(source: Source) -> float:
     return float(source.shape[0] if source.weights is None else source.weights.sum())
+
+
+def _sample(problem: Problem, source: Source, backend: Backend, chance: float) -> Sample:
+    """Rows, prepared, each drawn with the same chance."""
+    partitions = source.partitions
+    shared = backend.share((problem.preparation, problem.seed, chance))
+    drawn: Sample = backend.fetch([backend.sum(backend.map(_draw, partitions, [shared] * len(partitions)))])[0]
+    return drawn
 
 
 def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:

@@ -25,7 +25,7 @@ from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture, MovePlan
-from dpdist.config import parse_config
+from dpdist.config import FitConfig, parse_config
 from dpdist.schedules import Memoized, Stochastic
 
 HERE = Path(__file__).resolve().parent
@@ -93,7 +93,7 @@ def store(digits: Digits, path: Path) -> str:
 
 def estimator(method: str, settings: dict[str, Any], seed: int) -> DPMixture:
     """The estimator of a method."""
-    model = parse_config({**settings["fit"], "seed": seed}).estimator()
+    model = parse_config(FitConfig, {**settings["fit"], "seed": seed}).estimator()
     if method == "from one cluster":
         return model
     schedule = Memoized(waves=1) if method == "batch" else Stochastic()
