@@ -1,6 +1,6 @@
 """Dirichlet-process mixtures of any size, with an exact bound, on Dask."""
 
-from dpdist import allocations, families, schedules, sequential
+from dpdist import allocations, families, likelihoods, schedules, sequential
 from dpdist.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
 from dpdist.estimators import DPMixture, FiniteMixture, extend, load, resume
 from dpdist.moves.plan import MovePlan
@@ -23,6 +23,7 @@ __all__ = [
     "allocations",
     "extend",
     "families",
+    "likelihoods",
     "load",
     "resume",
     "schedules",

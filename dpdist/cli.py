@@ -141,7 +141,7 @@ def sva(
     family: Annotated[str | None, typer.Option(help="Likelihood of a cluster. Default: gaussian.")] = None,
     concentration: Annotated[float | None, typer.Option(help="Of the Dirichlet process. Default: 1.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Share that opens a cluster. Default: 0.001.")] = None,
-    merge: Annotated[str | None, typer.Option(help="evidence, distance, 'absolute distance' or none.")] = None,
+    merge: Annotated[str | None, typer.Option(help="auto, evidence, distance, 'absolute distance' or none.")] = None,
     merge_threshold: Annotated[float | None, typer.Option(help="Of the tests by distance. Default: 0.5.")] = None,
     prune: Annotated[float | None, typer.Option(help="Least share of the rows kept. Default: 0.0001.")] = None,
     max_components: Annotated[int | None, typer.Option(help="Bound on the clusters. Default: none.")] = None,

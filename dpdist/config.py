@@ -12,6 +12,7 @@ from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletPro
 from dpdist.errors import InputError
 from dpdist.estimators import DPMixture
 from dpdist.families import FAMILIES, Family
+from dpdist.likelihoods import LIKELIHOODS, Likelihood
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import TransformPlan
 from dpdist.schedules import Memoized, Schedule, Stochastic
@@ -33,13 +34,29 @@ class FamilyConfig(_Strict):
 
     def build(self) -> Family:
         """The family."""
-        known = set(FAMILIES[self.name].__dataclass_fields__)  # type: ignore[attr-defined]
-        unknown = sorted(set(self.hyperparameters) - known)
-        if unknown:
-            raise InputError(
-                f"family {self.name} has no hyperparameter {', '.join(unknown)}; it has {', '.join(sorted(known))}."
-            )
-        return FAMILIES[self.name](**self.hyperparameters)
+        family: Family = _built(FAMILIES[self.name], self.name, self.hyperparameters)
+        return family
+
+
+class PassFamilyConfig(_Strict):
+    """The likelihood of a sequential pass, conjugate or not, and its hyperparameters."""
+
+    name: Literal[(*FAMILIES, *LIKELIHOODS)] = "gaussian"  # type: ignore[valid-type]
+    hyperparameters: dict[str, bool | float | list[float] | list[list[float]]] = {}
+
+    def build(self) -> Family | Likelihood:
+        """The family or likelihood."""
+        return _built({**FAMILIES, **LIKELIHOODS}[self.name], self.name, self.hyperparameters)
+
+
+def _built(kind: Any, name: str, hyperparameters: dict[str, Any]) -> Any:
+    known = set(kind.__dataclass_fields__)
+    unknown = sorted(set(hyperparameters) - known)
+    if unknown:
+        raise InputError(
+            f"family {name} has no hyperparameter {', '.join(unknown)}; it has {', '.join(sorted(known))}."
+        )
+    return kind(**hyperparameters)
 
 
 class GammaPrior(_Strict):
@@ -101,10 +118,10 @@ class PassConfig(_Strict):
     data: str | None = None
     holdout: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
-    family: FamilyConfig = FamilyConfig()
+    family: PassFamilyConfig = PassFamilyConfig()
     concentration: Positive = 1.0
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.001
-    merge: Literal["evidence", "distance", "absolute distance", "none"] = "evidence"
+    merge: Literal["auto", "evidence", "distance", "absolute distance", "none"] = "auto"
     merge_threshold: Positive = 0.5
     prune: Annotated[float, Field(ge=0, lt=1)] = 1e-4
     max_components: Count | None = None
@@ -114,6 +131,8 @@ class PassConfig(_Strict):
     transform: TransformConfig = TransformConfig()
     compute_dtype: Literal["float64", "float32"] = "float64"
     floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-8
+    forgetting: Annotated[float, Field(gt=0.5, le=1)] = 0.8
+    own_clock: bool = True
 
     def estimator(self) -> SVA:
         """The estimator with these settings."""
@@ -131,6 +150,8 @@ class PassConfig(_Strict):
             row_transform=self.transform.build(),
             compute_dtype=self.compute_dtype,
             floor=self.floor,
+            forgetting=self.forgetting,
+            own_clock=self.own_clock,
             random_state=self.seed,
         )
 

@@ -14,6 +14,7 @@ from dpdist.clustering import default_backend
 from dpdist.errors import InputError
 from dpdist.families import Family
 from dpdist.fitting import Limits, resumed
+from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
 from dpdist.passing import PassFit, extended_pass, pose_extension, predictor_of, resumed_pass
@@ -23,6 +24,7 @@ from dpdist.problem import Problem
 from dpdist.schedules import Schedule
 from dpdist.sequence import Rounds, SequentialProblem
 from dpdist.sequential.conjugate import Conjugate
+from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sources import Source, as_source
 from dpdist.storage import read_attributes
 from dpdist.stored_sequence import PassHistory, SequentialStore
@@ -377,10 +379,15 @@ def _estimator_of(problem: Problem) -> DPMixture:
 
 def _pass_estimator_of(problem: SequentialProblem) -> SVA:
     """An estimator with a stored pass's parameters."""
-    assert isinstance(problem.learner, Conjugate)
-    rule, rounds = problem.rule, problem.rounds
+    rule, rounds, learner = problem.rule, problem.rounds, problem.learner
+    family: Family | Likelihood
+    if isinstance(learner, NonConjugate):
+        family, forgetting, own_clock = learner.likelihood, learner.forgetting, learner.own_clock
+    else:
+        assert isinstance(learner, Conjugate), "learners are conjugate or not"
+        family, forgetting, own_clock = learner.family, 0.8, True
     return SVA(
-        problem.learner.family,
+        family,
         rule.concentration,
         threshold=rule.threshold,
         merge=problem.tidy.merge,
@@ -391,5 +398,7 @@ def _pass_estimator_of(problem: SequentialProblem) -> SVA:
         shuffle=rounds.shuffle,
         compute_dtype=np.dtype(problem.dtype).name,
         floor=rule.floor,
+        forgetting=forgetting,
+        own_clock=own_clock,
         random_state=problem.seed,
     )

@@ -103,6 +103,11 @@ def prepared_family(
     InputError
         If the family does not take such data.
     """
+    if not isinstance(family, Family):
+        raise InputError(
+            f"a mixture needs a family of dpdist.families; got {type(family).__name__}. A likelihood without a "
+            "conjugate prior is fitted by dpdist.SVA."
+        )
     if source.sparse and not family.accepts_sparse:
         raise InputError(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
 from dpdist.families.base import Family
 from dpdist.fitting import prepared_family
+from dpdist.likelihoods import Likelihood
 from dpdist.prediction import SequentialPredictor
-from dpdist.preparation import TransformPlan
+from dpdist.preparation import Preparation, TransformPlan
 from dpdist.problem import Problem
 from dpdist.sequence import (
     Rounds,
@@ -26,26 +27,30 @@ from dpdist.sequence import (
     first_sequential_state,
     sequential_steps,
 )
-from dpdist.sequential.base import Rule
+from dpdist.sequential.base import Learner, Rule
 from dpdist.sequential.conjugate import Conjugate, require_pass
 from dpdist.sequential.growth import Growth
+from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sequential.tidy import EvidenceTest, Tidy
 from dpdist.sources.base import Source
 from dpdist.stored_sequence import PassHistory, SequentialStore
 from dpdist.survey import survey_source
+from dpdist.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
 class PassRecipe:
     """What a person asks of a pass, before the data are seen."""
 
-    family: Family
+    family: Family | Likelihood
     rule: Rule
     tidy: Tidy
     rounds: Rounds
     transform: TransformPlan
     dtype: type
     seed: int
+    forgetting: float = 0.8
+    own_clock: bool = True
 
 
 def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
@@ -56,17 +61,47 @@ def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> Sequentia
     InputError
         If the data or a setting are not what was asked for, or the family has no pass.
     """
-    require_pass(recipe.family)
-    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
+    learner, preparation, rounds = _learner_for(recipe, source, backend)
     return SequentialProblem(
-        learner=Conjugate(family, preparation.width),
+        learner=learner,
         preparation=preparation,
         rule=recipe.rule,
         tidy=recipe.tidy,
-        rounds=recipe.rounds,
+        rounds=rounds,
         dtype=recipe.dtype,
         seed=recipe.seed,
     )
+
+
+def _learner_for(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[Learner, Preparation, Rounds]:
+    if isinstance(recipe.family, Likelihood):
+        if isinstance(recipe.tidy.merge, EvidenceTest):
+            raise InputError(
+                f"{type(recipe.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
+                "merge='distance', or None."
+            )
+        likelihood, preparation = _prepared_likelihood(recipe.family, recipe.transform, source, backend)
+        learner = NonConjugate(
+            likelihood, preparation.width, recipe.seed, recipe.forgetting, float(source.shape[0]), recipe.own_clock
+        )
+        return learner, preparation, replace(recipe.rounds, parallel=False)
+    require_pass(recipe.family)
+    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
+    return Conjugate(family, preparation.width), preparation, recipe.rounds
+
+
+def _prepared_likelihood(
+    likelihood: Likelihood, plan: TransformPlan, source: Source, backend: Backend
+) -> tuple[Likelihood, Preparation]:
+    if source.sparse:
+        raise InputError(f"{type(likelihood).__name__} needs dense rows; pass x.toarray().")
+    survey = survey_source(source, backend, products=plan.pca is not None)
+    with one_thread():
+        transform = plan.fit(survey)
+    moments = transform.moments(survey)
+    likelihood = likelihood.with_defaults(moments)
+    likelihood.check_moments(moments)
+    return likelihood, Preparation(transform, None, source.shape[1])
 
 
 def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:

@@ -56,9 +56,8 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     """
     posed = _posed_pass(problem)
     if rows is None:
-        state = first_sequential_state(posed)
-        for state, _ in sequential_steps(posed, source.partitions, state, backend):  # noqa: B007 (the last is wanted)
-            pass
+        steps = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
+        *_, (state, _) = steps
         growth = state.growth
     else:
         growth = _pass_over_sample(posed, _sample(problem, source, backend, min(1.0, rows / source.shape[0])))

@@ -13,6 +13,7 @@ from dpdist.allocations import ALLOCATIONS
 from dpdist.errors import CheckpointError
 from dpdist.families import FAMILIES
 from dpdist.families.base import Family
+from dpdist.likelihoods import Likelihood
 from dpdist.model import Model, Precision
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import Preparation, Transform
@@ -74,7 +75,7 @@ def _plain_fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def write_family(group: zarr.Group, family: Family) -> None:
+def write_family(group: zarr.Group, family: Family | Likelihood) -> None:
     """Numbers go to attributes; arrays to arrays of their own, whose names are the family's."""
     plain: dict[str, Any] = {"name": family.name}
     for name, value in family.hyperparameters().items():
@@ -87,8 +88,8 @@ def write_family(group: zarr.Group, family: Family) -> None:
     group.attrs.update(plain)
 
 
-def read_family(group: zarr.Group, families: dict[str, type[Family]]) -> Family:
-    """The family stored in `group`; `families` are those known by name."""
+def read_family(group: zarr.Group, families: dict[str, Any]) -> Any:
+    """The family or likelihood stored in `group`; `families` are those known by name."""
     plain: dict[str, Any] = dict(group.attrs)
     name = plain.pop("name")
     if name not in families:

@@ -18,14 +18,14 @@ import xarray as xr
 import zarr
 
 from dpdist import schema
-from dpdist.errors import CheckpointError
 from dpdist.families import FAMILIES
-from dpdist.families.base import Family
+from dpdist.likelihoods import LIKELIHOODS
 from dpdist.prediction import SequentialPredictor
 from dpdist.sequence import Rounds, SequentialInfo, SequentialProblem, SequentialState
 from dpdist.sequential.base import Learner, Rule
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.growth import Growth
+from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
 from dpdist.storage import GenerationStore
 from dpdist.stored_problem import read_family, read_preparation, subgroup, write_family, write_preparation
@@ -103,9 +103,9 @@ class SequentialStore(GenerationStore):
         """
         return cls.begin(path, partial(_write_problem, problem=problem), settings, fingerprint, overwrite)
 
-    def problem(self, families: dict[str, type[Family]] | None = None) -> SequentialProblem:
-        """The problem fixed for the pass."""
-        return _read_problem(self.problem_group(), {**FAMILIES, **(families or {})})
+    def problem(self, families: dict[str, Any] | None = None) -> SequentialProblem:
+        """The problem fixed for the pass; `families` are users' own families and likelihoods by name."""
+        return _read_problem(self.problem_group(), {**FAMILIES, **LIKELIHOODS, **(families or {})})
 
     def state(self) -> SequentialState:
         """The state to go on from."""
@@ -197,7 +197,7 @@ def _write_problem(group: zarr.Group, problem: SequentialProblem) -> None:
     write_preparation(group.create_group("preparation"), problem.preparation)
 
 
-def _read_problem(group: zarr.Group, families: dict[str, type[Family]]) -> SequentialProblem:
+def _read_problem(group: zarr.Group, families: dict[str, Any]) -> SequentialProblem:
     attrs: dict[str, Any] = dict(group.attrs)
     tidy, preparation = dict(attrs["tidy"]), read_preparation(subgroup(group, "preparation"), attrs["columns"])
     if tidy["merge"] is not None:
@@ -215,10 +215,23 @@ def _read_problem(group: zarr.Group, families: dict[str, type[Family]]) -> Seque
 
 
 def _write_learner(group: zarr.Group, learner: Learner) -> None:
-    if not isinstance(learner, Conjugate):
-        raise CheckpointError(f"a {type(learner).__name__} learner cannot be stored.")
-    write_family(group, learner.family)
+    if isinstance(learner, Conjugate):
+        write_family(group, learner.family)
+        return
+    assert isinstance(learner, NonConjugate), "learners are conjugate or not"
+    write_family(group.create_group("likelihood"), learner.likelihood)
+    group.attrs.update(
+        {
+            "seed": learner.seed,
+            "forgetting": learner.forgetting,
+            "rows": learner.rows,
+            "own_clock": learner.own_clock,
+        }
+    )
 
 
-def _read_learner(group: zarr.Group, width: int, families: dict[str, type[Family]]) -> Learner:
-    return Conjugate(read_family(group, families), width)
+def _read_learner(group: zarr.Group, width: int, kinds: dict[str, Any]) -> Learner:
+    if "likelihood" not in group:
+        return Conjugate(read_family(group, kinds), width)
+    attrs: dict[str, Any] = dict(group.attrs)
+    return NonConjugate(read_family(subgroup(group, "likelihood"), kinds), width, **attrs)

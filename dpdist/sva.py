@@ -15,6 +15,7 @@ from dpdist.backends import Backend, SerialBackend
 from dpdist.clustering import Clustering, default_backend, path_of
 from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
+from dpdist.likelihoods import Likelihood
 from dpdist.passing import PassFit, PassRecipe, begin_pass, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.sequence import (
@@ -41,15 +42,17 @@ class SVA(Clustering):
 
     Parameters
     ----------
-    family : Family, optional
-        Likelihood of a cluster, with its prior. Default: :class:`dpdist.families.Gaussian`.
+    family : Family or Likelihood, optional
+        Likelihood of a cluster, with its prior: conjugate, or one of :mod:`dpdist.likelihoods`, whose clusters are
+        points moved by stochastic gradients. Default: :class:`dpdist.families.Gaussian`.
     concentration : float
         alpha > 0 of the Dirichlet process.
     threshold : float
         epsilon in (0, 1): share of a row above which a new cluster is opened for it.
-    merge : {"evidence", "distance", "absolute distance", None} or MergeTest
+    merge : {"auto", "evidence", "distance", "absolute distance", None} or MergeTest
         Which clusters become one: those whose union raises the log joint probability; those whose responsibilities
-        differ by less than `merge_threshold`, relative to their weight or absolutely; or none.
+        differ by less than `merge_threshold`, relative to their weight or absolutely; or none. "auto" is by evidence
+        where the family is conjugate, by distance where it is not.
     merge_threshold : float
         epsilon_d of the tests by distance.
     prune : float
@@ -58,7 +61,7 @@ class SVA(Clustering):
         Largest number of clusters. Default: no bound.
     parallel : bool
         Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by evidence.
-        False is the strictly sequential pass of the paper.
+        False is the strictly sequential pass of the paper, as are all passes without a conjugate prior.
     round_partitions : int
         Partitions of a round at most.
     shuffle : bool
@@ -69,6 +72,10 @@ class SVA(Clustering):
         Of the matrix products of :class:`IsotropicGaussian`; sums are float64 always.
     floor : float
         Responsibilities below this share of a row's largest are set to zero.
+    forgetting : float
+        kappa in (0.5, 1], without a conjugate prior: steps shrink as a clock to the power of minus this.
+    own_clock : bool
+        Whether that clock is a cluster's own weight, in place of the number of rows so far (as in the paper).
     random_state : int, RandomState or None
 
     Attributes
@@ -102,11 +109,11 @@ class SVA(Clustering):
 
     def __init__(
         self,
-        family: Family | None = None,
+        family: Family | Likelihood | None = None,
         concentration: float = 1.0,
         *,
         threshold: float = 0.001,
-        merge: Any = "evidence",
+        merge: Any = "auto",
         merge_threshold: float = 0.5,
         prune: float = 1e-4,
         max_components: int | None = None,
@@ -116,6 +123,8 @@ class SVA(Clustering):
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
+        forgetting: float = 0.8,
+        own_clock: bool = True,
         random_state: Any = None,
     ) -> None:
         self.family = family
@@ -131,6 +140,8 @@ class SVA(Clustering):
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
+        self.forgetting = forgetting
+        self.own_clock = own_clock
         self.random_state = random_state
 
     def fit(self, x: Any, y: Any = None, sample_weight: Any = None, holdout: Any = None) -> Self:
@@ -264,6 +275,8 @@ class SVA(Clustering):
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             dtype=self._dtype(),
             seed=self._seed(),
+            forgetting=float(self.forgetting),
+            own_clock=bool(self.own_clock),
         )
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -287,9 +300,11 @@ class SVA(Clustering):
     def _merge_test(self) -> MergeTest | None:
         if self.merge is None or isinstance(self.merge, MergeTest):
             return self.merge
+        by_distance = DistanceTest(float(self.merge_threshold))
         tests: dict[str, MergeTest] = {
+            "auto": by_distance if isinstance(self.family, Likelihood) else EvidenceTest(),
             "evidence": EvidenceTest(),
-            "distance": DistanceTest(float(self.merge_threshold)),
+            "distance": by_distance,
             "absolute distance": DistanceTest(float(self.merge_threshold), relative=False),
         }
         if self.merge not in tests:

@@ -16,7 +16,8 @@ PACKAGE = ROOT / "dpdist"
 FLOORS = [
     ["errors", "summary", "randomness", "threads"],
     ["kernels"],
-    ["families", "allocations", "likelihoods"],
+    ["families", "allocations"],
+    ["likelihoods"],
     ["model"],
     ["moves", "sequential"],
     ["sources", "backends"],

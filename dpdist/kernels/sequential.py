@@ -31,6 +31,26 @@ class Law(NamedTuple):
 
 
 @jit
+def highest(scores: np.ndarray) -> float:
+    """The largest score, whatever are not numbers apart; minus infinity if there is none.
+
+    Four running maxima, because one would wait for itself at every score.
+    """
+    if scores.shape[0] == 0:
+        return -np.inf
+    a = b = c = d = scores[0]
+    whole = scores.shape[0] - scores.shape[0] % 4
+    for k in range(0, whole, 4):
+        a = scores[k] if scores[k] > a else a
+        b = scores[k + 1] if scores[k + 1] > b else b
+        c = scores[k + 2] if scores[k + 2] > c else c
+        d = scores[k + 3] if scores[k + 3] > d else d
+    for k in range(whole, scores.shape[0]):
+        a = scores[k] if scores[k] > a else a
+    return np.float64(max(max(a, b), max(c, d)))
+
+
+@jit
 def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, active: np.ndarray) -> tuple[int, bool]:
     """Responsibilities of one row.
 
@@ -47,23 +67,20 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
         of them is a new component.
     """
     may_open = count < law.most
-    top = -np.inf
-    for k in range(count + may_open):
-        if scores[k] > top:
-            top = scores[k]
+    top = highest(scores[: count + may_open])
     if not np.isfinite(top):
         return -1, False
     found = 0
     total = 0.0
+    least = scores.dtype.type(top + law.log_floor)
     for k in range(count):
-        gap = scores[k] - top
-        if gap >= law.log_floor:
-            shares[found] = np.exp(gap)
+        if not scores[k] < least:  # what is not a number shows in the total
+            shares[found] = np.exp(np.float64(scores[k]) - top)
             active[found] = k
             total += shares[found]
             found += 1
-        elif not gap < law.log_floor:
-            return -1, False
+    if np.isnan(total):
+        return -1, False
     new = np.exp(scores[count] - top) if may_open else 0.0
     opens = new > law.threshold * (total + new)
     if opens:

@@ -32,11 +32,26 @@ def _square(row: np.ndarray) -> float:
 
 
 @jit_reassociated
-def _score(
-    products: np.ndarray, squares: np.ndarray, halves: np.ndarray, levels: np.ndarray, own: float, scores: np.ndarray
-) -> None:
+def _narrow(row: np.ndarray, target: np.ndarray) -> float:
+    """Copy a row to the dtype of the products; its square."""
+    total = 0.0
+    for d in range(row.shape[0]):
+        total += row[d] * row[d]
+        target[d] = row[d]
+    return total
+
+
+@jit
+def _gather(column: np.ndarray, target: np.ndarray) -> None:
+    for k in range(target.shape[0]):
+        target[k] = column[k]
+
+
+@jit_reassociated
+def _score(squares: np.ndarray, halves: np.ndarray, levels: np.ndarray, own: float, scores: np.ndarray) -> None:
+    """Scores, in place of a row's products with the means."""
     for k in range(scores.shape[0]):
-        scores[k] = levels[k] - halves[k] * (own - 2 * products[k] + squares[k])
+        scores[k] = levels[k] - halves[k] * (own - (scores[k] + scores[k]) + squares[k])
 
 
 @jit
@@ -56,14 +71,37 @@ def _add_row(stats: np.ndarray, row: np.ndarray, square: float, weight: float) -
 
 
 @jit
-def place_means(stats: np.ndarray, first: int, stop: int, sphere: Sphere, means: np.ndarray) -> None:
-    """Posterior means of components `first` to `stop`, from their statistics."""
-    for k in range(first, stop):
-        weight = stats[k, -1]
-        scale = 1.0 / (sphere.variance * (sphere.precision + weight / sphere.variance))
-        total, target = stats[k, 1:-1], means[k]
-        for d in range(target.shape[0]):
-            target[d] = sphere.mean[d] + scale * (total[d] - weight * sphere.mean[d])
+def _place_mean(stats: np.ndarray, sphere: Sphere, mean: np.ndarray) -> None:
+    """Posterior mean of a component, from its statistics."""
+    weight, total, prior = stats[-1], stats[1:-1], sphere.mean
+    scale = 1.0 / (sphere.variance * (sphere.precision + weight / sphere.variance))
+    for d in range(mean.shape[0]):
+        mean[d] = prior[d] + scale * (total[d] - weight * prior[d])
+
+
+#: Rows turned at once: a cache line of float32.
+_LINE = 16
+
+
+@jit
+def _turn(rows: np.ndarray, across: np.ndarray) -> None:
+    """``across = rows.T``, a cache line at a time."""
+    size, dimension = rows.shape
+    whole = size - size % _LINE
+    for first in range(0, whole, _LINE):
+        for d in range(dimension):
+            for i in range(_LINE):
+                across[d, first + i] = rows[first + i, d]
+    for i in range(whole, size):
+        for d in range(dimension):
+            across[d, i] = rows[i, d]
+
+
+@jit
+def _shift(products: np.ndarray, gram: np.ndarray, gain: float) -> None:
+    """A mean's products with later rows, after it moved towards a row whose products with them are `gram`."""
+    for j in range(products.shape[0]):
+        products[j] += gain * (gram[j] - products[j])
 
 
 @jit
@@ -86,7 +124,7 @@ def advance_isotropic(
     weights : (n,) float64
     count : components so far
     stats : (C, F) float64, row ``count`` and beyond zero
-    means : (C, D) float32 or float64, of which row ``count`` is the prior's; its dtype is that of the products
+    means : (C, D) float32 or float64, room for the means; its dtype is that of the products
     overlap : (C, C) or (0, 0)
     block : rows taken at once
 
@@ -96,66 +134,63 @@ def advance_isotropic(
         Rows passed, -1 if a score was not a number, -2 if float32 cannot resolve a row's distances; components now.
     """
     length, dimension = rows.shape
-    capacity = stats.shape[0]
-    scores = np.empty(capacity, means.dtype)
-    squares, halves = np.empty(capacity, means.dtype), np.empty(capacity, means.dtype)
-    levels = np.empty(capacity, means.dtype)
+    capacity, dtype = len(stats), means.dtype
+    scores, squares = np.empty(capacity, dtype), np.empty(capacity, dtype)
+    halves, levels = np.empty(capacity, dtype), np.empty(capacity, dtype)
     shares, active = np.empty(capacity), np.empty(capacity, np.int64)
-    products = np.empty((block, capacity), means.dtype)
-    x = np.empty((block, dimension), means.dtype)
-    own = np.empty(block)
-    touched = np.zeros(capacity, np.bool_)
-    coarse = 8.0 * np.finfo(means.dtype).eps
+    touched = np.ones(capacity, np.bool_)
+    x, turned, inner = (
+        np.empty((block, dimension), dtype),
+        np.empty(dimension * block, dtype),
+        np.empty(capacity * block, dtype),
+    )
+    own, near = np.empty(block), np.empty(block, dtype)
+    coarse = 8.0 * np.finfo(dtype).eps
     for k in range(count):
-        squares[k] = _square(means[k])
         levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
-    squares[count] = _square(sphere.mean)
     levels[count], halves[count] = _level(0.0, law.log_concentration, dimension, sphere)
     begin = 0
     while begin < length and count + block < capacity:
         size = min(block, length - begin)
+        for k in range(count + 1):
+            if touched[k]:
+                _place_mean(stats[k], sphere, means[k])
+                squares[k] = _square(means[k])
+                touched[k] = False
         for i in range(size):
-            own[i] = _square(rows[begin + i])
+            own[i] = _narrow(rows[begin + i], x[i])
+            near[i] = own[i]
             if coarse * own[i] > 0.1 * sphere.variance:
                 return -2, count
-            x[i] = rows[begin + i]
-        part = x[:size]
-        products[:size, : count + 1] = np.dot(part, means[: count + 1].T)
-        gram = np.dot(part, part.T)
+        across = turned[: dimension * size].reshape((dimension, size))
+        _turn(x[:size], across)
+        held = count + 1
+        np.dot(means[:held], across, inner[: held * size].reshape((held, size)))
+        products = inner[: (held + size) * size].reshape((held + size, size))
+        gram = np.dot(x[:size], across)
         for i in range(size):
             weight = weights[begin + i]
             if weight == 0.0:
                 continue
-            _score(
-                products[i, : count + 1],
-                squares[: count + 1],
-                halves[: count + 1],
-                levels[: count + 1],
-                own[i],
-                scores[: count + 1],
-            )
+            held = count + 1
+            _gather(products[:held, i], scores[:held])
+            _score(squares[:held], halves[:held], levels[:held], near[i], scores[:held])
             found, opens = share_row(scores, count, law, shares, active)
             if found < 0:
                 return -1, count
             if opens:
                 count += 1
                 squares[count], levels[count], halves[count] = squares[count - 1], levels[count - 1], halves[count - 1]
-                products[i:size, count] = products[i:size, count - 1]
-                means[count] = means[count - 1]
+                products[count] = products[count - 1]
+                touched[count] = True
             for a in range(found):
                 k, gained = active[a], weight * shares[a]
                 gain = gained / (sphere.variance * sphere.precision + stats[k, -1] + gained)
-                for j in range(i + 1, size):
-                    products[j, k] += gain * (gram[i, j] - products[j, k])
-                squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[i, k] + gain**2 * own[i]
+                squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[k, i] + gain**2 * own[i]
+                _shift(products[k, i + 1 :], gram[i, i + 1 :], gain)
                 _add_row(stats[k], rows[begin + i], own[i], gained)
                 levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
                 touched[k] = True
             add_overlaps(overlap, shares, active, found, weight)
-        for k in range(count):
-            if touched[k]:
-                place_means(stats, k, k + 1, sphere, means)
-                squares[k] = _square(means[k])
-                touched[k] = False
         begin += size
     return begin, count

@@ -39,7 +39,7 @@ from dpdist.kernels.sequential_diagonal import Boxes, advance_diagonal
 from dpdist.kernels.sequential_diagonal import set_level as set_box_level
 from dpdist.kernels.sequential_gaussian import Ellipsoids, advance_gaussian
 from dpdist.kernels.sequential_gaussian import set_level as set_ellipsoid_level
-from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic, place_means
+from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
 from dpdist.sequential.base import Learner, Pass, Rule
 
 #: Rows that the isotropic pass takes at once; results do not depend on it beyond rounding.
@@ -185,14 +185,12 @@ class IsotropicGaussianPass(ConjugatePass):
     block = BLOCK
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        means = np.empty((len(stats), stats.shape[1] - 2), self.dtype)
-        place_means(stats, 0, len(stats), self._sphere, means)
-        return (means,)
+        return ()
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        means, overlap = self.arrays
+        means = np.empty((len(self.stats), rows.shape[1]), self.dtype)
         return advance_isotropic(
-            rows, weights, self.count, self.law, self._sphere, self.stats, means, overlap, self.block
+            rows, weights, self.count, self.law, self._sphere, self.stats, means, self.arrays[-1], self.block
         )
 
     @property

@@ -1,0 +1,284 @@
+"""Sequential pass for Dirichlet observations, and the evidence of a row under a new component.
+
+    h_k = log Gamma(gamma) - sum_d log Gamma(gamma theta_kd) + sum_d (gamma theta_kd - 1) log x_d
+
+Components are kept as log theta_k, in which the gradient of h_k is J g with g_d = gamma (log x_d - psi(gamma theta_d))
+and J = diag(theta) - theta theta^T. The information is J A J with A = gamma^2 diag(psi'(gamma theta)); its inverse on
+the simplex has a closed form.
+"""
+
+from __future__ import annotations
+
+from math import lgamma
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.sequential import Law, add_overlaps, share_row
+
+#: Where the asymptotic series of the polygamma functions begin.
+_FAR = 8.0
+#: Least log of a probability, relative to the largest.
+LEAST = -600.0
+
+
+class Curve(NamedTuple):
+    """A tabulated function of t with its derivatives, at equal steps of z = log(origin - t), z from 0.
+
+    ``values`` (T, 5): kappa, log kappa', log kappa'', kappa''', kappa''''; ``log_scale`` is what an evidence adds.
+    """
+
+    origin: float
+    step: float
+    values: np.ndarray
+    log_scale: float
+
+
+class Steps(NamedTuple):
+    """How far a row moves a component.
+
+    Parameters
+    ----------
+    exponent : kappa
+    seen : weight of the rows before
+    rows : n, the rows that the prior is one of; 0 for a stream, where the rows so far stand for it
+    own : whether the clock is the component's weight; else it is the weight of all rows so far
+    """
+
+    exponent: float
+    seen: float
+    rows: float
+    own: bool
+
+
+class Simplex(NamedTuple):
+    """Constants of the likelihood: gamma, eta, and whether gradients are divided by the information."""
+
+    precision: float
+    eta: float
+    natural: bool
+
+
+@jit
+def step_of(steps: Steps, seen: float, weight: float, gained: float) -> tuple[float, float]:
+    """Factor of a row's gradient, and of the prior's relative to it.
+
+    A component's share of the prior's gradient is handed out with its rows, so that all of them together add what
+    steps for every row would on average.
+
+    Parameters
+    ----------
+    seen, weight : weight of all rows and of the component's, this row included
+    gained : what this row added to the component's
+    """
+    clock = max(weight if steps.own else seen, 1.0)
+    part = seen / steps.rows if seen < steps.rows else 1.0
+    return min(gained * clock**-steps.exponent, 1.0), part / weight
+
+
+@jit
+def polygammas(y: float) -> tuple[float, float]:
+    """psi(y) and psi'(y), y > 0."""
+    digamma = 0.0
+    trigamma = 0.0
+    while y < _FAR:
+        inverse = 1.0 / y
+        digamma -= inverse
+        trigamma += inverse * inverse
+        y += 1.0
+    inverse = 1.0 / y
+    square = inverse * inverse
+    digamma += np.log(y) - 0.5 * inverse
+    digamma -= square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
+    trigamma += inverse + 0.5 * square
+    trigamma += square * inverse * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * 5 / 66))))
+    return digamma, trigamma
+
+
+@jit_reassociated
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    total = 0.0
+    for d in range(a.shape[0]):
+        total += a[d] * b[d]
+    return total
+
+
+@jit
+def _read(curve: Curve, t: float, out: np.ndarray, columns: int) -> None:
+    """The first columns of the table at t, by four-point interpolation."""
+    values = curve.values
+    place = np.log(max(curve.origin - t, 1.0)) / curve.step
+    j = min(max(int(place), 1), values.shape[0] - 3)
+    f = place - j
+    a, b = -f * (f - 1) * (f - 2) / 6, (f + 1) * (f - 1) * (f - 2) / 2
+    c, d = -(f + 1) * f * (f - 2) / 2, (f + 1) * f * (f - 1) / 6
+    for m in range(columns):
+        out[m] = a * values[j - 1, m] + b * values[j, m] + c * values[j + 1, m] + d * values[j + 2, m]
+
+
+@jit
+def _solve(logs: np.ndarray, precision: float, curve: Curve, cell: np.ndarray) -> float:
+    """The tilt s at which the means of the columns, at t_d = log x_d + s, sum to the precision."""
+    low = curve.origin - np.exp((curve.values.shape[0] - 1) * curve.step) - logs.min()
+    high = curve.origin - 1.0 - logs.max()
+    s = min(max(np.log(precision), low), high)
+    for _ in range(100):
+        mean = 0.0
+        variance = 0.0
+        for d in range(logs.shape[0]):
+            _read(curve, logs[d] + s, cell, 3)
+            mean += np.exp(cell[1])
+            variance += np.exp(cell[2])
+        move = np.log(precision / mean) * mean / variance
+        if move > 0:
+            low = s
+        else:
+            high = s
+        s = s + move if low < s + move < high else 0.5 * (low + high)
+        if abs(move) < 1e-5:
+            break
+    return s
+
+
+@jit
+def evidence_rows(logs: np.ndarray, precision: float, curve: Curve, evidence: np.ndarray, start: np.ndarray) -> None:
+    """log of the integral of F(x_n | theta) over the prior, and the log of theta's posterior mean.
+
+    Parameters
+    ----------
+    logs : (n, D) log x, of rows on the simplex
+    precision : gamma
+    curve : of kappa
+    evidence, start : (n,) and (n, D), overwritten
+    """
+    cell = np.empty(5)
+    for n in range(logs.shape[0]):
+        s = _solve(logs[n], precision, curve, cell)
+        log_density, total, variance, third, fourth = -s * precision, 0.0, 0.0, 0.0, 0.0
+        for d in range(logs.shape[1]):
+            _read(curve, logs[n, d] + s, cell, 5)
+            log_density += cell[0] - logs[n, d]
+            start[n, d] = cell[1]
+            total += np.exp(cell[1])
+            variance += np.exp(cell[2])
+            third += cell[3]
+            fourth += cell[4]
+        correction = fourth / (8 * variance**2) - 5 * third**2 / (24 * variance**3)
+        evidence[n] = curve.log_scale + log_density - 0.5 * np.log(variance) + np.log1p(max(correction, -0.5))
+        start[n] -= np.log(total)
+
+
+@jit
+def _set_cell(logits: np.ndarray, precision: float, parameter: np.ndarray) -> float:
+    """gamma theta of a component into `parameter` (D,); the part of its log likelihood that no row changes."""
+    level = lgamma(precision)
+    for d in range(logits.shape[0]):
+        parameter[d] = precision * np.exp(logits[d])
+        level -= lgamma(parameter[d])
+    return level
+
+
+@jit
+def _normalise(logits: np.ndarray) -> None:
+    top = logits.max()
+    total = 0.0
+    for d in range(logits.shape[0]):
+        logits[d] = max(logits[d] - top, LEAST)
+        total += np.exp(logits[d])
+    logits -= np.log(total)
+
+
+@jit
+def _divide_by_information(slope: np.ndarray, theta: np.ndarray, info: np.ndarray) -> None:
+    """slope <- (J A J)^+ slope, up to a constant; `info` is A theta^2."""
+    top = 0.0
+    bottom = 0.0
+    for d in range(slope.shape[0]):
+        top += theta[d] * slope[d] / info[d]
+        bottom += theta[d] * theta[d] / info[d]
+    for d in range(slope.shape[0]):
+        slope[d] = (slope[d] - theta[d] * top / bottom) / info[d]
+
+
+@jit
+def _move(logits: np.ndarray, row: np.ndarray, gain: float, pull: float, simplex: Simplex, work: np.ndarray) -> None:
+    """logits += gain * direction of (log likelihood of the row + pull * log prior)."""
+    theta, slope, info = work[0], work[1], work[2]
+    mean = 0.0
+    for d in range(row.shape[0]):
+        theta[d] = np.exp(logits[d])
+        parameter = simplex.precision * theta[d]
+        digamma, trigamma = polygammas(parameter)
+        slope[d] = simplex.precision * (row[d] - digamma)
+        info[d] = parameter * parameter * trigamma
+        mean += theta[d] * slope[d]
+    for d in range(row.shape[0]):
+        slope[d] = theta[d] * (slope[d] - mean) + pull * simplex.eta * (1 - row.shape[0] * theta[d])
+    if simplex.natural:
+        _divide_by_information(slope, theta, info)
+    for d in range(row.shape[0]):
+        logits[d] += gain * slope[d]
+    _normalise(logits)
+
+
+@jit
+def advance_dirichlet(
+    logs: np.ndarray,
+    weights: np.ndarray,
+    evidence: np.ndarray,
+    start: np.ndarray,
+    count: int,
+    law: Law,
+    steps: Steps,
+    simplex: Simplex,
+    table: np.ndarray,
+    overlap: np.ndarray,
+) -> int:
+    """Pass over rows.
+
+    Parameters
+    ----------
+    logs : (n, D) float64, log x
+    weights : (n,) float64
+    evidence, start : (n,) and (n, D), of each row under a new component
+    count : components so far
+    table : (C, D + 1) float64, log theta_k and w_k; C is above count + n
+    overlap : (C, C) or (0, 0)
+
+    Returns
+    -------
+    int
+        Components now; -1 if a score was not a number.
+    """
+    capacity, dimension = table.shape[0], logs.shape[1]
+    scores, shares, active = np.empty(capacity), np.empty(capacity), np.empty(capacity, np.int64)
+    parameter, level = np.empty((capacity, dimension)), np.empty(capacity)
+    work = np.empty((3, dimension))
+    for k in range(count):
+        level[k] = _set_cell(table[k, :-1], simplex.precision, parameter[k])
+    seen = steps.seen
+    for n in range(logs.shape[0]):
+        weight, row = weights[n], logs[n]
+        if weight == 0.0:
+            continue
+        base = row.sum()
+        for k in range(count):
+            scores[k] = np.log(table[k, -1]) + level[k] + _dot(parameter[k], row) - base
+        scores[count] = law.log_concentration + evidence[n]
+        found, opens = share_row(scores, count, law, shares, active)
+        if found < 0:
+            return -1
+        seen += weight
+        for a in range(found):
+            k, gained = active[a], weight * shares[a]
+            table[k, -1] += gained
+            if k == count:
+                table[k, :-1] = start[n]
+            else:
+                gain, pull = step_of(steps, seen, table[k, -1], gained)
+                _move(table[k, :-1], row, gain, pull, simplex, work)
+            level[k] = _set_cell(table[k, :-1], simplex.precision, parameter[k])
+        count += opens
+        add_overlaps(overlap, shares, active, found, weight)
+    return count
