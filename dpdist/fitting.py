@@ -138,7 +138,7 @@ def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Bac
         if recipe.initial == "k-means++":
             return kmeans_start(problem, source, backend, recipe.initial_components)
         if recipe.initial == "sva":
-            return sequential_start(problem, source, backend, recipe.initial_rows)
+            return sequential_start(problem, source, backend, recipe.initial_rows, recipe.initial_components)
         raise InputError(
             f"initial should be 'one', 'k-means++', 'sva', labels or responsibilities; got '{recipe.initial}'."
         )

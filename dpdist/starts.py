@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import numpy as np
+from scipy.special import softmax
 
 from dpdist.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
+from dpdist.families.isotropic_gaussian import IsotropicGaussian
 from dpdist.moves.seeding import nearest_seeds
+from dpdist.prediction import SequentialPredictor
 from dpdist.preparation import Preparation
 from dpdist.problem import Problem
 from dpdist.randomness import generator
@@ -37,40 +43,47 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
     """
     wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
     drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
-    rng = generator(problem.seed, "k-means++")
-    owners = nearest_seeds(problem.model.family.points(drawn.rows), components, rng)
-    if owners is None:
-        raise InputError(
-            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
-            "Start from fewer components, or from one."
-        )
+    points = problem.model.family.points(drawn.rows)
+    owners = _seeded(drawn, points, components, generator(problem.seed, "k-means++"))
     with one_thread():
         sampled = _sum_hard(problem, drawn.rows, owners, drawn.weights, components)
     return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
 
 
-def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
-    """The components of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
+def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None, components: int) -> Summary:
+    """The clusters of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
 
-    Entropies are zero: those of a pass, whose components merge, are not known.
+    The pass opens clusters; then the rows it saw are shared out among them, and that is what is summed. Families whose
+    covariance is learned pass as Gaussians of one variance: with their own prior the first cluster would spread over
+    everything before a second could open. That variance is what `components` clusters of k-means++ leave.
+
+    Raises
+    ------
+    InputError
+        If there is no pass for the family, or the sample holds too few distinct rows.
     """
-    posed = _posed_pass(problem)
-    if rows is None:
-        steps = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
-        *_, (state, _) = steps
-        growth = state.growth
-    else:
-        growth = _pass_over_sample(posed, _sample(problem, source, backend, min(1.0, rows / source.shape[0])))
-    found = Summary(growth.table, np.zeros(len(growth.table)))
-    return found.scaled(_total_weight(source) / float(growth.weights.sum()))
+    wanted = SMALLEST_SAMPLE if rows is None else rows
+    drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
+    posed = _posed_pass(problem, drawn, components)
+    if rows is not None:
+        growth = _pass_over_sample(posed, drawn)
+        with one_thread():
+            sampled = _share_out(problem, _predictor(posed, growth), drawn.rows, drawn.weights)
+        return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+    *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
+    shared = backend.share((problem, _predictor(posed, state.growth)))
+    partitions = source.partitions
+    refs = backend.map(_share_out_partition, partitions, [shared] * len(partitions))
+    return backend.fetch([backend.sum(refs)])[0]  # type: ignore[no-any-return]
 
 
-def _posed_pass(problem: Problem) -> SequentialProblem:
-    """A pass for the problem's family, its concentration the prior's."""
-    family, allocation = problem.model.family, problem.model.allocation
-    require_pass(family)
+def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialProblem:
+    """The pass of a start, its concentration the prior's."""
+    allocation = problem.model.allocation
     near = allocation.plug_in(np.ones(1))
     assert isinstance(near, DirichletProcess | FiniteDirichlet), "a plug-in has a fixed concentration"
+    family = _opening_family(problem, drawn, components) if problem.model.family.spreads else problem.model.family
+    require_pass(family)
     return SequentialProblem(
         learner=Conjugate(family, problem.preparation.width),
         preparation=problem.preparation,
@@ -82,16 +95,53 @@ def _posed_pass(problem: Problem) -> SequentialProblem:
     )
 
 
+def _opening_family(problem: Problem, drawn: Sample, components: int) -> IsotropicGaussian:
+    """Gaussians of the variance that `components` clusters of k-means++ leave in a sample."""
+    owners = _seeded(drawn, drawn.rows, components, generator(problem.seed, "scale of a sequential start"))
+    sums = np.stack([np.bincount(owners, column, components) for column in drawn.rows.T], axis=1)
+    means = sums / np.maximum(np.bincount(owners, minlength=components), 1)[:, None]
+    left = float(((drawn.rows - means[owners]) ** 2).mean())
+    total = float(drawn.rows.var(axis=0).mean())
+    if not left > 0:
+        raise InputError("a sequential start needs rows that differ; the sample's lie on a few points. Start from one.")
+    return IsotropicGaussian(left, total, drawn.rows.mean(axis=0))
+
+
 def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
     """A pass over prepared rows in the order of their random keys."""
     order = np.argsort(drawn.keys, kind="stable")
-    blocks = [
-        (drawn.rows[part], drawn.weights[part]) for part in np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
-    ]
+    parts = np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
+    blocks = [(drawn.rows[part], drawn.weights[part]) for part in parts]
     with one_thread():
         growth = no_growth(posed.learner.width, posed.tidy)
         growth = pass_over(blocks, growth, posed.learner, posed.rule, posed.tidy, posed.dtype)
         return examine(growth, posed.learner, posed.rule, posed.tidy)
+
+
+def _predictor(posed: SequentialProblem, growth: Growth) -> SequentialPredictor:
+    return SequentialPredictor(posed.learner, posed.preparation, posed.rule.concentration, growth.table, growth.ids)
+
+
+def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:
+    """Statistics of prepared rows shared out among the components of a pass."""
+    score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
+    parts = []
+    for start in range(0, len(weights), step):
+        block = rows[start : start + step]
+        parts.append(_sum_soft(problem, block, softmax(score(block), axis=1), weights[start : start + step]))
+    return functools.reduce(operator.add, parts)
+
+
+def _share_out_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
+    problem, predictor = shared
+    rows, weights = partition.load()
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    with one_thread():
+        parts = [
+            _share_out(problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS])
+            for a in range(0, rows.shape[0], BLOCK_ROWS)
+        ]
+    return functools.reduce(operator.add, parts)
 
 
 def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
@@ -113,6 +163,17 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
     parts = [given[p.start : p.stop] for p in partitions]
     shared = [backend.share((problem, components))] * len(partitions)
     return backend.fetch([backend.sum(backend.map(_sum_given, partitions, parts, shared))])[0]  # type: ignore[no-any-return]
+
+
+def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
+    """The nearest of some k-means++ seeds for each row of a sample, (m,)."""
+    owners = nearest_seeds(points, components, rng)
+    if owners is None:
+        raise InputError(
+            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
+            "Start from fewer components, or from one."
+        )
+    return owners
 
 
 def _component_count(given: np.ndarray) -> int:

@@ -19,6 +19,8 @@ PROMISED = {
     "memory": "peak at 200000 rows / peak at 20000:",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
     "scaling": "one worker / two workers:",
+    "sequential": "K",
+    "starts": "sva",
 }
 
 
@@ -44,3 +46,15 @@ def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path
     runs = json.loads((tmp_path / "results.json").read_text())["runs"]
     assert [one["method"] for one in runs] == ["from one cluster", "batch", "stochastic"]
     assert len((tmp_path / "results.md").read_text().splitlines()) == 2 + len(runs)
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["sva_synthetic/run.py", "sva_sift/run.py", "sva_documents/run.py"],
+    ids=["synthetic", "sift", "documents"],
+)
+def test_passes_leave_pictures_and_a_table(script: str, tmp_path: Path) -> None:
+    run(script, tmp_path)
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.glob("*.png"))
+    assert json.loads((tmp_path / "results.json").read_text())
+    assert (tmp_path / "results.md").read_text().count("|") > 8

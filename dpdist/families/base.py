@@ -72,6 +72,8 @@ class Family(ABC):
     has_location: bool = False
     #: Whether rows may be SciPy CSR.
     accepts_sparse: bool = False
+    #: Whether a component learns its covariance, so that it may come to spread over several clusters.
+    spreads: bool = False
 
     @abstractmethod
     def with_defaults(self: FamilyType, moments: Moments) -> FamilyType:

@@ -54,6 +54,7 @@ class DiagonalGaussian(Family):
     rate: Any = None
 
     name = "diagonal_gaussian"
+    spreads = True
     has_location = True
 
     def with_defaults(self, moments: Moments) -> DiagonalGaussian:

@@ -54,6 +54,7 @@ class Gaussian(Family):
     scale: Any = None
 
     name = "gaussian"
+    spreads = True
     has_location = True
 
     def with_defaults(self, moments: Moments) -> Gaussian:

@@ -34,6 +34,7 @@ class ZeroMeanGaussian(Family):
     scale: Any = None
 
     name = "zero_mean_gaussian"
+    spreads = True
 
     def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
         dimension = moments.dimension

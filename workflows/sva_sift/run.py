@@ -1,8 +1,9 @@
 """Millions of dense SIFT vectors in one pass: sequential variational approximation, with and without prune and merge.
 
-SVA and SVA-PM go over the vectors of extract.py once, with two worker processes. Reported are rows a second, K, the
-mean log density of held-out vectors as the pass goes on, and the peak memory of the coordinator and of the workers
-over all rows and over the first tenth of them. Each fit runs in a process of its own; peaks are the kernel's VmHWM, so
+SVA and SVA-PM go over the vectors of extract.py once, with two worker processes; SVA-PM also in strict sequence, one
+partition after the other, to show what passing side by side costs. Reported are rows a second, K, the mean log density
+of held-out vectors as the pass goes on, and the peak memory of the coordinator and of the workers over all rows and
+over the first tenth of them. Each fit runs in a process of its own; peaks are the kernel's VmHWM, so
 this needs Linux. Clusters are isotropic Gaussians whose variance comes from k-means on a sample.
 
 Needs ``pip install opencv-python-headless``. Written to --out: the vectors, results.json, results.md, heldout.png, and
@@ -44,7 +45,11 @@ from dpdist.backends.dask import DaskBackend, local_backend
 
 WORKERS = 2
 #: What each method adds to the estimator's settings. Merging is the default.
-METHODS: dict[str, dict[str, Any]] = {"SVA": {"merge": None, "prune": 0.0}, "SVA-PM": {"prune": 1e-4}}
+METHODS: dict[str, dict[str, Any]] = {
+    "SVA": {"merge": None, "prune": 0.0},
+    "SVA-PM": {"prune": 1e-4},
+    "SVA-PM in sequence": {"prune": 1e-4, "parallel": False},
+}
 #: Share of the rows in the fit that shows how memory grows.
 FIRST = 10
 #: Vectors and clusters of the k-means that gives the variance.
@@ -213,7 +218,7 @@ def plan_fits(stored: Stored, variances: Variances, methods: list[str], out: Pat
                 variance=variances.within,
                 mean_variance=variances.total,
                 pictures=str(stored.pictures / "train"),
-                result=str(out / f"fit-{method}-{part}.json"),
+                result=str(out / f"fit-{method.replace(' ', '-')}-{part}.json"),
                 gallery=str(out / "gallery.png") if (method, part) == ("SVA-PM", "all") else "",
             )
             tasks.append(task)
