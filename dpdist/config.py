@@ -130,7 +130,7 @@ class PassConfig(_Strict):
     shuffle: bool = True
     transform: TransformConfig = TransformConfig()
     compute_dtype: Literal["float64", "float32"] = "float64"
-    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-8
+    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-6
     forgetting: Annotated[float, Field(gt=0.5, le=1)] = 0.8
     own_clock: bool = True
 

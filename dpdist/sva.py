@@ -122,7 +122,7 @@ class SVA(Clustering):
         shuffle: bool = True,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
-        floor: float = 1e-8,
+        floor: float = 1e-6,
         forgetting: float = 0.8,
         own_clock: bool = True,
         random_state: Any = None,

@@ -187,7 +187,7 @@ def advance_isotropic(
                 k, gained = active[a], weight * shares[a]
                 gain = gained / (sphere.variance * sphere.precision + stats[k, -1] + gained)
                 squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[k, i] + gain**2 * own[i]
-                _shift(products[k, i + 1 :], gram[i, i + 1 :], gain)
+                _shift(products[k, i + 1 :], gram[i, i + 1 :], dtype.type(gain))
                 _add_row(stats[k], rows[begin + i], own[i], gained)
                 levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
                 touched[k] = True

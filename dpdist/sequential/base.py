@@ -32,7 +32,7 @@ class Rule:
 
     concentration: float = 1.0
     threshold: float = 0.001
-    floor: float = 1e-8
+    floor: float = 1e-6
     max_components: int | None = None
 
     def __post_init__(self) -> None:

@@ -43,7 +43,7 @@ from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
 from dpdist.sequential.base import Learner, Pass, Rule
 
 #: Rows that the isotropic pass takes at once; results do not depend on it beyond rounding.
-BLOCK = 64
+BLOCK = 32
 
 
 class ConjugatePass(Pass):
