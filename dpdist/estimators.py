@@ -22,7 +22,7 @@ from dpdist.prediction import MixturePredictor, Predictor
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
-from dpdist.sequence import Rounds, SequentialProblem
+from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sources import Source, as_source
@@ -300,7 +300,7 @@ def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Fami
     """What the model at `path`, however it was made, says of rows; raises as :func:`load` does."""
     if read_attributes(path)["method"] == SequentialStore.method:
         passed = SequentialStore.open(path)
-        return predictor_of(passed.problem(families), passed.state().growth)
+        return predictor_of(passed.problem(families), _begun_state(passed).growth)
     store = Store.open(path)
     problem, fitted = store.problem(families), _fitted_of(store)
     return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
@@ -320,6 +320,13 @@ def _fitted_of(store: Store) -> Fitted:
     if fitted is None:
         raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
     return fitted
+
+
+def _begun_state(store: SequentialStore) -> SequentialState:
+    state = store.state()
+    if not len(state.growth.table):
+        raise InputError(f"{store.path} holds no finished round yet; go on with: dpdist resume {store.path}")
+    return state
 
 
 def _resume_pass(
@@ -352,8 +359,9 @@ def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None 
     """
     if read_attributes(path)["method"] == SequentialStore.method:
         passed = SequentialStore.open(path)
-        sequential = _pass_estimator_of(passed.problem(families))
-        sequential.adopt(passed.problem(families), passed.state(), passed.history())
+        posed = passed.problem(families)
+        sequential = _pass_estimator_of(posed)
+        sequential.adopt(posed, _begun_state(passed), passed.history())
         return sequential
     store = Store.open(path)
     problem, fitted = store.problem(families), _fitted_of(store)

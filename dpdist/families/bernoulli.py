@@ -65,6 +65,12 @@ class Bernoulli(Family):
         constant = (psi(zeros) - psi(ones + zeros)).sum(axis=1)
         return np.ascontiguousarray(np.concatenate([psi(ones) - psi(zeros), constant[:, None]], axis=1).T)
 
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """Bernoulli by the posterior mean of each probability, which is linear in the row."""
+        ones, zeros = self.posterior(stats)
+        constant = (np.log(zeros) - np.log(ones + zeros)).sum(axis=1)
+        return np.asarray(features[:, :-1] @ (np.log(ones) - np.log(zeros)).T + constant)
+
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         ones, zeros = self.posterior(stats)
         return {"probability": (("component", "column"), ones / (ones + zeros))}

@@ -16,6 +16,7 @@ from scipy.special import gammaln, psi
 from dpdist.errors import PrecisionError
 from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
 from dpdist.families.wishart import LOST
+from dpdist.kernels.sequential_diagonal import log_factor_sums
 
 
 class NormalGamma(NamedTuple):
@@ -100,6 +101,18 @@ class DiagonalGaussian(Family):
         constant = 0.5 * (logs - np.log(2 * np.pi) - 1 / post.precision - expected * post.mean**2).sum(axis=1)
         blocks = [-0.5 * expected, expected * post.mean, constant[:, None]]
         return np.ascontiguousarray(np.concatenate(blocks, axis=1).T)
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        """A product of Student t over the columns."""
+        dimension, post = self._dimension, self.posterior(stats)
+        shrink = post.precision / (post.precision + 1)
+        sums = np.empty((features.shape[0], stats.shape[0]))
+        rows = np.ascontiguousarray(features[:, dimension:-1], dtype=np.float64)
+        log_factor_sums(rows, post.mean, shrink / (2 * post.rate), sums)
+        each = gammaln(post.shape + 0.5) - gammaln(post.shape) + 0.5 * np.log(shrink / (2 * np.pi))
+        level = dimension * each[:, 0] - 0.5 * np.log(post.rate).sum(axis=1)
+        predictive: np.ndarray = level - (post.shape[:, 0] + 0.5) * sums
+        return predictive
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         post = self.posterior(stats)

@@ -20,6 +20,7 @@ from dpdist.families.base import (
     set_missing,
     vector,
 )
+from dpdist.kernels.sequential_counts import Sparse, rising_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,14 @@ class Multinomial(Family):
         coefficients[:-1] = (psi(parameter) - psi(parameter.sum(axis=1, keepdims=True))).T
         return coefficients
 
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """Dirichlet-multinomial, base measure apart."""
+        parameter, rows = self.pseudocount + stats[:, :-1], features[:, :-1]
+        sums = rising_sums_of(rows, parameter)
+        totals, sizes = parameter.sum(axis=1), np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
+        predictive: np.ndarray = sums - rising_sums_of(sizes[:, None], totals[:, None])
+        return predictive
+
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         parameter = self.pseudocount + stats[:, :-1]
         return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
@@ -90,6 +99,19 @@ class Multinomial(Family):
             for size, row in zip(sizes, stats[:, :-1], strict=True)
         ]
         return np.array(draws, dtype=np.float64).reshape(len(sizes), -1)
+
+
+def rising_sums_of(rows: Rows, parameter: np.ndarray) -> np.ndarray:
+    """Sums over columns of log Gamma(p + x) - log Gamma(p), (n, K), of counts (n, D) and parameters (K, D)."""
+    sums = np.empty((rows.shape[0], parameter.shape[0]))
+    rising_sums(entries_of(rows), np.ascontiguousarray(parameter), sums)
+    return sums
+
+
+def entries_of(rows: Rows) -> Sparse:
+    """Counts, dense or CSR, as kernels take them."""
+    held = rows if sparse.issparse(rows) else sparse.csr_array(np.asarray(rows))
+    return Sparse(held.data.astype(np.float64), held.indices.astype(np.int64), held.indptr.astype(np.int64))
 
 
 def log_factorial(counts: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from dpdist.families.base import (
     set_missing,
     vector,
 )
-from dpdist.families.multinomial import log_factorial, row_sums_of
+from dpdist.families.multinomial import log_factorial, rising_sums_of, row_sums_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,14 @@ class Poisson(Family):
         shape, rate = self.posterior(stats)
         constant = -(shape / rate).sum(axis=1)
         return np.ascontiguousarray(np.concatenate([psi(shape) - np.log(rate), constant[:, None]], axis=1).T)
+
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """A product of negative binomials over the columns, base measure apart."""
+        shape, rate = self.posterior(stats)
+        rows, slope = features[:, :-1], np.log(rate + 1)
+        level = -(shape * np.log1p(1 / rate)).sum(axis=1)
+        predictive: np.ndarray = level + rising_sums_of(rows, shape) - rows @ slope.T
+        return predictive
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         shape, rate = self.posterior(stats)

@@ -236,3 +236,16 @@ def advance_bernoulli(
             set_coin(cells, k, np.log(stats[k, -1]))
         add_overlaps(overlap, shares, active, found, weight)
     return weights.shape[0], count
+
+
+@jit
+def rising_sums(rows: Sparse, parameter: np.ndarray, sums: np.ndarray) -> None:
+    """``sums[n, k] = sum_d log Gamma(p_kd + x_nd) - log Gamma(p_kd)``, (n, K), over entries above zero; p is (K, D)."""
+    for n in range(sums.shape[0]):
+        values = rows.values[rows.begins[n] : rows.begins[n + 1]]
+        columns = rows.columns[rows.begins[n] : rows.begins[n + 1]]
+        for k in range(sums.shape[1]):
+            own, total = parameter[k], 0.0
+            for e in range(values.shape[0]):
+                total += log_rising(own[columns[e]], values[e])
+            sums[n, k] = total

@@ -162,3 +162,16 @@ def advance_diagonal(
                 best, likely = shares[a], k
         add_overlaps(overlap, shares, active, found, weight)
     return rows.shape[0], count
+
+
+@jit
+def log_factor_sums(rows: np.ndarray, mean: np.ndarray, stretch: np.ndarray, sums: np.ndarray) -> None:
+    """``sums[n, k] = sum_d log(1 + stretch_kd (x_nd - mean_kd)^2)``, (n, K)."""
+    for n in range(sums.shape[0]):
+        row = rows[n]
+        for k in range(sums.shape[1]):
+            total = 0.0
+            for start in range(0, row.shape[0], _TOGETHER):
+                stop = start + _TOGETHER
+                total += _log_factor(row[start:stop], mean[k, start:stop], stretch[k, start:stop])
+            sums[n, k] = total

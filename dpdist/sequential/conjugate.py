@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from dpdist.errors import InputError, PrecisionError
 from dpdist.families.base import Family, Rows
@@ -20,14 +19,13 @@ from dpdist.families.bernoulli import Bernoulli
 from dpdist.families.diagonal_gaussian import DiagonalGaussian
 from dpdist.families.gaussian import Gaussian
 from dpdist.families.isotropic_gaussian import IsotropicGaussian
-from dpdist.families.multinomial import Multinomial
+from dpdist.families.multinomial import Multinomial, entries_of
 from dpdist.families.poisson import Poisson
 from dpdist.families.zero_mean_gaussian import ZeroMeanGaussian
 from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_counts import (
     Coins,
     Rates,
-    Sparse,
     Urns,
     advance_bernoulli,
     advance_multinomial,
@@ -209,7 +207,7 @@ class MultinomialPass(ConjugatePass):
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
         *cells, overlap = self.arrays
-        entries = _entries(rows)
+        entries = entries_of(rows)
         return advance_multinomial(entries, weights, self.count, self.law, Urns(*cells), self.stats, overlap)
 
 
@@ -227,7 +225,7 @@ class PoissonPass(ConjugatePass):
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
         *cells, overlap = self.arrays
-        return advance_poisson(_entries(rows), weights, self.count, self.law, Rates(*cells), self.stats, overlap)
+        return advance_poisson(entries_of(rows), weights, self.count, self.law, Rates(*cells), self.stats, overlap)
 
 
 class BernoulliPass(ConjugatePass):
@@ -244,12 +242,7 @@ class BernoulliPass(ConjugatePass):
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
         *cells, overlap = self.arrays
-        return advance_bernoulli(_entries(rows), weights, self.count, self.law, Coins(*cells), self.stats, overlap)
-
-
-def _entries(rows: Rows) -> Sparse:
-    held = rows if sparse.issparse(rows) else sparse.csr_array(rows)
-    return Sparse(held.data.astype(np.float64), held.indices.astype(np.int64), held.indptr.astype(np.int64))
+        return advance_bernoulli(entries_of(rows), weights, self.count, self.law, Coins(*cells), self.stats, overlap)
 
 
 #: The pass of each family. A family of your own gets one by an entry here.
