@@ -143,7 +143,7 @@ def sva(
     threshold: Annotated[float | None, typer.Option(help="Share that opens a cluster. Default: 0.001.")] = None,
     merge: Annotated[str | None, typer.Option(help="auto, evidence, distance, 'absolute distance' or none.")] = None,
     merge_threshold: Annotated[float | None, typer.Option(help="Of the tests by distance. Default: 0.5.")] = None,
-    prune: Annotated[float | None, typer.Option(help="Least share of the rows kept. Default: 0.0001.")] = None,
+    prune: Annotated[float | None, typer.Option(help="Least share of the rows kept. Default: 0.00001.")] = None,
     max_components: Annotated[int | None, typer.Option(help="Bound on the clusters. Default: none.")] = None,
     sequential: Annotated[bool, typer.Option("--sequential", help="One partition after the other.")] = False,
     in_order: Annotated[bool, typer.Option("--in-order", help="Rows as they are stored, not shuffled.")] = False,
@@ -218,7 +218,9 @@ def resume(
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
     if read_attributes(run)["method"] == SequentialStore.method:
-        _resume_pass(SequentialStore.open(run), data, (workers, scheduler, serial))
+        if max_laps is not None or max_time is not None:
+            raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
+        _resume_pass(SequentialStore.open(run), data, checkpoint_every, (workers, scheduler, serial))
         return
     store = Store.open(run)
     settings = parse_config(FitConfig, store.settings)
@@ -232,7 +234,9 @@ def resume(
         _drive(replace(resumed(store, source, backend, limits), checkpoint_seconds=checkpoint_every), run)
 
 
-def _resume_pass(store: SequentialStore, moved: str | None, where: tuple[int | None, str | None, bool]) -> None:
+def _resume_pass(
+    store: SequentialStore, moved: str | None, every: float, where: tuple[int | None, str | None, bool]
+) -> None:
     if store.finished:
         _output.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
         return
@@ -240,7 +244,7 @@ def _resume_pass(store: SequentialStore, moved: str | None, where: tuple[int | N
     held = store.settings.get("holdout")
     with _backend(*where) as backend:
         fit = resumed_pass(store, source, backend, None if held is None else as_source(held))
-        _drive_pass(fit, str(store.path))
+        _drive_pass(replace(fit, checkpoint_seconds=min(every, 60.0)), str(store.path))
 
 
 @app.command()

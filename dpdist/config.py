@@ -123,7 +123,7 @@ class PassConfig(_Strict):
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.001
     merge: Literal["auto", "evidence", "distance", "absolute distance", "none"] = "auto"
     merge_threshold: Positive = 0.5
-    prune: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    prune: Annotated[float, Field(ge=0, lt=1)] = 1e-5
     max_components: Count | None = None
     parallel: bool = True
     round_partitions: Count = 64

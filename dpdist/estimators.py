@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dpdist.fitting import Limits, resumed
 from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
-from dpdist.passing import PassFit, extended_pass, pose_extension, predictor_of, resumed_pass
+from dpdist.passing import PassFit, check_new_rows, pose_extension, predictor_of, resumed_pass
 from dpdist.prediction import MixturePredictor, Predictor
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
@@ -281,19 +282,37 @@ def prepare_extension(
     families: dict[str, type[Family]] | None = None,
 ) -> PassFit:
     """A pass over new rows from the model at `path`, ready to run, its first checkpoint written; see :func:`extend`."""
-    if read_attributes(path)["method"] == SequentialStore.method:
-        store = SequentialStore.open(path)
-        if out is not None:
-            store = _copied(store, out, overwrite, families)
-        return extended_pass(store, source, backend, settings, families)
-    if out is None:
+    if out is not None and Path(out).resolve() == Path(path).resolve():
+        raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
+    model = _finished_pass if read_attributes(path)["method"] == SequentialStore.method else _as_finished_pass
+    problem, state, history, store = model(path, families)
+    check_new_rows(problem, source, backend)
+    if out is not None:
+        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
+    if store is None:
         raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
-    held = Store.open(path)
-    problem, fitted = held.problem(families), _fitted_of(held)
-    posed, state = pose_extension(problem, fitted, Rounds())
-    store = SequentialStore.create(out, posed, {}, {}, overwrite)
-    store.commit(posed, state, PassHistory(), finished=True)
-    return extended_pass(store, source, backend, settings, families)
+    store.restart(settings, source.fingerprint())
+    fit = PassFit(problem, source, backend, state, None, history, store)
+    fit.save()
+    return fit
+
+
+_Held = tuple[SequentialProblem, SequentialState, PassHistory, SequentialStore | None]
+
+
+def _finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
+    """What the store of a finished pass holds, ready for new rows."""
+    store = SequentialStore.open(path)
+    if not store.finished:
+        raise InputError(f"the pass of {path} has not finished; first: dpdist resume {path}")
+    return store.problem(families), store.state()._replace(round=0), store.history(), store
+
+
+def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
+    """A model fitted otherwise as if a pass had made it."""
+    store = Store.open(path)
+    problem, state = pose_extension(store.problem(families), _fitted_of(store), Rounds())
+    return problem, state, PassHistory(), None
 
 
 def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:
@@ -304,15 +323,6 @@ def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Fami
     store = Store.open(path)
     problem, fitted = store.problem(families), _fitted_of(store)
     return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
-
-
-def _copied(
-    store: SequentialStore, out: str | os.PathLike[str], overwrite: bool, families: dict[str, type[Family]] | None
-) -> SequentialStore:
-    problem = store.problem(families)
-    copy = SequentialStore.create(out, problem, store.settings, {}, overwrite)
-    copy.commit(problem, store.state(), store.history(), store.finished)
-    return copy
 
 
 def _fitted_of(store: Store) -> Fitted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ from dpdist.threads import one_thread
 
 @dataclass(frozen=True, eq=False)
 class PassRecipe:
-    """What a person asks of a pass, before the data are seen."""
+    """What a person asks of a pass, before the data are seen; `stream` where their number will not be known."""
 
     family: Family | Likelihood
     rule: Rule
@@ -51,6 +50,7 @@ class PassRecipe:
     seed: int
     forgetting: float = 0.8
     own_clock: bool = True
+    stream: bool = False
 
 
 def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
@@ -81,9 +81,8 @@ def _learner_for(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[
                 "merge='distance', or None."
             )
         likelihood, preparation = _prepared_likelihood(recipe.family, recipe.transform, source, backend)
-        learner = NonConjugate(
-            likelihood, preparation.width, recipe.seed, recipe.forgetting, float(source.shape[0]), recipe.own_clock
-        )
+        rows = None if recipe.stream else float(source.shape[0])
+        learner = NonConjugate(likelihood, preparation.width, recipe.seed, recipe.forgetting, rows, recipe.own_clock)
         return learner, preparation, replace(recipe.rounds, parallel=False)
     require_pass(recipe.family)
     family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
@@ -116,7 +115,7 @@ def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[Se
         learner=Conjugate(problem.model.family, width),
         preparation=problem.preparation,
         rule=Rule(near.concentration, max_components=near.max_components),
-        tidy=Tidy(1e-4, EvidenceTest()),
+        tidy=Tidy(1e-5, EvidenceTest()),
         rounds=rounds,
         dtype=problem.precision.dtype,
         seed=problem.seed,
@@ -139,35 +138,19 @@ def resumed_pass(
     Raises
     ------
     CheckpointError
-        If the data are not those it began with.
+        If the data are not those it began with, or it is a saved model.
     """
     store.check_data(source.fingerprint())
     return PassFit(store.problem(families), source, backend, store.state(), holdout, store.history(), store)
 
 
-def extended_pass(
-    store: SequentialStore,
-    source: Source,
-    backend: Backend,
-    settings: dict[str, Any],
-    families: dict[str, type[Family]] | None = None,
-) -> PassFit:
-    """A pass over new rows from the finished model in `store`, checkpointed there.
-
-    Raises
-    ------
-    InputError
-        If the model's own pass has not finished, or the rows have another width.
-    """
-    if not store.finished:
-        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
-    problem, state = store.problem(families), store.state()._replace(round=0)
-    problem.preparation.check_columns(source.shape[1])
-    survey_source(source, backend)
-    fit = PassFit(problem, source, backend, state, None, store.history(), store)
-    store.restart(settings, source.fingerprint())
-    fit.save()
-    return fit
+def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
+    """Raise :class:`InputError` unless rows are such as the model was made from; `asker` is named in the message."""
+    problem.preparation.check_columns(source.shape[1], asker)
+    if source.sparse and not problem.learner.accepts_sparse:
+        raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+    survey = survey_source(source, backend, products=problem.preparation.transform.matrix is not None)
+    problem.learner.check_moments(problem.preparation.transform.moments(survey))
 
 
 def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
@@ -210,7 +193,10 @@ class PassFit:
         saved = time.monotonic()
         score = None if self.holdout is None else self._score
         partitions = self.source.partitions
-        steps = sequential_steps(self.problem, partitions, self.state, self.backend, score, self.history.seconds)
+        history = self.history
+        steps = sequential_steps(
+            self.problem, partitions, self.state, self.backend, score, history.seconds, history.scored
+        )
         for state, info in steps:
             self.state = state
             self.history.add(info)

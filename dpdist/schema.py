@@ -88,7 +88,9 @@ VARIABLES: dict[str, Variable] = {
     "rows_passed": Variable(("round",), "rows passed at the end of the round"),
     "components_found": Variable(("round",), "components at the end of the round"),
     "seconds_passed": Variable(("round",), "time spent passing so far, evaluation apart", "s"),
-    "holdout_score": Variable(("round",), "mean log predictive density of held-out rows; NaN without any", "nat"),
+    "holdout_score": Variable(
+        ("round",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat"
+    ),
     # predictions
     "label": Variable(("row",), "id of the most probable component"),
     "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),

@@ -28,6 +28,8 @@ from dpdist.threads import one_thread
 
 #: Rows prepared at once.
 BLOCK_ROWS = 4096
+#: Held-out rows are scored when the rows passed have grown by this share since they last were, and at the end.
+SCORE_GROWTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class SequentialInfo(NamedTuple):
     rows : rows passed so far
     n_components : components now
     seconds : time spent passing so far, evaluation apart
-    holdout : mean log predictive density of held-out rows, nats; NaN without any
+    holdout : mean log predictive density of held-out rows, nats; NaN where they were not scored
     """
 
     round: int
@@ -135,6 +137,7 @@ def sequential_steps(
     backend: Backend,
     score: Callable[[Growth], float] | None = None,
     seconds: float = 0.0,
+    scored: int = 0,
 ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
     """Rounds not done yet, one after the other.
 
@@ -142,6 +145,7 @@ def sequential_steps(
     ----------
     score : mean log predictive density of held-out rows under some components, or None
     seconds : spent before
+    scored : rows passed when held-out rows were last scored
     """
     rounds = problem.rounds.of(partitions, problem.seed)
     shared = backend.share(problem)
@@ -150,7 +154,9 @@ def sequential_steps(
         last = number + 1 == len(rounds)
         state = _take_round(problem, shared, rounds[number], state, backend, last)
         seconds += time.perf_counter() - began
-        held = float("nan") if score is None else score(state.growth)
+        held = float("nan")
+        if score is not None and (last or state.growth.rows >= (1 + SCORE_GROWTH) * scored):
+            held, scored = score(state.growth), state.growth.rows
         yield state, SequentialInfo(number + 1, len(rounds), state.growth.rows, len(state.growth.table), seconds, held)
 
 

@@ -66,7 +66,7 @@ def pass_values(store: SequentialStore) -> dict[str, Any]:
     """A sequential pass as plain values, for ``--json``."""
     problem, growth, history = store.problem(), store.state().growth, store.history()
     weights, rest = predictor_of(problem, growth).weights()
-    held = history.rounds[-1].holdout_score if history.rounds else float("nan")
+    held = [row.holdout_score for row in history.rounds if not np.isnan(row.holdout_score)]
     return {
         "path": str(store.path),
         "method": store.method,
@@ -75,7 +75,7 @@ def pass_values(store: SequentialStore) -> dict[str, Any]:
         "n_components": len(growth.ids),
         "rounds": len(history.rounds),
         "seconds": history.seconds,
-        "holdout_score": None if np.isnan(held) else held,
+        "holdout_score": held[-1] if held else None,
         "pruned_weight": growth.pruned,
         "component_ids": growth.ids.tolist(),
         "counts": growth.weights.tolist(),

@@ -146,6 +146,8 @@ class GenerationStore:
     def check_data(self, fingerprint: dict[str, Any]) -> None:
         """Raise :class:`CheckpointError` unless the data are those the run began with; warn of other versions."""
         before = self.attributes["fingerprint"]
+        if not before:
+            raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         changed = [name for name in before if before[name] != fingerprint.get(name)]
         if changed:
             told = "; ".join(f"{name} was {before[name]}, is {fingerprint.get(name)}" for name in changed)

@@ -18,6 +18,7 @@ import xarray as xr
 import zarr
 
 from dpdist import schema
+from dpdist.errors import InputError
 from dpdist.families import FAMILIES
 from dpdist.likelihoods import LIKELIHOODS
 from dpdist.prediction import SequentialPredictor
@@ -62,6 +63,11 @@ class PassHistory:
     def seconds(self) -> float:
         """Time spent passing so far."""
         return self.rounds[-1].seconds_passed if self.rounds else 0.0
+
+    @property
+    def scored(self) -> int:
+        """Rows passed when held-out rows were last scored."""
+        return max((row.rows_passed for row in self.rounds if not np.isnan(row.holdout_score)), default=0)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Name -> values, for every variable of the history."""
@@ -118,7 +124,7 @@ class SequentialStore(GenerationStore):
             seen=attrs["seen"],
             look=attrs["look"],
             pruned=attrs["pruned"],
-            overlap=schema.read(group, "overlap"),
+            overlap=schema.read(group, "overlap") if "overlap" in group else np.zeros((0, 0)),
         )
         return SequentialState(growth, attrs["round"], attrs["next_id"])
 
@@ -170,7 +176,9 @@ def _write_components(group: zarr.Group, problem: SequentialProblem, state: Sequ
             "finished": finished,
         }
     )
-    arrays = {"id": growth.ids, "weight": weights, "table": growth.table, "overlap": growth.overlap}
+    arrays = {"id": growth.ids, "weight": weights, "table": growth.table}
+    if len(growth.overlap):
+        arrays["overlap"] = growth.overlap
     for name, values in arrays.items():
         schema.write(group, name, values)
     if finished:
@@ -181,7 +189,10 @@ def _write_components(group: zarr.Group, problem: SequentialProblem, state: Sequ
 def _write_problem(group: zarr.Group, problem: SequentialProblem) -> None:
     tidy = asdict(problem.tidy)
     if problem.tidy.merge is not None:
-        name = next(name for name, kind in _MERGE_TESTS.items() if isinstance(problem.tidy.merge, kind))
+        kind = type(problem.tidy.merge)
+        name = next((name for name, known in _MERGE_TESTS.items() if kind is known), None)
+        if name is None:
+            raise InputError(f"a pass merging by {kind.__name__} cannot be stored; use EvidenceTest or DistanceTest.")
         tidy["merge"] = {"name": name, **asdict(problem.tidy.merge)}  # type: ignore[call-overload]
     group.attrs.update(
         {

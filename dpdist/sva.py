@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +16,7 @@ from dpdist.clustering import Clustering, default_backend, path_of
 from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
 from dpdist.likelihoods import Likelihood
-from dpdist.passing import PassFit, PassRecipe, begin_pass, predictor_of
+from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.sequence import (
     Rounds,
@@ -30,7 +30,6 @@ from dpdist.sequential.base import Rule
 from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
 from dpdist.sources import as_source, stream_blocks
 from dpdist.stored_sequence import PassHistory, SequentialStore
-from dpdist.survey import survey_source
 
 
 class SVA(Clustering):
@@ -56,7 +55,8 @@ class SVA(Clustering):
     merge_threshold : float
         epsilon_d of the tests by distance.
     prune : float
-        epsilon_r: clusters with less than this share of all rows are removed, with what they had gathered.
+        epsilon_r: clusters with less than this share of all rows, or less than one row, are removed, with what they had
+        gathered; 0 keeps all.
     max_components : int, optional
         Largest number of clusters. Default: no bound.
     parallel : bool
@@ -92,7 +92,7 @@ class SVA(Clustering):
     pruned_weight_ : float
         Weight of the rows whose clusters were removed.
     history_ : xarray.Dataset
-        Rows, clusters, seconds and held-out score by round.
+        Rows, clusters, seconds and held-out score by round; the score is taken whenever rows grew by a twentieth.
 
     References
     ----------
@@ -115,7 +115,7 @@ class SVA(Clustering):
         threshold: float = 0.001,
         merge: Any = "auto",
         merge_threshold: float = 0.5,
-        prune: float = 1e-4,
+        prune: float = 1e-5,
         max_components: int | None = None,
         parallel: bool = True,
         round_partitions: int = 64,
@@ -226,7 +226,7 @@ class SVA(Clustering):
         backend = backend or default_backend()
         problem, state = begin_pass(recipe, source, backend)
         if held is not None:
-            problem.preparation.check_columns(held.shape[1], "the held-out score")
+            check_new_rows(problem, held, backend, "the held-out score")
         fit = PassFit(problem, source, backend, state, held)
         if checkpoint_path is not None:
             kept = settings if settings is not None else {}
@@ -253,11 +253,10 @@ class SVA(Clustering):
         """
         source, backend = as_source(x, sample_weight), SerialBackend()
         if not hasattr(self, "_problem"):
-            problem, state = begin_pass(self.recipe(), source, backend)
+            problem, state = begin_pass(replace(self.recipe(), stream=True), source, backend)
             self.adopt(problem, state, PassHistory())
         else:
-            self._problem.preparation.check_columns(source.shape[1], type(self).__name__)
-            survey_source(source, backend)
+            check_new_rows(self._problem, source, backend)
         growth = self._state.growth
         for partition in source.partitions:
             growth = advance_block(self._problem, growth, *partition.load())
@@ -307,7 +306,7 @@ class SVA(Clustering):
             "distance": by_distance,
             "absolute distance": DistanceTest(float(self.merge_threshold), relative=False),
         }
-        if self.merge not in tests:
+        if not isinstance(self.merge, str) or self.merge not in tests:
             raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {self.merge!r}.")
         return tests[self.merge]
 
@@ -320,7 +319,7 @@ class SVA(Clustering):
         for name in ("_problem", "_state", "_history", "_predictor"):
             self.__dict__.pop(name, None)
         for block in blocks:
-            if np.shape(block)[0]:
+            if getattr(block, "shape", (1,))[:1] != (0,):
                 self.partial_fit(block)
         if not hasattr(self, "_problem"):
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -69,11 +68,17 @@ class Learner(ABC):
 
     #: Whether tables add, so that passes over partitions may run side by side.
     additive: bool
+    #: Whether rows may be SciPy CSR.
+    accepts_sparse: bool
 
     @property
     @abstractmethod
     def width(self) -> int:
         """F, the columns of a table."""
+
+    @abstractmethod
+    def check_moments(self, moments: Moments) -> None:
+        """Raise :class:`InputError` if rows with these moments cannot come from this likelihood."""
 
     @abstractmethod
     def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
@@ -111,9 +116,3 @@ class Learner(ABC):
     @abstractmethod
     def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """One predictive draw for each row of a table; a row of weight zero is a new component."""
-
-
-def check_rows(rows: Any, moments: Moments) -> None:
-    """Raise :class:`InputError` unless there is something to learn from."""
-    if rows.shape[0] < 1 or not moments.count > 0:
-        raise InputError("a pass needs at least one row of positive weight; got none. Check where the stream begins.")

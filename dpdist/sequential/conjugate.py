@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.errors import InputError, PrecisionError
-from dpdist.families.base import Family, Rows
+from dpdist.families.base import Family, Moments, Rows
 from dpdist.families.bernoulli import Bernoulli
 from dpdist.families.diagonal_gaussian import DiagonalGaussian
 from dpdist.families.gaussian import Gaussian
@@ -281,6 +281,14 @@ class Conjugate(Learner):
     columns: int
 
     additive = True
+
+    @property
+    def accepts_sparse(self) -> bool:  # type: ignore[override]
+        """Whether the family does."""
+        return self.family.accepts_sparse
+
+    def check_moments(self, moments: Moments) -> None:
+        self.family.check_moments(moments)
 
     @property
     def width(self) -> int:

@@ -80,7 +80,7 @@ def pass_over(
 def examine(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, fixed: int = 0) -> Growth:
     """Prune and merge what has become redundant, and set the time of the next look."""
     look = max(growth.rows + tidy.apart * max(1, len(growth.table)), int((1 + tidy.growth) * growth.rows))
-    growth = replace(_pruned(growth, tidy.prune, fixed), look=look)
+    growth = replace(_pruned(growth, tidy, fixed), look=look)
     if tidy.merge is None:
         return growth
     fresh = np.ones(len(growth.table), dtype=bool)
@@ -117,10 +117,10 @@ def _taken(going: Pass, growth: Growth) -> Growth:
     return replace(growth, table=table, ids=np.concatenate([growth.ids, opened]), overlap=going.overlap)
 
 
-def _pruned(growth: Growth, least: float, fixed: int) -> Growth:
-    """Without components of relative weight below `least`; the heaviest stays."""
+def _pruned(growth: Growth, tidy: Tidy, fixed: int) -> Growth:
+    """Without components of too little weight; the heaviest stays."""
     weights = growth.weights
-    small = weights < least * weights.sum()
+    small = weights < (max(tidy.prune * weights.sum(), tidy.least) if tidy.prune > 0 else 0.0)
     small[:fixed] = False
     if len(small):
         small[weights.argmax()] = False

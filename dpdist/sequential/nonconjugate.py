@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from dpdist.errors import InputError, PrecisionError
-from dpdist.families.base import Rows
+from dpdist.families.base import Moments, Rows
 from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_dirichlet import Steps
 from dpdist.likelihoods.base import Likelihood
@@ -125,12 +125,16 @@ class NonConjugate(Learner):
     own_clock: bool = True
 
     additive = False
+    accepts_sparse = False
 
     def __post_init__(self) -> None:
         if not 0.5 < self.forgetting <= 1:
             raise InputError(f"forgetting should be above 0.5 and at most 1; got {self.forgetting!r}.")
         if self.rows is not None and not (np.isfinite(self.rows) and self.rows > 0):
             raise InputError(f"rows should be above zero, or None for a stream; got {self.rows!r}.")
+
+    def check_moments(self, moments: Moments) -> None:
+        self.likelihood.check_moments(moments)
 
     @property
     def width(self) -> int:

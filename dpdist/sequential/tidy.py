@@ -99,6 +99,7 @@ class Tidy:
     Parameters
     ----------
     prune : epsilon_r; components of smaller relative weight are removed, their statistics with them
+    least : and so are those that hold less weight than this, in rows, where `prune` is above zero
     merge : which pairs become one, or None
     first : rows before the first look
     apart : rows between two looks at least, as a multiple of the number of components
@@ -108,6 +109,7 @@ class Tidy:
 
     prune: float = 0.0
     merge: MergeTest | None = None
+    least: float = 1.0
     first: int = 1024
     apart: int = 16
     growth: float = 0.25

@@ -260,9 +260,10 @@ def draw_holdout(outcomes: list[Outcome], path: Path) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for one in (one for one in outcomes if one.part == "all"):
-        scores = [entry.holdout for entry in one.rounds]
-        left.plot([entry.seconds for entry in one.rounds], scores, marker=".", label=one.method)
-        right.plot([entry.rows for entry in one.rounds], scores, marker=".", label=one.method)
+        rounds = [entry for entry in one.rounds if np.isfinite(entry.holdout)]
+        scores = [entry.holdout for entry in rounds]
+        left.plot([entry.seconds for entry in rounds], scores, marker=".", label=one.method)
+        right.plot([entry.rows for entry in rounds], scores, marker=".", label=one.method)
     left.set(xlabel="seconds", xscale="log", ylabel="mean held-out log density (nats a row)")
     right.set(xlabel="rows", xscale="log")
     left.legend()

@@ -86,7 +86,8 @@ def run_sequential(method: str, seed: int, size: Size) -> Run:
     """One sequential pass, scored after every partition of the rows."""
     data = size.draw(seed)
     estimator = sequential(method)
-    infos = [info for _, info in estimator.iter_fit(data.x, holdout=data.holdout)]
+    steps = estimator.iter_fit(data.x, holdout=data.holdout)
+    infos = [info for _, info in steps if np.isfinite(info.holdout)]
     traces = [[getattr(info, name) for info in infos] for name in ("seconds", "holdout", "n_components")]
     means = estimator.components_["mean"].values
     return Run(method, seed, *traces, estimator.weights_, means, true_score(data, MODEL))
