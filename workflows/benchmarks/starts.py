@@ -26,7 +26,7 @@ STARTS = {
     "k-means++": {"initial": "k-means++", "initial_components": 50},
     "sva": {"initial": "sva", "initial_components": 50},
 }
-SIFT_ROWS, SIFT_COLUMNS, PATCH_ROWS = 60_000, 40, 60_000
+SIFT_ROWS, SIFT_COLUMNS, PATCH_ROWS = 60_000, 40, 30_000
 
 
 class Case(NamedTuple):
@@ -69,14 +69,14 @@ def cases(data: Path, small: bool) -> list[Case]:
     found = []
     mnist = digits(data, 50)
     if mnist is not None:
-        found.append(Case("MNIST, 50 components", mnist, Gaussian(), 30))
+        found.append(Case("MNIST, 50 components", mnist, Gaussian(), 24))
     sift = data / "sift_bsds" / "sift_bsds_train_200k.npz"
     if sift.exists():
         rows = principal(np.load(sift)["sift"][:SIFT_ROWS].astype(np.float64), SIFT_COLUMNS)
-        found.append(Case("SIFT, 40 components", rows, Gaussian(), 24))
+        found.append(Case("SIFT, 40 components", rows, Gaussian(), 20))
     pictures = data / "bsds" / "train_gray_u8.npz"
     if pictures.exists():
-        found.append(Case("patches, zero mean", patches(pictures, PATCH_ROWS), ZeroMeanGaussian(), 16))
+        found.append(Case("patches, zero mean", patches(pictures, PATCH_ROWS), ZeroMeanGaussian(), 8))
     return found
 
 

@@ -44,11 +44,11 @@ from sklearn.cluster import MiniBatchKMeans
 from dpdist.backends.dask import DaskBackend, local_backend
 
 WORKERS = 2
-#: What each method adds to the estimator's settings. Merging is the default.
+#: What each method adds to the estimator's settings. Pruning and merging are the default.
 METHODS: dict[str, dict[str, Any]] = {
     "SVA": {"merge": None, "prune": 0.0},
-    "SVA-PM": {"prune": 1e-4},
-    "SVA-PM in sequence": {"prune": 1e-4, "parallel": False},
+    "SVA-PM": {},
+    "SVA-PM in sequence": {"parallel": False},
 }
 #: Share of the rows in the fit that shows how memory grows.
 FIRST = 10
