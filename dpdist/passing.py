@@ -27,9 +27,10 @@ from dpdist.sequence import (
     sequential_steps,
 )
 from dpdist.sequential.base import Learner, Rule
-from dpdist.sequential.conjugate import Conjugate, require_pass
+from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.growth import Growth
 from dpdist.sequential.nonconjugate import NonConjugate
+from dpdist.sequential.passes import require_pass
 from dpdist.sequential.tidy import EvidenceTest, Tidy
 from dpdist.sources.base import Source
 from dpdist.stored_sequence import PassHistory, SequentialStore

@@ -20,8 +20,8 @@ from dpdist.problem import Problem
 from dpdist.randomness import generator
 from dpdist.sequence import BLOCK_ROWS, Rounds, SequentialProblem, first_sequential_state, sequential_steps
 from dpdist.sequential import Conjugate, EvidenceTest, Rule, Tidy
-from dpdist.sequential.conjugate import require_pass
 from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
+from dpdist.sequential.passes import require_pass
 from dpdist.sources.base import Partition, Source
 from dpdist.summary import Summary
 from dpdist.threads import one_thread

@@ -11,8 +11,8 @@ from dpdist import InputError, PrecisionError
 from dpdist.families import Family, IsotropicGaussian, Moments
 from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Rule, Tidy
 from dpdist.sequential.combine import combine
-from dpdist.sequential.conjugate import PASSES, IsotropicGaussianPass, require_pass
 from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
+from dpdist.sequential.passes import PASSES, IsotropicGaussianPass, require_pass
 from dpdist.sequential.tidy import disjoint, likely_pairs, merge_gains
 from tests.cases import FAMILIES, FamilyCase, filled
 from tests.reference_sva import sequential_pass

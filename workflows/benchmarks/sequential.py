@@ -17,7 +17,7 @@ from dpdist.families import IsotropicGaussian
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential import Law, share_row
 from dpdist.sequential import Conjugate, Rule
-from dpdist.sequential.conjugate import BLOCK
+from dpdist.sequential.passes import BLOCK
 from dpdist.threads import one_thread
 
 DIMENSION = 128
