@@ -44,9 +44,10 @@ class DPMixture(Mixture):
     initial : {"one", "k-means++", "sva"}, (N,) labels or (N, K) responsibilities
         The first model; "sva" is one sequential pass. On one core, from one cluster, k-means++ (50) and "sva" (50),
         runs reached -24.16 nats a row on MNIST in 50 principal components after 44, 21 and 23 s, -23.11 after 56, 53
-        and 40 s; on SIFT in 40, -202.08 after 29, 30 and 17 s; but on zero-mean image patches, whose clusters differ
-        in shape and not in place, "sva" opened 300 clusters and was slower by far. So one cluster is the default,
-        and "sva" the better choice for clusters that differ in place (``workflows/benchmarks/starts.py``).
+        and 40 s; on SIFT in 40, -202.08 after 29, 30 and 17 s. Later levels differ less than seeds do; and on
+        zero-mean image patches, whose clusters differ in shape and not in place, "sva" opened 300 clusters and was
+        worst by far. So one cluster is the default, and "sva" brings a good model sooner where clusters differ in
+        place (``workflows/benchmarks/starts.py``).
     initial_components : int
         Clusters of a k-means++ start; for "sva", those of the k-means++ that sets the scale of the pass.
     initial_rows : int or None
