@@ -42,6 +42,17 @@ def _narrow(row: np.ndarray, target: np.ndarray) -> float:
 
 
 @jit
+def _read(rows: np.ndarray, x: np.ndarray, own: np.ndarray, near: np.ndarray) -> float:
+    """Rows in the dtype of the products, and their squares in both; the largest square."""
+    furthest = 0.0
+    for i in range(rows.shape[0]):
+        own[i] = _narrow(rows[i], x[i])
+        near[i] = own[i]
+        furthest = max(furthest, own[i])
+    return furthest
+
+
+@jit
 def _gather(column: np.ndarray, target: np.ndarray) -> None:
     for k in range(target.shape[0]):
         target[k] = column[k]
@@ -77,6 +88,18 @@ def _place_mean(stats: np.ndarray, sphere: Sphere, mean: np.ndarray) -> None:
     scale = 1.0 / (sphere.variance * (sphere.precision + weight / sphere.variance))
     for d in range(mean.shape[0]):
         mean[d] = prior[d] + scale * (total[d] - weight * prior[d])
+
+
+@jit
+def _renew(
+    stats: np.ndarray, sphere: Sphere, held: int, touched: np.ndarray, means: np.ndarray, squares: np.ndarray
+) -> None:
+    """Means of the first `held` components, where rows changed them, made anew from their statistics."""
+    for k in range(held):
+        if touched[k]:
+            _place_mean(stats[k], sphere, means[k])
+            squares[k] = _square(means[k])
+            touched[k] = False
 
 
 #: Rows turned at once: a cache line of float32.
@@ -145,23 +168,16 @@ def advance_isotropic(
         np.empty(capacity * block, dtype),
     )
     own, near = np.empty(block), np.empty(block, dtype)
-    coarse = 8.0 * np.finfo(dtype).eps
+    furthest = 0.1 * sphere.variance / (8.0 * np.finfo(dtype).eps)
     for k in range(count):
         levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
     levels[count], halves[count] = _level(0.0, law.log_concentration, dimension, sphere)
     begin = 0
     while begin < length and count + block < capacity:
         size = min(block, length - begin)
-        for k in range(count + 1):
-            if touched[k]:
-                _place_mean(stats[k], sphere, means[k])
-                squares[k] = _square(means[k])
-                touched[k] = False
-        for i in range(size):
-            own[i] = _narrow(rows[begin + i], x[i])
-            near[i] = own[i]
-            if coarse * own[i] > 0.1 * sphere.variance:
-                return -2, count
+        _renew(stats, sphere, count + 1, touched, means, squares)
+        if _read(rows[begin : begin + size], x, own, near) > furthest:
+            return -2, count
         across = turned[: dimension * size].reshape((dimension, size))
         _turn(x[:size], across)
         held = count + 1
