@@ -28,8 +28,8 @@ from dpdist.labelling import write_labels
 from dpdist.passing import PassFit, resumed_pass
 from dpdist.progress import LiveProgress, PassProgress
 from dpdist.sources import as_source
-from dpdist.storage import claim, read_attributes
-from dpdist.stored_sequence import SequentialStore
+from dpdist.storage import claim
+from dpdist.stored_sequence import SequentialStore, is_pass
 
 app = typer.Typer(
     add_completion=False,
@@ -217,7 +217,7 @@ def resume(
     serial: Serial = False,
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
-    if read_attributes(run)["method"] == SequentialStore.method:
+    if is_pass(run):
         if max_laps is not None or max_time is not None:
             raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
         _resume_pass(SequentialStore.open(run), data, checkpoint_every, (workers, scheduler, serial))
@@ -255,7 +255,7 @@ def show(
     """Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why."""
     from dpdist.show import pass_tables, pass_values, summary_tables, summary_values
 
-    if read_attributes(run)["method"] == SequentialStore.method:
+    if is_pass(run):
         passed = SequentialStore.open(run)
         values, tables = pass_values, pass_tables
         _output.print(tables(passed)) if not as_json else typer.echo(json.dumps(values(passed), indent=2))

@@ -18,8 +18,8 @@ from dpdist.fitting import Limits, resumed
 from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
-from dpdist.passing import PassFit, check_new_rows, pose_extension, predictor_of, resumed_pass
-from dpdist.prediction import MixturePredictor, Predictor
+from dpdist.passing import PassFit, check_new_rows, pose_extension, resumed_pass
+from dpdist.prediction import MixturePredictor, Predictor, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
@@ -27,8 +27,7 @@ from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sources import Source, as_source
-from dpdist.storage import read_attributes
-from dpdist.stored_sequence import PassHistory, SequentialStore
+from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
 from dpdist.sva import SVA
 
 
@@ -226,7 +225,7 @@ def resume(
     CheckpointError
         If there is no run at `path`, or the data are not those it began with.
     """
-    if read_attributes(path)["method"] == SequentialStore.method:
+    if is_pass(path):
         return _resume_pass(SequentialStore.open(path), x, sample_weight, backend, families)
     store = Store.open(path)
     asked = store.settings
@@ -289,14 +288,16 @@ def prepare_extension(
     """A pass over new rows from the model at `path`, ready to run, its first checkpoint written; see :func:`extend`."""
     if out is not None and Path(out).resolve() == Path(path).resolve():
         raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
-    model = _finished_pass if read_attributes(path)["method"] == SequentialStore.method else _as_finished_pass
+    model = _finished_pass if is_pass(path) else _as_finished_pass
     problem, state, history, store = model(path, families)
+    if out is None and store is None:
+        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
     check_new_rows(problem, source, backend)
     if out is not None:
         store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
-    if store is None:
-        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
-    store.restart(settings, source.fingerprint())
+    else:
+        assert store is not None, "without a place for the result, the model's own store takes it"
+        store.restart(settings, source.fingerprint())
     fit = PassFit(problem, source, backend, state, None, history, store)
     fit.save()
     return fit
@@ -322,7 +323,7 @@ def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Fam
 
 def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:
     """What the model at `path`, however it was made, says of rows; raises as :func:`load` does."""
-    if read_attributes(path)["method"] == SequentialStore.method:
+    if is_pass(path):
         passed = SequentialStore.open(path)
         return predictor_of(passed.problem(families), _begun_state(passed).growth)
     store = Store.open(path)
@@ -372,7 +373,7 @@ def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None 
     CheckpointError
         If there is no fitted model there.
     """
-    if read_attributes(path)["method"] == SequentialStore.method:
+    if is_pass(path):
         passed = SequentialStore.open(path)
         posed = passed.problem(families)
         sequential = _pass_estimator_of(posed)

@@ -13,11 +13,11 @@ from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted, Store
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import InputError
-from dpdist.families.base import Family
+from dpdist.families.base import Family, Moments
 from dpdist.history import History
 from dpdist.model import Model, Precision
 from dpdist.moves.plan import MovePlan
-from dpdist.preparation import Preparation, TransformPlan
+from dpdist.preparation import Preparation, Transform, TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
 from dpdist.sources.base import Source
@@ -113,15 +113,20 @@ def prepared_family(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
             "choose Multinomial, Bernoulli or Poisson."
         )
-    survey = survey_source(source, backend, products=plan.pca is not None)
-    with one_thread():
-        transform = plan.fit(survey)
-    moments = transform.moments(survey)
+    transform, moments = surveyed(plan, source, backend)
     family = family.with_defaults(moments)
     family.check_moments(moments)
     if not family.has_location:
         return family, Preparation(transform, None, source.shape[1])
     return family.about(moments.mean), Preparation(transform, moments.mean, source.shape[1])
+
+
+def surveyed(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
+    """The transform fitted to the data in one pass, and the moments of the rows it gives."""
+    survey = survey_source(source, backend, products=plan.pca is not None)
+    with one_thread():
+        transform = plan.fit(survey)
+    return transform, transform.moments(survey)
 
 
 def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:

@@ -13,9 +13,9 @@ from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
 from dpdist.families.base import Family
-from dpdist.fitting import prepared_family
+from dpdist.fitting import prepared_family, surveyed
 from dpdist.likelihoods import Likelihood
-from dpdist.prediction import SequentialPredictor
+from dpdist.prediction import predictor_of
 from dpdist.preparation import Preparation, TransformPlan
 from dpdist.problem import Problem
 from dpdist.sequence import (
@@ -35,7 +35,6 @@ from dpdist.sequential.tidy import EvidenceTest, Tidy
 from dpdist.sources.base import Source
 from dpdist.stored_sequence import PassHistory, SequentialStore
 from dpdist.survey import survey_source
-from dpdist.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +94,7 @@ def _prepared_likelihood(
 ) -> tuple[Likelihood, Preparation]:
     if source.sparse:
         raise InputError(f"{type(likelihood).__name__} needs dense rows; pass x.toarray().")
-    survey = survey_source(source, backend, products=plan.pca is not None)
-    with one_thread():
-        transform = plan.fit(survey)
-    moments = transform.moments(survey)
+    transform, moments = surveyed(plan, source, backend)
     likelihood = likelihood.with_defaults(moments)
     likelihood.check_moments(moments)
     return likelihood, Preparation(transform, None, source.shape[1])
@@ -152,13 +148,6 @@ def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend,
         raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
     survey = survey_source(source, backend, products=problem.preparation.transform.matrix is not None)
     problem.learner.check_moments(problem.preparation.transform.moments(survey))
-
-
-def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
-    """What the components say of rows."""
-    return SequentialPredictor(
-        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
-    )
 
 
 @dataclass

@@ -23,7 +23,9 @@ from dpdist.errors import InputError
 from dpdist.families.base import Rows
 from dpdist.model import Model, Precision
 from dpdist.preparation import Preparation
+from dpdist.sequence import SequentialProblem
 from dpdist.sequential.base import Learner
+from dpdist.sequential.growth import Growth
 from dpdist.sources.base import Partition
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
@@ -209,6 +211,13 @@ class SequentialPredictor(Predictor):
 
     def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return self.learner.describe(self.table)
+
+
+def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
+    """What the components of a pass say of rows."""
+    return SequentialPredictor(
+        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
+    )
 
 
 def _require_finite(stored: Rows, partition: Partition) -> None:

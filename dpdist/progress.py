@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from types import TracebackType
+from typing import Self
 
 import numpy as np
 from rich.console import Console
@@ -15,7 +16,22 @@ from dpdist.sequence import SequentialInfo
 from dpdist.state import Info
 
 
-class LiveProgress:
+class _Drawn:
+    """A context in which a bar is drawn."""
+
+    _bar: Progress
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class LiveProgress(_Drawn):
     """A context that draws the steps of a fit on `console`."""
 
     def __init__(self, console: Console) -> None:
@@ -32,15 +48,6 @@ class LiveProgress:
             transient=True,
         )
         self._task = self._bar.add_task("lap 1", total=None)
-
-    def __enter__(self) -> LiveProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def show(self, step: Step) -> None:
         """Draw one step."""
@@ -62,7 +69,7 @@ def lap_line(info: Info) -> str:
     ).rstrip()
 
 
-class PassProgress:
+class PassProgress(_Drawn):
     """A context that draws the rounds of a pass on `console`."""
 
     def __init__(self, console: Console) -> None:
@@ -77,15 +84,6 @@ class PassProgress:
             transient=True,
         )
         self._task = self._bar.add_task("pass", total=None)
-
-    def __enter__(self) -> PassProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def show(self, info: SequentialInfo) -> None:
         """Draw one round."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from dpdist.checkpoint import Fitted, Store
 from dpdist.errors import CheckpointError
 from dpdist.history import KINDS, REASONS, History
-from dpdist.passing import predictor_of
+from dpdist.prediction import predictor_of
 from dpdist.stored_sequence import SequentialStore
 
 

@@ -14,7 +14,7 @@ from dpdist.errors import InputError
 from dpdist.families.base import Rows
 from dpdist.families.isotropic_gaussian import IsotropicGaussian
 from dpdist.moves.seeding import nearest_seeds
-from dpdist.prediction import SequentialPredictor
+from dpdist.prediction import SequentialPredictor, predictor_of
 from dpdist.preparation import Preparation
 from dpdist.problem import Problem
 from dpdist.randomness import generator
@@ -68,10 +68,10 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     if rows is not None:
         growth = _pass_over_sample(posed, drawn)
         with one_thread():
-            sampled = _share_out(problem, _predictor(posed, growth), drawn.rows, drawn.weights)
+            sampled = _share_out(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
     *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
-    shared = backend.share((problem, _predictor(posed, state.growth)))
+    shared = backend.share((problem, predictor_of(posed, state.growth)))
     partitions = source.partitions
     refs = backend.map(_share_out_partition, partitions, [shared] * len(partitions))
     return backend.fetch([backend.sum(refs)])[0]  # type: ignore[no-any-return]
@@ -116,10 +116,6 @@ def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
         growth = no_growth(posed.learner.width, posed.tidy)
         growth = pass_over(blocks, growth, posed.learner, posed.rule, posed.tidy, posed.dtype)
         return examine(growth, posed.learner, posed.rule, posed.tidy)
-
-
-def _predictor(posed: SequentialProblem, growth: Growth) -> SequentialPredictor:
-    return SequentialPredictor(posed.learner, posed.preparation, posed.rule.concentration, growth.table, growth.ids)
 
 
 def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:

@@ -21,14 +21,14 @@ from dpdist import schema
 from dpdist.errors import InputError
 from dpdist.families import FAMILIES
 from dpdist.likelihoods import LIKELIHOODS
-from dpdist.prediction import SequentialPredictor
+from dpdist.prediction import predictor_of
 from dpdist.sequence import Rounds, SequentialInfo, SequentialProblem, SequentialState
 from dpdist.sequential.base import Learner, Rule
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.growth import Growth
 from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
-from dpdist.storage import GenerationStore
+from dpdist.storage import GenerationStore, read_attributes
 from dpdist.stored_problem import read_family, read_preparation, subgroup, write_family, write_preparation
 
 _MERGE_TESTS: dict[str, type[MergeTest]] = {"evidence": EvidenceTest, "distance": DistanceTest}
@@ -157,11 +157,14 @@ class SequentialStore(GenerationStore):
         self.add_generation(write)
 
 
+def is_pass(path: str | os.PathLike[str]) -> bool:
+    """Whether a sequential pass made what is stored at `path`; :class:`CheckpointError` if nothing readable is."""
+    return bool(read_attributes(path)["method"] == SequentialStore.method)
+
+
 def _write_components(group: zarr.Group, problem: SequentialProblem, state: SequentialState, finished: bool) -> None:
     growth = state.growth
-    predictor = SequentialPredictor(
-        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
-    )
+    predictor = predictor_of(problem, growth)
     weights, rest = predictor.weights()
     group.attrs.update(
         {

@@ -16,7 +16,8 @@ from dpdist.clustering import Clustering, default_backend, path_of
 from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
 from dpdist.likelihoods import Likelihood
-from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows, predictor_of
+from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows
+from dpdist.prediction import predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.sequence import (
     Rounds,

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "dpdist"
 
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
-    ["errors", "summary", "randomness", "threads"],
+    ["errors", "summary", "randomness", "threads", "trees"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from dpdist.trees import join_pairwise
 
 #: A value that lives where the work is done; only its backend can read it.
 Ref = Any
@@ -46,8 +49,4 @@ class Backend(ABC):
 
 def add_pairwise(values: Sequence[Any]) -> Any:
     """Add neighbours, then neighbours of those, and so on."""
-    level = list(values)
-    while len(level) > 1:
-        pairs = [level[i] + level[i + 1] for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) - len(level) % 2 :]
-    return level[0]
+    return join_pairwise(values, operator.add)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows
+from dpdist.kernels.sequential import Law
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,16 @@ class Rule:
             raise InputError(f"floor should be from 0 to below 0.01; got {self.floor!r}.")
         if self.max_components is not None and self.max_components < 1:
             raise InputError(f"max_components should be at least 1, or None for no bound; got {self.max_components}.")
+
+    @property
+    def law(self) -> Law:
+        """The rule in the form kernels take."""
+        return Law(
+            np.log(self.concentration),
+            self.threshold,
+            np.log(self.floor) if self.floor > 0 else -745.0,
+            np.iinfo(np.int64).max if self.max_components is None else self.max_components,
+        )
 
 
 class Pass(ABC):

@@ -10,6 +10,7 @@ import numpy as np
 from dpdist.sequential.base import Learner, Rule
 from dpdist.sequential.growth import Growth, merged
 from dpdist.sequential.tidy import EvidenceTest, disjoint, likely_pairs, merge_gains
+from dpdist.trees import join_pairwise
 
 
 def combine(parts: Sequence[Growth], base: Growth, learner: Learner, rule: Rule) -> Growth:
@@ -19,11 +20,7 @@ def combine(parts: Sequence[Growth], base: Growth, learner: Learner, rule: Rule)
     later part are merged with those of the earlier ones while that raises the log joint probability. Neighbours are
     combined first, then neighbours of those, so that the result depends on the parts' order only.
     """
-    level = list(parts)
-    while len(level) > 1:
-        pairs = [_combine_two(level[i], level[i + 1], base, learner, rule) for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) - len(level) % 2 :]
-    return level[0]
+    return join_pairwise(parts, lambda left, right: _combine_two(left, right, base, learner, rule))
 
 
 def _combine_two(left: Growth, right: Growth, base: Growth, learner: Learner, rule: Rule) -> Growth:

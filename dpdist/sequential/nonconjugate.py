@@ -19,7 +19,6 @@ import numpy as np
 
 from dpdist.errors import InputError, PrecisionError
 from dpdist.families.base import Moments, Rows
-from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_dirichlet import Steps
 from dpdist.likelihoods.base import Likelihood
 from dpdist.randomness import generator
@@ -41,9 +40,7 @@ class NonConjugatePass(Pass):
     def __init__(
         self, learner: NonConjugate, table: np.ndarray, rule: Rule, overlap: np.ndarray | None, seen: float
     ) -> None:
-        most = np.iinfo(np.int64).max if rule.max_components is None else rule.max_components
-        log_floor = np.log(rule.floor) if rule.floor > 0 else -745.0
-        self.law = Law(np.log(rule.concentration), rule.threshold, log_floor, most)
+        self.law = rule.law
         self.learner, self.count, self.seen = learner, len(table), float(seen)
         self.cells, self.tracked = table.astype(np.float64), np.zeros((0, 0)) if overlap is None else overlap.copy()
         self.tracks = overlap is not None

@@ -16,7 +16,6 @@ from dpdist.families.isotropic_gaussian import IsotropicGaussian
 from dpdist.families.multinomial import Multinomial, entries_of
 from dpdist.families.poisson import Poisson
 from dpdist.families.zero_mean_gaussian import ZeroMeanGaussian
-from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_counts import (
     Coins,
     Rates,
@@ -54,9 +53,7 @@ class ConjugatePass(Pass):
     ) -> None:
         self.family, self.dtype = family, dtype
         self.count = len(table)
-        most = np.iinfo(np.int64).max if rule.max_components is None else rule.max_components
-        log_floor = np.log(rule.floor) if rule.floor > 0 else -745.0
-        self.law = Law(np.log(rule.concentration), rule.threshold, log_floor, most)
+        self.law = rule.law
         self.stats = np.concatenate([table, np.zeros((1, table.shape[1]))])
         tracked = np.zeros((0, 0)) if overlap is None else np.pad(overlap, (0, 1))
         self.arrays: tuple[np.ndarray, ...] = (*self.cells(self.stats), tracked)
