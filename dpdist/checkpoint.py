@@ -1,9 +1,10 @@
 """Runs and models fitted by variational inference, as generations on disk.
 
-run.zarr/problem/                          the model's priors and everything fixed for the run
-run.zarr/generations/000007/components     the model after some lap
-run.zarr/generations/000007/history        laps and proposals
-run.zarr/generations/000007/state          what the next wave needs; absent in a saved model
+run.zarr/problems/4f21c0/                      the model's priors and everything fixed for the run
+run.zarr/generations/000007-9ae310/components  the model after some lap
+run.zarr/generations/000007-9ae310/history     laps and proposals
+run.zarr/generations/000007-9ae310/state       what the next wave needs, but for leaves; absent in a saved model
+run.zarr/objects/000003-00017-77d2aa/          a leaf: what visiting a wave gave; shared by generations
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from dpdist import schema
 from dpdist.errors import CheckpointError
 from dpdist.families.base import Family
 from dpdist.history import History
+from dpdist.memo import Manifest
 from dpdist.prediction import MixturePredictor
 from dpdist.problem import Problem
 from dpdist.state import State
 from dpdist.storage import GenerationStore
 from dpdist.stored_problem import read_problem, subgroup, write_problem
-from dpdist.stored_state import read_state, write_state
+from dpdist.stored_state import read_leaf, read_state, write_leaf, write_state
 from dpdist.summary import Summary
+from dpdist.visit import Leaf
 
 
 class Fitted(NamedTuple):
@@ -76,12 +79,16 @@ class Store(GenerationStore):
         """The problem fixed for the run."""
         return read_problem(self.problem_group(), families)
 
-    def state(self) -> State:
-        """The state to go on from."""
+    def state(self) -> tuple[State, Manifest]:
+        """The state to go on from, and the objects its leaves are stored in."""
         generation = self.generation()
         if "state" not in generation:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        return read_state(subgroup(generation, "state"))
+        return read_state(subgroup(generation, "state"), lambda name: read_leaf(self.group(name)))
+
+    def put_leaf(self, name: str, leaf: Leaf) -> None:
+        """Store a leaf; raises :class:`CheckpointError` if it cannot be written."""
+        self.add_object(name, partial(write_leaf, leaf=leaf))
 
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""
@@ -97,8 +104,15 @@ class Store(GenerationStore):
         """The history up to the current generation."""
         return History.read(subgroup(self.generation(), "history"))
 
-    def commit(self, problem: Problem, fitted: Fitted | None, history: History, state: State | None) -> None:
-        """Write the next generation and make it current.
+    def commit(
+        self,
+        problem: Problem,
+        fitted: Fitted | None,
+        history: History,
+        state: State | None = None,
+        manifest: Manifest | None = None,
+    ) -> None:
+        """Write the next generation and make it current; the objects of `manifest` were put before.
 
         Raises
         ------
@@ -110,10 +124,10 @@ class Store(GenerationStore):
             if fitted is not None:
                 _write_fitted(group.create_group("components"), problem, fitted)
             history.write(group.create_group("history"))
-            if state is not None:
-                write_state(group.create_group("state"), state)
+            if state is not None and manifest is not None:
+                write_state(group.create_group("state"), state, manifest)
 
-        self.add_generation(write)
+        self.add_generation(write, manifest.objects if manifest is not None else [])
 
 
 def _write_fitted(group: zarr.Group, problem: Problem, fitted: Fitted) -> None:

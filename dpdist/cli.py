@@ -1,4 +1,4 @@
-"""The command line: ``dpdist fit | sva | extend | resume | show | predict | demo | convert``."""
+"""The command line: fit, sva, extend, resume, show, predict; submit, status, attach, cancel; demo, convert, ..."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,14 +19,28 @@ from rich.table import Table
 from dpdist import __version__
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import connect, local_backend
+from dpdist.certificates import make_certificates
 from dpdist.checkpoint import Store
 from dpdist.config import FitConfig, PassConfig, parse_config, read_config
 from dpdist.errors import DpdistError, InputError
 from dpdist.estimators import prepare_extension, stored_predictor
 from dpdist.fitting import Fit, Limits, resumed
+from dpdist.job_commands import attach, cancel, resume_on, status, submit
 from dpdist.labelling import write_labels
+from dpdist.outputs import claim_folder
 from dpdist.passing import PassFit, resumed_pass
 from dpdist.progress import LiveProgress, PassProgress
+from dpdist.running import (
+    Launch,
+    OrderedToEnd,
+    Shown,
+    drive,
+    fit_course,
+    fit_outcome,
+    obeying_signals,
+    pass_course,
+    pass_outcome,
+)
 from dpdist.sources import as_source
 from dpdist.storage import claim
 from dpdist.stored_sequence import SequentialStore, is_pass
@@ -67,7 +81,8 @@ def main() -> None:
 def _root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
 ) -> None:
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if version:
         _output.print(__version__, highlight=False)
         raise typer.Exit
@@ -126,9 +141,13 @@ def fit(
     claim(out, overwrite)
     settings = settings.model_copy(update={"data": _absolute(settings.data)})
     source = as_source(settings.data)
-    with _backend(workers, scheduler, serial) as backend:
+
+    def prepare(backend: Backend) -> Fit:
         fitting = settings.estimator().prepare(source, out, overwrite, backend, settings.model_dump())
-        _drive(replace(fitting, checkpoint_seconds=checkpoint_every), out)
+        fitting.checkpoint_seconds = checkpoint_every
+        return fitting
+
+    _drive_fit(prepare, _launcher(workers, scheduler, serial), out)
 
 
 @app.command()
@@ -181,9 +200,13 @@ def sva(
     held = None if settings.holdout is None else _absolute(settings.holdout)
     settings = settings.model_copy(update={"data": _absolute(settings.data), "holdout": held})
     source = as_source(settings.data)
-    with _backend(workers, scheduler, serial) as backend:
+
+    def prepare(backend: Backend) -> PassFit:
         passing = settings.estimator().prepare(source, held, out, overwrite, backend, settings.model_dump())
-        _drive_pass(replace(passing, checkpoint_seconds=checkpoint_every), out)
+        passing.checkpoint_seconds = checkpoint_every
+        return passing
+
+    _drive_pass(prepare, _launcher(workers, scheduler, serial), out)
 
 
 @app.command()
@@ -201,8 +224,11 @@ def extend(
     """Let new rows refine and grow a model, without the rows it was made from."""
     source = as_source(data)
     settings = {"data": _absolute(data), "holdout": None}
-    with _backend(workers, scheduler, serial) as backend:
-        _drive_pass(prepare_extension(model, source, backend, out, overwrite, settings), out or model)
+    _drive_pass(
+        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings),
+        _launcher(workers, scheduler, serial),
+        out or model,
+    )
 
 
 @app.command()
@@ -211,16 +237,25 @@ def resume(
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
     max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit.")] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="TOML file of a cluster: a job of its own goes on, as with dpdist submit.")
+    ] = None,
     checkpoint_every: CheckpointEvery = 600.0,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
+    if cluster is not None:
+        if serial or scheduler is not None or workers is not None:
+            raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
+        resume_on(run, cluster, max_laps, max_time, data)
+        return
+    launch = _launcher(workers, scheduler, serial)
     if is_pass(run):
         if max_laps is not None or max_time is not None:
             raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
-        _resume_pass(SequentialStore.open(run), data, checkpoint_every, (workers, scheduler, serial))
+        _resume_pass(SequentialStore.open(run), data, checkpoint_every, launch)
         return
     store = Store.open(run)
     settings = parse_config(FitConfig, store.settings)
@@ -230,21 +265,28 @@ def resume(
         return
     source = as_source(_data_of(settings.data, data))
     limits = Limits(max_laps or settings.max_laps, max_time or settings.max_time)
-    with _backend(workers, scheduler, serial) as backend:
-        _drive(replace(resumed(store, source, backend, limits), checkpoint_seconds=checkpoint_every), run)
+
+    def prepare(backend: Backend) -> Fit:
+        fitting = resumed(store, source, backend, limits)
+        fitting.checkpoint_seconds = checkpoint_every
+        return fitting
+
+    _drive_fit(prepare, launch, run)
 
 
-def _resume_pass(
-    store: SequentialStore, moved: str | None, every: float, where: tuple[int | None, str | None, bool]
-) -> None:
+def _resume_pass(store: SequentialStore, moved: str | None, every: float, launch: Launch) -> None:
     if store.finished:
         _output.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
         return
     source = as_source(_data_of(store.settings.get("data"), moved))
     held = store.settings.get("holdout")
-    with _backend(*where) as backend:
+
+    def prepare(backend: Backend) -> PassFit:
         fit = resumed_pass(store, source, backend, None if held is None else as_source(held))
-        _drive_pass(replace(fit, checkpoint_seconds=min(every, 60.0)), str(store.path))
+        fit.checkpoint_seconds = min(every, 60.0)
+        return fit
+
+    _drive_pass(prepare, launch, store.path)
 
 
 @app.command()
@@ -283,7 +325,7 @@ def predict(
     predictor = stored_predictor(run)
     source = as_source(data)
     predictor.preparation.check_columns(source.shape[1])
-    claim(out, overwrite)
+    claim_folder(out, overwrite)
     with _backend(workers, scheduler, serial) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
     _output.print(f"{source.shape[0]} rows labelled in {out}", highlight=False)
@@ -328,55 +370,50 @@ def convert(
 
 @contextmanager
 def _backend(workers: int | None, scheduler: str | None, serial: bool) -> Iterator[Backend]:
-    if serial and (scheduler is not None or workers is not None):
-        raise InputError("--serial runs in this process; leave out --workers and --scheduler, or leave out --serial.")
-    if scheduler is not None and workers is not None:
-        raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
-    backend = SerialBackend() if serial else connect(scheduler) if scheduler else local_backend(workers)
+    backend = _launcher(workers, scheduler, serial)()
     try:
         yield backend
     finally:
         backend.close()
 
 
-def _drive(fitting: Fit, run: str) -> None:
-    """Run a fit to its end; on Ctrl-C keep the wave just finished."""
-    try:
-        with LiveProgress(_messages) as progress:
-            for step in fitting:
-                progress.show(step)
-    except KeyboardInterrupt:
-        fitting.save()
-        fitting.settle()
-        _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False)
-        raise typer.Exit(130) from None
-    fitted = fitting.fitted
-    assert fitted is not None and fitted.stop is not None, "a fit ends after a lap, for a reason"
-    _output.print(
-        f"{len(fitted.ids)} clusters, ELBO {fitted.elbo:.4f} ({fitted.elbo / fitted.rows:.6f} a row), "
-        f"{fitted.stop}. Look closer with: dpdist show {run}",
-        highlight=False,
-        soft_wrap=True,
-    )
+def _launcher(workers: int | None, scheduler: str | None, serial: bool) -> Launch:
+    """What starts the cluster asked for."""
+    if serial and (scheduler is not None or workers is not None):
+        raise InputError("--serial runs in this process; leave out --workers and --scheduler, or leave out --serial.")
+    if scheduler is not None and workers is not None:
+        raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
+    if serial:
+        return SerialBackend
+    return partial(connect, scheduler) if scheduler else partial(local_backend, workers)
 
 
-def _drive_pass(passing: PassFit, out: str) -> None:
-    """Run a pass to its end; on Ctrl-C keep the round just finished."""
+def _drive_fit(prepare: Callable[[Backend], Fit], launch: Launch, run: str) -> None:
+    """Run a fit to its end, here; a signal ends it after a last checkpoint."""
+    with _ending_well(run), LiveProgress(_messages) as progress:
+        fit = drive(fit_course(prepare), launch, Shown(progress))
+    _tell_outcome(fit_outcome(fit.fitted), run)
+
+
+def _drive_pass(prepare: Callable[[Backend], PassFit], launch: Launch, out: str) -> None:
+    """Run a pass to its end, here; a signal ends it after a last checkpoint."""
+    with _ending_well(out), PassProgress(_messages) as progress:
+        work = drive(pass_course(prepare), launch, Shown(progress))
+    _tell_outcome(pass_outcome(work.state, work.history), out)
+
+
+@contextmanager
+def _ending_well(run: str) -> Iterator[None]:
     try:
-        with PassProgress(_messages) as progress:
-            for _, info in passing:
-                progress.show(info)
-    except KeyboardInterrupt:
-        passing.save()
-        _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {out}", highlight=False)
-        raise typer.Exit(130) from None
-    growth, history = passing.state.growth, passing.history
-    _output.print(
-        f"{len(growth.ids)} clusters of {growth.rows} rows in {history.seconds:.1f} s. "
-        f"Look closer with: dpdist show {out}",
-        highlight=False,
-        soft_wrap=True,
-    )
+        with obeying_signals():
+            yield
+    except (KeyboardInterrupt, OrderedToEnd) as order:
+        _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False, soft_wrap=True)
+        raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
+
+
+def _tell_outcome(sentence: str, run: str) -> None:
+    _output.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
 
 
 def _absolute(path: str) -> str:
@@ -388,6 +425,31 @@ def _data_of(kept: str | None, moved: str | None) -> str:
     if path is None:
         raise InputError("the run's data were in memory; go on from Python, or give --data.")
     return path
+
+
+for command in (submit, status, attach, cancel):
+    app.command()(command)
+
+
+@app.command("certificates")
+def make(
+    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    hosts: Annotated[str, typer.Option(help="Names and addresses of the hosts, separated by commas.")] = (
+        "localhost,127.0.0.1"
+    ),
+    days: Annotated[int, typer.Option(help="For how long they are valid.")] = 365,
+) -> None:
+    """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
+    made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
+    _output.print(f"certificates in {made}; name the folder in the cluster's [security] table.", highlight=False)
+
+
+@app.command(hidden=True)
+def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> None:
+    """What the job of a submitted run runs."""
+    from dpdist.coordinator import coordinate as run_coordinator
+
+    raise typer.Exit(run_coordinator(run, _output))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 A reader tells the shape and dtype of a table and yields its rows in blocks. The writer cuts the blocks into chunks,
 writes them aside and renames the finished array into place. No more than a few chunks are in memory at once, however
 large the file. The dtype is kept, except that booleans become uint8 and big-endian numbers native. Numbers that are
-not finite pass through; ``fit`` reports them.
+not finite pass through; ``fit`` reports them. Each chunk carries a checksum, and the finished array a mark that all
+chunks were written, so that a damaged or lost one is noticed where it is read.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import zarr
 
+from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.readers import Table, open_table
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS
-from dpdist.storage import claim, put_in_place, written_aside
+from dpdist.sources.zarr import COMPLETE
 
 #: Bounds on a chunk: rows, and bytes as stored.
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20
@@ -53,7 +55,7 @@ def convert(
     OutputExistsError
         If something is at `out` and `overwrite` is false, or it is not Zarr.
     """
-    target = claim(out, overwrite)
+    target = claim_folder(out, overwrite)
     table = open_table(os.fspath(source), columns)
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     with written_aside(aside):
@@ -90,19 +92,22 @@ def _write(table: Table, path: Path, progress: Callable[[int, int | None], None]
             progress(written, max(rows, written))
     if written < array.shape[0]:
         array.resize((written, columns))
+    array.attrs[COMPLETE] = True
     return written, columns
 
 
 def _create(path: Path, table: Table, size: int) -> zarr.Array:
-    """An empty array; floats are not compressed, for it takes time and saves little."""
+    """An empty array; floats are not compressed, for it takes time and saves little. Every chunk has a checksum."""
+    checksum = zarr.codecs.Crc32cCodec()
     return zarr.create_array(
         path,
         shape=table.shape,
         chunks=(size, table.shape[1]),
         dtype=table.dtype,
-        compressors=zarr.codecs.ZstdCodec() if table.dtype.itemsize == 1 else None,
+        compressors=[zarr.codecs.ZstdCodec(), checksum] if table.dtype.itemsize == 1 else [checksum],
         dimension_names=("row", "column"),
         zarr_format=3,
+        config={"write_empty_chunks": True},
     )
 
 

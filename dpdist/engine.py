@@ -16,22 +16,32 @@ import numpy as np
 from dpdist.backends.base import Backend, Ref
 from dpdist.problem import Problem
 from dpdist.sources.base import Source
-from dpdist.state import Info, Record, State
+from dpdist.state import Info, State
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
-from dpdist.turn import arm, no_trials, sampling_chances, take_turn
+from dpdist.turn import Turn, Turning, arm, no_trials, sampling_chances, take_turn
 from dpdist.visit import Leaf, Orders, Visit, visit
 
 
 class Step(NamedTuple):
-    """The state after a wave; `info` is there when the wave ended a lap.
+    """The state after a wave.
 
-    ``exact`` is the sum over all waves' last visits, before the lap's moves.
+    Parameters
+    ----------
+    state : State
+    info : there when the wave ended a lap
+    exact : sum over all waves' last visits, before the lap's moves
+    wave : the wave just visited
+    leaf : what its visit gave, before the lap's moves
+    turning : what the lap's end made of every leaf; None within a lap, or if nothing moves
     """
 
     state: State
     info: Info | None
     exact: Leaf
+    wave: int
+    leaf: Leaf
+    turning: Turning | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +153,10 @@ def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> I
             running=ledger.running(),
         )
         if position < len(state.order):
-            yield Step(state, None, ledger.exact())
+            yield Step(state, None, ledger.exact(), wave, seen.leaf)
+    last = Step(state, None, ledger.exact(), wave, seen.leaf)
     with one_thread():
-        end = _end(problem, backend, state, ledger.exact(), sum(ground.rows), time.perf_counter() - began)
+        end = _end(problem, backend, last, sum(ground.rows), time.perf_counter() - began)
     yield end
 
 
@@ -169,15 +180,20 @@ def _launch(
     under_way.append((wave, backend.sum(visits), total))
 
 
-def _end(problem: Problem, backend: Backend, state: State, exact: Leaf, rows: int, seconds: float) -> Step:
+def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+    """The last wave's step with the lap's end."""
+    state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
     change = np.inf if state.elbo is None else abs(before - state.elbo)
     settled = bool(change < problem.tolerance * rows)
     if state.trials:
-        following, total, records, quiet = _turned(problem, backend, state, exact, settled)
-        elbo = problem.model.elbo(total)
+        turn = take_turn(problem, backend, state, exact, settled)
+        total = turn.turning.change.apply(exact.summary, state.trials, exact.trials)
+        following, turning, records = _turned(state, turn), turn.turning, turn.records
+        quiet, elbo = settled and not turn.accepted and not turn.pending, problem.model.elbo(total)
     else:
-        following, total, records, quiet, elbo = replace(state, start=None), exact.summary, (), settled, before
+        following, turning, records = replace(state, start=None), None, ()
+        total, quiet, elbo = exact.summary, settled, before
     following = replace(
         following,
         lap=state.lap + 1,
@@ -189,22 +205,17 @@ def _end(problem: Problem, backend: Backend, state: State, exact: Leaf, rows: in
         quiet=quiet,
     )
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
-    return Step(_with_chances(problem, following, total.counts), info, exact)
+    return last._replace(state=_with_chances(problem, following, total.counts), info=info, turning=turning)
 
 
-def _turned(
-    problem: Problem, backend: Backend, state: State, exact: Leaf, settled: bool
-) -> tuple[State, Summary, tuple[Record, ...], bool]:
-    turn = take_turn(problem, backend, state, exact, settled)
-    leaves = tuple(turn.leaf(leaf, state.trials) for leaf in state.leaves)
-    total = turn.change.apply(exact.summary, state.trials, exact.trials)
-    following = replace(
+def _turned(state: State, turn: Turn) -> State:
+    """The state with its leaves and trials as a lap's end made them."""
+    return replace(
         state,
         ids=turn.ids,
         next_id=turn.next_id,
-        leaves=leaves,
-        start=turn.start(len(turn.ids), total.stats.shape[1]),
-        trials=turn.trials,
+        leaves=tuple(turn.turning.leaf(leaf) for leaf in state.leaves),
+        start=turn.start,
+        trials=turn.turning.after,
         rests=turn.rests,
     )
-    return following, total, turn.records, settled and not turn.accepted and not turn.pending

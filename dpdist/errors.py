@@ -9,6 +9,10 @@ class InputError(DpdistError, ValueError):
     """Data, a parameter or a file is not what was asked for."""
 
 
+class CorruptDataError(DpdistError, ValueError):
+    """Stored rows are damaged or missing, so that what would be read is not what was written."""
+
+
 class PrecisionError(DpdistError, ArithmeticError):
     """A number could not be computed to the precision the result needs."""
 
@@ -19,3 +23,11 @@ class CheckpointError(DpdistError, RuntimeError):
 
 class OutputExistsError(DpdistError, FileExistsError):
     """An output path is taken and overwriting was not asked for."""
+
+
+class ClusterError(DpdistError, RuntimeError):
+    """The cluster did not finish a task, however often it was begun."""
+
+
+class ClusterLostError(ClusterError):
+    """The cluster is gone, or no worker came back; the coordinator's state is whole and can go on with another."""

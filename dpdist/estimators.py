@@ -288,37 +288,38 @@ def prepare_extension(
     """A pass over new rows from the model at `path`, ready to run, its first checkpoint written; see :func:`extend`."""
     if out is not None and Path(out).resolve() == Path(path).resolve():
         raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
-    model = _finished_pass if is_pass(path) else _as_finished_pass
-    problem, state, history, store = model(path, families)
-    if out is None and store is None:
+    store = SequentialStore.open(path) if is_pass(path) else None
+    if store is None and out is None:
         raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
+    if store is not None and out is None:
+        store.lock()
+    problem, state, history = _as_finished_pass(path, families) if store is None else _finished_pass(store, families)
     check_new_rows(problem, source, backend)
-    if out is not None:
+    if out is not None or store is None:
+        assert out is not None, "only a sequential model's own store takes the result"
         store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
     else:
-        assert store is not None, "without a place for the result, the model's own store takes it"
         store.restart(settings, source.fingerprint())
     fit = PassFit(problem, source, backend, state, None, history, store)
     fit.save()
     return fit
 
 
-_Held = tuple[SequentialProblem, SequentialState, PassHistory, SequentialStore | None]
+_Held = tuple[SequentialProblem, SequentialState, PassHistory]
 
 
-def _finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
+def _finished_pass(store: SequentialStore, families: dict[str, type[Family]] | None) -> _Held:
     """What the store of a finished pass holds, ready for new rows."""
-    store = SequentialStore.open(path)
     if not store.finished:
-        raise InputError(f"the pass of {path} has not finished; first: dpdist resume {path}")
-    return store.problem(families), store.state()._replace(round=0), store.history(), store
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
+    return store.problem(families), store.state()._replace(round=0), store.history()
 
 
 def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
     store = Store.open(path)
     problem, state = pose_extension(store.problem(families), _fitted_of(store), Rounds())
-    return problem, state, PassHistory(), None
+    return problem, state, PassHistory()
 
 
 def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dpdist.allocations import Allocation
@@ -15,6 +17,7 @@ from dpdist.engine import Step, first_state, steps
 from dpdist.errors import InputError
 from dpdist.families.base import Family, Moments
 from dpdist.history import History
+from dpdist.memo import Manifest, Memo
 from dpdist.model import Model, Precision
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import Preparation, Transform, TransformPlan
@@ -30,6 +33,8 @@ from dpdist.threads import one_thread
 CONVERGED = "converged: the ELBO settled and no move is pending"
 MAX_LAPS = "stopped: max_laps reached"
 MAX_TIME = "stopped: max_time reached"
+#: Leaves that may wait to be written; beyond, the run waits for the disk.
+BACKLOG = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +165,8 @@ def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, St
 class Fit:
     """A fit under way: iterate over it for its steps; interrupt it at any time.
 
-    Checkpoints are written by a thread of their own while the next waves run; at most one is under way.
+    Leaves are stored by a thread of their own as their waves finish, and so is the small rest of a checkpoint; at most
+    one checkpoint is under way.
 
     Parameters
     ----------
@@ -170,6 +176,7 @@ class Fit:
     store : where to checkpoint, or None
     checkpoint_seconds : longest time between two checkpoints, even within a lap
     fitted : the model of the last lap; None before the first
+    manifest : stored objects of `state`, where it comes from a checkpoint
     """
 
     problem: Problem
@@ -181,10 +188,12 @@ class Fit:
     store: Store | None = None
     checkpoint_seconds: float = 600.0
     fitted: Fitted | None = None
+    manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
-        self._written: Future[None] | None = None
+        self._written: deque[Future[None]] = deque()
+        self._memo: Memo | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Yield after each wave; the last step is the lap that met a limit.
@@ -192,15 +201,18 @@ class Fit:
         Raises
         ------
         CheckpointError
-            If a checkpoint could not be written.
+            If a checkpoint could not be written, or another coordinator holds the run.
         """
         began = saved = time.monotonic()
         stop = None
+        if self.store is not None:
+            self.store.lock()
         try:
             for step in steps(self.problem, self.source, self.state, self.backend):
-                self.state = step.state
+                self._follow(step)
                 if step.info is not None:
                     stop = self._finish_lap(step.state, step.info, began)
+                self.state = step.state
                 if step.info is not None or time.monotonic() - saved >= self.checkpoint_seconds:
                     self.save()
                     saved = time.monotonic()
@@ -208,20 +220,45 @@ class Fit:
                 if stop is not None:
                     return
         finally:
-            self.settle()
+            self.close()
 
     def save(self) -> None:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""
         if self.store is not None:
             self.settle()
-            history = History(self.history.laps, self.history.proposals)
-            self._written = self._writer.submit(self.store.commit, self.problem, self.fitted, history, self.state)
+            history = self.history.before(self.state.lap)
+            manifest = self._kept().manifest(self.state)
+            self._later(self.store.commit, self.problem, self.fitted, history, self.state, manifest)
 
     def settle(self) -> None:
-        """Wait for the checkpoint under way; raises :class:`CheckpointError` if it failed."""
-        written, self._written = self._written, None
-        if written is not None:
-            written.result()
+        """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
+        written, self._written = self._written, deque()
+        for future in written:
+            future.result()
+
+    def close(self) -> None:
+        """Wait as :meth:`settle` does, then let others write to the run."""
+        try:
+            self.settle()
+        finally:
+            if self.store is not None:
+                self.store.release()
+
+    def _follow(self, step: Step) -> None:
+        """Begin to store the leaf that a step brought."""
+        if self.store is not None:
+            self._kept().follow(step)
+            while len(self._written) > BACKLOG or (self._written and self._written[0].done()):
+                self._written.popleft().result()
+
+    def _kept(self) -> Memo:
+        if self._memo is None:
+            assert self.store is not None, "leaves are stored only where there is a store"
+            self._memo = Memo(partial(self._later, self.store.put_leaf), self.state, self.manifest)
+        return self._memo
+
+    def _later(self, write: Callable[..., None], *arguments: Any) -> None:
+        self._written.append(self._writer.submit(write, *arguments))
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info)
@@ -242,13 +279,15 @@ def resumed(
     Raises
     ------
     CheckpointError
-        If the data are not those the run began with.
+        If the data are not those the run began with, or another coordinator holds the run.
     """
+    store.lock()
     store.check_data(source.fingerprint())
     problem = store.problem(families)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None:
         fitted = fitted._replace(stop=None, converged=False)
-    return Fit(
-        problem, source, backend, replace(store.state(), quiet=False), limits, store.history(), store, fitted=fitted
-    )
+    state, manifest = store.state()
+    history = store.history()
+    state = replace(state, quiet=False)
+    return Fit(problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)

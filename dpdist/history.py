@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -57,6 +58,16 @@ class History:
             partner = record.components[1] if len(record.components) > 1 else -1
             kind, reason = KINDS.index(record.kind), REASONS.index(record.reason)
             self.proposals.append(ProposalRow(info.lap, kind, reason, record.gain, record.components[0], partner))
+
+    def before(self, lap: int) -> History:
+        """A copy of the laps before `lap`."""
+        laps, proposals = self.laps, self.proposals
+        return History([row for row in laps if row.lap < lap], [row for row in proposals if row.lap < lap])
+
+    def accepted(self, lap: int) -> dict[str, int]:
+        """Moves taken in a lap, by kind."""
+        taken = REASONS.index(Reason.ACCEPTED)
+        return dict(Counter(KINDS[row.kind] for row in self.proposals if row.lap == lap and row.reason == taken))
 
     def columns(self) -> dict[str, np.ndarray]:
         """Name -> values, for every variable of the history."""

@@ -9,9 +9,9 @@ import zarr
 
 from dpdist import schema
 from dpdist.backends import Backend
+from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.prediction import Predictor
 from dpdist.sources.base import Partition, Source
-from dpdist.storage import claim, put_in_place, written_aside
 
 
 def write_labels(
@@ -38,7 +38,7 @@ def write_labels(
     OutputExistsError, InputError
         If `out` is taken, or the rows have another width than the model's.
     """
-    target = claim(out, overwrite)
+    target = claim_folder(out, overwrite)
     predictor.preparation.check_columns(source.shape[1])
     partitions = source.partitions
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")

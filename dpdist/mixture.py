@@ -160,7 +160,8 @@ class Mixture(Clustering):
         check_is_fitted(self)
         store = Store.create(path, self._problem, {}, {}, overwrite)
         stop = self._fitted.stop or "saved before the fit ended"
-        store.commit(self._problem, self._fitted._replace(stop=stop), self._history, None)
+        store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
+        store.release()
 
     def adopt(self, problem: Problem, fitted: Fitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""

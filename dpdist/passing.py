@@ -135,8 +135,9 @@ def resumed_pass(
     Raises
     ------
     CheckpointError
-        If the data are not those it began with, or it is a saved model.
+        If the data are not those it began with, it is a saved model, or another coordinator holds it.
     """
+    store.lock()
     store.check_data(source.fingerprint())
     return PassFit(store.problem(families), source, backend, store.state(), holdout, store.history(), store)
 
@@ -178,8 +179,16 @@ class PassFit:
         Raises
         ------
         CheckpointError
-            If a checkpoint could not be written.
+            If a checkpoint could not be written, or another coordinator holds the model.
         """
+        if self.store is not None:
+            self.store.lock()
+        try:
+            yield from self._rounds()
+        finally:
+            self.close()
+
+    def _rounds(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         saved = time.monotonic()
         score = None if self.holdout is None else self._score
         partitions = self.source.partitions
@@ -200,6 +209,11 @@ class PassFit:
         """Write a checkpoint of the present moment, if there is a store."""
         if self.store is not None:
             self.store.commit(self.problem, self.state, self.history, finished)
+
+    def close(self) -> None:
+        """Let others write to the model."""
+        if self.store is not None:
+            self.store.release()
 
     def _score(self, growth: Growth) -> float:
         assert self.holdout is not None, "scores are asked for only with held-out rows"

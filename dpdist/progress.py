@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dpdist.engine import Step
-from dpdist.moves.base import Reason
+from dpdist.events import (
+    Event,
+    Happening,
+    LapEvent,
+    NoteEvent,
+    RoundEvent,
+    WaveEvent,
+    event_of_round,
+    event_of_step,
+)
 from dpdist.sequence import SequentialInfo
-from dpdist.state import Info
 
 
-class _Drawn:
-    """A context in which a bar is drawn."""
+class _Drawn(ABC):
+    """A context in which events are drawn: a line for what is done, a bar for what goes on."""
 
-    _bar: Progress
+    def __init__(self, console: Console, bar: Progress, description: str) -> None:
+        self._console, self._bar = console, bar
+        self._task = bar.add_task(description, total=None)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -30,13 +39,31 @@ class _Drawn:
     ) -> None:
         self._bar.stop()
 
+    def show(self, happened: Event | Step | SequentialInfo) -> None:
+        """Draw one event."""
+        event = _event(happened)
+        if isinstance(event, NoteEvent):
+            show_note(self._console, event)
+        else:
+            self._draw(event)
+
+    @abstractmethod
+    def _draw(self, event: Event) -> None:
+        """Draw an event that is no note; events of another kind of run are none of its business."""
+
+
+def _event(happened: Event | Step | SequentialInfo) -> Event:
+    """Interim: steps and rounds are taken as they come until all who call give events."""
+    if isinstance(happened, Step):
+        return event_of_step(happened)
+    return event_of_round(happened) if isinstance(happened, SequentialInfo) else happened
+
 
 class LiveProgress(_Drawn):
-    """A context that draws the steps of a fit on `console`."""
+    """A context that draws the events of a fit on `console`."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._bar = Progress(
+        bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -47,34 +74,22 @@ class LiveProgress(_Drawn):
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("lap 1", total=None)
+        super().__init__(console, bar, "lap 1")
 
-    def show(self, step: Step) -> None:
-        """Draw one step."""
-        state = step.state
-        if step.info is not None:
-            self._console.print(lap_line(step.info), highlight=False)
-            self._bar.reset(self._task, total=len(state.order), description=f"lap {state.lap}")
-        else:
-            self._bar.update(self._task, total=len(state.order), completed=state.visit, description=f"lap {state.lap}")
-
-
-def lap_line(info: Info) -> str:
-    """One lap in a line."""
-    accepted = Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)
-    moves = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(accepted.items()))
-    return (
-        f"lap {info.lap:4d}   K {info.n_components:5d}   ELBO/row {info.elbo / info.rows:12.6f}   "
-        f"{info.seconds:7.2f} s   {moves}"
-    ).rstrip()
+    def _draw(self, event: Event) -> None:
+        if isinstance(event, LapEvent):
+            self._console.print(lap_line(event), highlight=False)
+            self._bar.reset(self._task, total=event.waves, description=f"lap {event.lap + 1}")
+        elif isinstance(event, WaveEvent):
+            self._bar.update(self._task, total=event.of, completed=event.done, description=f"lap {event.lap}")
 
 
 class PassProgress(_Drawn):
     """A context that draws the rounds of a pass on `console`."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._before = console, (0, 0.0)
-        self._bar = Progress(
+        self._before: RoundEvent | None = None
+        bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -83,17 +98,50 @@ class PassProgress(_Drawn):
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("pass", total=None)
+        super().__init__(console, bar, "pass")
 
-    def show(self, info: SequentialInfo) -> None:
-        """Draw one round."""
-        self._console.print(round_line(info, *self._before), highlight=False)
-        self._before = (info.rows, info.seconds)
-        self._bar.update(self._task, total=info.of, completed=info.round)
+    def _draw(self, event: Event) -> None:
+        if isinstance(event, RoundEvent):
+            self._console.print(round_line(event, self._before), highlight=False)
+            self._before = event
+            self._bar.update(self._task, total=event.of, completed=event.round)
 
 
-def round_line(info: SequentialInfo, rows: int = 0, seconds: float = 0.0) -> str:
-    """One round in a line; `rows` and `seconds` as of the round before."""
-    pace = (info.rows - rows) / max(info.seconds - seconds, 1e-9)
-    held = "" if np.isnan(info.holdout) else f"   held out {info.holdout:12.6f}"
-    return f"round {info.round:4d}   rows {info.rows:12d}   K {info.n_components:5d}   {pace:10.0f} rows/s{held}"
+class EventLines:
+    """Events as lines of a log."""
+
+    def __init__(self) -> None:
+        self._before: RoundEvent | None = None
+
+    def line(self, event: Event) -> str:
+        """One event in a line."""
+        if isinstance(event, LapEvent):
+            return lap_line(event)
+        if isinstance(event, RoundEvent):
+            before, self._before = self._before, event
+            return round_line(event, before)
+        if isinstance(event, NoteEvent):
+            return event.sentence
+        return f"lap {event.lap}: {event.done} of {event.of} waves"
+
+
+def lap_line(event: LapEvent) -> str:
+    """One lap in a line."""
+    moves = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(event.accepted.items()))
+    return (
+        f"lap {event.lap:4d}   K {event.n_components:5d}   ELBO/row {event.elbo / event.rows:12.6f}   "
+        f"{event.seconds:7.2f} s   {moves}"
+    ).rstrip()
+
+
+def round_line(event: RoundEvent, before: RoundEvent | None = None) -> str:
+    """One round in a line; `before` is the round before."""
+    pace = event.rows_per_second(before)
+    held = "" if event.holdout is None else f"   held out {event.holdout:12.6f}"
+    return f"round {event.round:4d}   rows {event.rows:12d}   K {event.n_components:5d}   {pace:10.0f} rows/s{held}"
+
+
+def show_note(console: Console, event: NoteEvent) -> None:
+    """A note's sentence in a line of its own; checkpoints are for the metrics, and would be as many as laps."""
+    if event.about != Happening.CHECKPOINT.value:
+        console.print(event.sentence, highlight=False, markup=False, soft_wrap=True)

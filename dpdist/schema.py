@@ -1,20 +1,23 @@
 """Each variable stored on disk: its dimensions, units and meaning. What is not here is not written.
 
 Files are Zarr v3 groups that ``xarray.open_zarr(path, group=..., consolidated=False)`` reads without dpdist:
-every array carries its dimension names, units and a description.
+every array carries its dimension names, units and a description. Every chunk is written and ends with a checksum, so
+that a missing or damaged one is told, never read as other numbers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec
 
 from dpdist.errors import CheckpointError
 
 #: Version of the layout below; a reader refuses newer ones.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,14 @@ VARIABLES: dict[str, Variable] = {
     "matrix": Variable(("raw_column", "column"), "right factor of every row (principal axes)"),
     "origin": Variable(("column",), "subtracted last; the model's own origin"),
     # memo: one leaf a wave
-    "memo_stats": Variable(("wave", "component", "feature"), "statistics at the wave's last visit"),
-    "memo_entropy": Variable(("wave", "component"), "entropies at the wave's last visit", "nat"),
-    "memo_base": Variable(("wave",), "log base measure of the wave's rows", "nat"),
-    "trial_stats": Variable(("wave", "trial_row", "feature"), "what proposals of one kind measured, statistics"),
-    "trial_entropy": Variable(("wave", "trial_entry"), "what proposals of one kind measured, entropies", "nat"),
+    "leaf_stats": Variable(("component", "feature"), "statistics of a wave's rows at its last visit"),
+    "leaf_entropy": Variable(("component",), "entropies of a wave's rows at its last visit", "nat"),
+    "trial_stats": Variable(("trial_row", "feature"), "what proposals measured at that visit, statistics"),
+    "trial_entropy": Variable(("trial_entry",), "what proposals measured at that visit, entropies", "nat"),
+    "change_kept": Variable(("kept",), "components that the last lap's end left alone"),
+    "change_accepted": Variable(("accepted", "pair"), "accepted proposals: kind of trial, number"),
+    "change_order": Variable(("component",), "order of the kept components followed by all replacements"),
+    "leaf_rows": Variable(("leaf_row",), "rows of the splits' measurements that went on"),
     # state
     "order": Variable(("wave",), "waves in the order of the lap"),
     "sampling_chance": Variable(("component",), "chance with which a row joins the sample of its component"),
@@ -99,30 +105,30 @@ VARIABLES: dict[str, Variable] = {
 }
 
 
-def write(
-    group: zarr.Group, name: str, values: np.ndarray, *, key: str | None = None, chunk: int | None = None
-) -> None:
-    """Store `values` in `group` under `name` (or `key`), with the schema's dimensions and description.
+def write(group: zarr.Group, name: str, values: np.ndarray, *, key: str | None = None) -> None:
+    """Store `values` in `group` under `name` (or `key`), with the schema's dimensions and description."""
+    array = np.ascontiguousarray(values)
+    stored = create(group, name, array.shape, array.dtype, array.shape, key=key)
+    if array.size:
+        stored[...] = array
 
-    Parameters
-    ----------
-    chunk : entries of the first dimension per chunk; default: all
-    """
-    variable, array = VARIABLES[name], np.ascontiguousarray(values)
-    first = array.shape[0] if array.ndim else 1
-    chunks = (max(1, chunk or first), *(max(1, size) for size in array.shape[1:]))
-    stored = group.create_array(
+
+def create(
+    group: zarr.Group, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...], *, key: str | None = None
+) -> zarr.Array:
+    """An array of `group` to be filled, with the schema's dimensions and description."""
+    variable = VARIABLES[name]
+    return group.create_array(
         key or name,
-        shape=array.shape,
-        dtype=array.dtype,
-        chunks=chunks[: array.ndim],
-        compressors=None,
+        shape=shape,
+        dtype=dtype,
+        chunks=tuple(max(1, size) for size in chunks),
+        compressors=[Crc32cCodec()],
         fill_value=0,
         dimension_names=list(variable.dims),
         attributes={"units": variable.units, "long_name": variable.doc},
+        config={"write_empty_chunks": True},
     )
-    if array.size:
-        stored[...] = array
 
 
 def read(group: zarr.Group, name: str) -> np.ndarray:
@@ -131,9 +137,14 @@ def read(group: zarr.Group, name: str) -> np.ndarray:
     Raises
     ------
     CheckpointError
-        If it is not there.
+        If it is not there, or damaged.
     """
     node = group.get(name)
     if not isinstance(node, zarr.Array):
         raise CheckpointError(f"{group.store_path} holds no array '{name}'; the file is damaged or not dpdist's.")
-    return np.asarray(node[...])
+    if node.size and node.nchunks_initialized < node.nchunks:
+        raise CheckpointError(f"{group.store_path}/{name} has lost a part; restore it from a copy.")
+    try:
+        return np.asarray(node[...])
+    except (ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{group.store_path}/{name} is damaged ({error}); restore it from a copy.") from error

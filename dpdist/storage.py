@@ -1,52 +1,59 @@
-"""Zarr groups on disk whose current generation changes in one atomic step, whatever they hold.
+"""Generations of a run or model at a place, of which one becomes current in one atomic step.
 
-    PATH/zarr.json                    attributes: format, method, current generation, settings, fingerprint, versions
-    PATH/problem/                     everything fixed from the start
-    PATH/generations/000007/          what changes
+    PATH/zarr.json                     makes the folder a Zarr group
+    PATH/commits/000007.json           says what generation 7 consists of; created last, and never changed
+    PATH/problems/4f21c0/              everything fixed from the start
+    PATH/generations/000007-9ae310/    what changes
+    PATH/objects/000003-0017-77d2aa/   immutable parts shared by generations
+    PATH/leases/000002.json            who writes
 
-A generation is written aside and renamed; then the root's attributes are replaced by a rename. A kill at any
-byte leaves the generation before. The one before the current is kept, older ones are removed.
+The highest commit is the current one. Everything that a commit names was written and made durable before, under names
+used once, so a kill at any byte leaves the generation before, and a writer that was thought dead harms nobody. The
+last few generations are kept; what no kept commit names is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
+import datetime
 import json
 import os
-import platform
 import shutil
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import zarr
 
 from dpdist import schema
-from dpdist.errors import CheckpointError, InputError, OutputExistsError
-from dpdist.stored_problem import subgroup
+from dpdist.errors import CheckpointError, OutputExistsError
+from dpdist.lease import Lease, take_lease
+from dpdist.outputs import check_parent, claim_folder
+from dpdist.places import LocalPlace, Place, place_of
+from dpdist.versions import versions
 
-_KEY = "dpdist"
-#: A folder is replaced only if it holds one of these.
-_ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
-_VERSIONED = ("dpdist", "numpy", "scipy", "numba")
+#: Generations kept.
+KEEP = 2
+_ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, indent=2).encode()
 
 
 class GenerationStore:
-    """A group of generations on local disk; subclasses say what is in them.
+    """A series of generations; subclasses say what is in them.
 
     Parameters
     ----------
-    path : the group's folder; see :meth:`open`
-    attributes : of the root
+    place : where they are
+    attributes : of the current commit, or of the one to come
+    keep : generations kept
     """
 
     #: What made the model; names the subclass on disk.
     method: str
 
-    def __init__(self, path: Path, attributes: dict[str, Any]) -> None:
-        self.path, self.attributes = path, attributes
+    def __init__(self, place: Place, attributes: dict[str, Any], keep: int = KEEP) -> None:
+        self.place, self.attributes, self.keep = place, attributes, keep
+        self._lease: Lease | None = None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -57,7 +64,7 @@ class GenerationStore:
         CheckpointError
             If there is none, another method made it, or a newer dpdist wrote it.
         """
-        store = cls(Path(path), read_attributes(path))
+        store = cls(place_of(path), read_attributes(path))
         if store.attributes["method"] != cls.method:
             raise CheckpointError(
                 f"{path} holds a {store.attributes['method']} model where a {cls.method} one is needed; give another."
@@ -73,71 +80,120 @@ class GenerationStore:
         fingerprint: dict[str, Any],
         overwrite: bool = False,
     ) -> Self:
-        """A new store at `path`, without a generation; `write` fills the group of the problem."""
-        target = claim(path, overwrite)
-        aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
+        """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
+        place = claim(path, overwrite)
+        problem = f"problems/{token()}"
         attributes = {
             "format": schema.FORMAT,
             "method": cls.method,
-            "generation": 0,
+            "problem": problem,
+            "generation": None,
+            "objects": [],
             "settings": settings,
             "fingerprint": fingerprint,
             "versions": versions(),
         }
-        with written_aside(aside):
-            root = zarr.open_group(aside, mode="w", zarr_format=3)
-            root.attrs[_KEY] = attributes
-            write(root.create_group("problem"))
-            root.create_group("generations")
-            put_in_place(aside, target)
-        return cls(target, attributes)
+        store = cls(place, attributes)
+        with _told(place):
+            with _foreign_set_aside(place):
+                place.create("zarr.json", _ROOT)
+                store.lock()
+            write(place.group(problem, "w"))
+            place.settle(problem)
+        return store
+
+    @property
+    def path(self) -> str:
+        """The path or URL."""
+        return self.place.label
 
     @property
     def settings(self) -> dict[str, Any]:
         """What was asked for, as plain values."""
         return dict(self.attributes["settings"])
 
+    @property
+    def number(self) -> int:
+        """Of the current commit, from 1; 0 before the first."""
+        return int(self.attributes.get("number", 0))
+
+    def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
+        """Become the run's one writer, unless this store is already; see :func:`dpdist.lease.take_lease`."""
+        if self._lease is None:
+            self._lease = take_lease(self.place, patience, say)
+            if self.number:
+                self.attributes = read_attributes(self.path)
+            self._sweep()
+
+    def release(self) -> None:
+        """Let others write."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
     def problem_group(self) -> zarr.Group:
         """The group of what is fixed from the start."""
-        return subgroup(zarr.open_group(self.path, mode="r"), "problem")
+        return self.group(self.attributes["problem"])
 
     def generation(self) -> zarr.Group:
-        """The group of the current generation.
+        """The group of the current generation."""
+        return self.group(self.attributes["generation"])
 
-        Raises
-        ------
-        CheckpointError
-            If there is none yet.
-        """
-        number = int(self.attributes["generation"])
-        if number == 0:
-            raise CheckpointError(f"{self.path} holds no finished checkpoint; delete it and start the run again.")
-        return subgroup(zarr.open_group(self.path, mode="r"), f"generations/{number:06d}")
-
-    def add_generation(self, write: Callable[[zarr.Group], None]) -> None:
-        """Write the next generation and make it current.
-
-        Raises
-        ------
-        CheckpointError
-            If it cannot be written; the current generation is left as it was.
-        """
-        number = int(self.attributes["generation"]) + 1
-        folder = self.path / "generations"
-        aside = folder / f".partial-{number:06d}"
+    def group(self, name: str) -> zarr.Group:
+        """A stored group; raises :class:`CheckpointError` if it is gone."""
         try:
-            with written_aside(aside):
-                write(zarr.open_group(aside, mode="w", zarr_format=3))
-                put_in_place(aside, folder / f"{number:06d}")
-            attributes = {**self.attributes, "generation": number}
-            _replace_attributes(self.path, attributes)
-        except OSError as error:
+            return self.place.group(name)
+        except FileNotFoundError as error:
             raise CheckpointError(
-                f"the checkpoint could not be written to {self.path} ({error.strerror or error}); the one before is "
-                f"intact. Make room, then: dpdist resume {self.path}"
+                f"{self.path} has lost {name}, which its commit names; restore it from a copy, or start the run again."
             ) from error
+
+    def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
+        """Write an immutable part that later generations may name.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written.
+        """
+        with _told(self.place):
+            write(self.place.group(name, "w"))
+            self.place.settle(name)
+
+    def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
+        """Write the next generation, which shares `objects` with others, and make it current.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written, or another writer took over; the current generation is left as it was.
+        """
+        self.lock()
+        with _told(self.place):
+            number = max(commits(self.place), default=0) + 1
+            name = f"generations/{number:06d}-{token()}"
+            try:
+                write(self.place.group(name, "w"))
+                self.place.settle(name)
+                self._commit(number, {**self.attributes, "generation": name, "objects": sorted(objects or [])})
+            except BaseException:
+                with contextlib.suppress(*self.place.failures):
+                    self.place.remove(name)
+                raise
+            self._forget()
+
+    def _commit(self, number: int, attributes: dict[str, Any]) -> None:
+        assert self._lease is not None, "only the holder of the lease commits"
+        self._lease.check()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        while True:
+            attributes = {**attributes, "number": number, "lease": self._lease.number, "time": now}
+            if self.place.create(commit_name(number), json.dumps(attributes, indent=2).encode()):
+                break
+            # A writer thought dead was faster with the same state; ours holds the lease, and comes after it.
+            self._lease.check()
+            number += 1
         self.attributes = attributes
-        self._sweep(keep=(number, number - 1))
 
     def restart(self, settings: dict[str, Any], fingerprint: dict[str, Any]) -> None:
         """Take other data as those the next generations are made from."""
@@ -164,88 +220,157 @@ class GenerationStore:
                 stacklevel=2,
             )
 
-    def _sweep(self, keep: tuple[int, ...]) -> None:
-        """Remove older generations and what a killed writer left."""
-        kept = {f"{number:06d}" for number in keep}
-        for entry in (self.path / "generations").iterdir():
-            if entry.is_dir() and entry.name not in kept:
-                shutil.rmtree(entry, ignore_errors=True)
+    def _forget(self) -> None:
+        """Remove generations beyond those kept, and what only they named."""
+        numbers = commits(self.place)
+        old, kept = numbers[: -self.keep], [read_commit(self.place, number) for number in numbers[-self.keep :]]
+        if not old:
+            return
+        dropped = [read_commit(self.place, number) for number in old]
+        for number in old:
+            self.place.remove(commit_name(number))
+        for name in sorted(_named(dropped) - _named(kept)):
+            self.place.remove(name)
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left: everything that no commit names."""
+        kept = _named(read_commit(self.place, number) for number in commits(self.place))
+        kept.add(self.attributes["problem"])
+        for folder in ("generations", "objects", "problems"):
+            for name in self.place.names(folder):
+                if f"{folder}/{name}" not in kept:
+                    self.place.remove(f"{folder}/{name}")
+        for folder in ("", "commits", "leases", "requests", "jobs"):
+            for name in self.place.names(folder):
+                if name.startswith(".") and ".partial-" in name:
+                    self.place.remove(f"{folder}/{name}".lstrip("/"))
+
+
+def token() -> str:
+    """A name never used before."""
+    return uuid.uuid4().hex[:12]
+
+
+def commit_name(number: int) -> str:
+    """The file of a commit."""
+    return f"commits/{number:06d}.json"
+
+
+def commits(place: Place) -> list[int]:
+    """Numbers of the commits at a place, ascending."""
+    names = [name.removesuffix(".json") for name in place.names("commits")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_commit(place: Place, number: int) -> dict[str, Any]:
+    """What a commit says; empty if it is gone."""
+    data = place.read(commit_name(number))
+    return {} if data is None else json.loads(data)
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The attributes of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
-    target = Path(path)
-    try:
-        root = json.loads((target / "zarr.json").read_text())
-        attributes: dict[str, Any] = {"method": "memoized", **root["attributes"][_KEY]}
-    except (OSError, KeyError, ValueError) as error:
+    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
+    place = place_of(path)
+    with _readable(place):
+        numbers = commits(place)
+        attributes = read_commit(place, numbers[-1]) if numbers else {}
+    if not attributes:
+        told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
         raise CheckpointError(
-            f"there is no dpdist run or model at {target}; check the path, or make one with: dpdist fit"
-        ) from error
+            f"{path} {told} {path}"
+            if told
+            else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
+        )
     if attributes["format"] > schema.FORMAT:
         raise CheckpointError(
-            f"{target} was written in format {attributes['format']}, newer than this dpdist reads "
+            f"{path} was written in format {attributes['format']}, newer than this dpdist reads "
             f"({schema.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
         )
     return attributes
 
 
-def claim(path: str | os.PathLike[str], overwrite: bool) -> Path:
-    """`path` as a place to write to.
+def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
+    """The place at `path`, free for a new run.
 
     Raises
     ------
     OutputExistsError
         If something is there and `overwrite` is false, or it is not Zarr.
     InputError
-        If its folder does not exist or it is a URL.
+        If its folder does not exist.
     """
-    if "://" in os.fspath(path):
-        raise InputError(f"outputs are written to local disk; got the URL {path}. Give a path such as run.zarr.")
-    target = Path(path)
-    if target.exists() and not overwrite:
-        raise OutputExistsError(f"{target} exists; choose another name, or give --overwrite to replace it.")
-    if target.exists() and not any((target / mark).is_file() for mark in _ZARR_MARKS):
-        raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
-    if not target.absolute().parent.is_dir():
-        raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
-    return target
+    place = place_of(path)
+    with _readable(place):
+        if not place.exists() or _only_leftovers(place):
+            if isinstance(place, LocalPlace):
+                check_parent(place.path)
+            return place
+        if _is_run(place):
+            if not overwrite:
+                raise OutputExistsError(f"{path} exists; choose another name, or give --overwrite to replace it.")
+            return place
+    if not isinstance(place, LocalPlace):
+        raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
+    claim_folder(path, overwrite)
+    return place
+
+
+def _is_run(place: Place) -> bool:
+    return bool(commits(place) or place.names("requests"))
+
+
+def _only_leftovers(place: Place) -> bool:
+    """Whether all that is here was left by a run killed before its first commit."""
+    found = set(place.names(""))
+    return bool(found) and found <= {"zarr.json", "leases", "problems"} and "leases" in found
 
 
 @contextlib.contextmanager
-def written_aside(aside: Path) -> Iterator[None]:
-    """Remove `aside` if writing it fails."""
-    shutil.rmtree(aside, ignore_errors=True)
+def _foreign_set_aside(place: Place) -> Iterator[None]:
+    """Put what is at a local path and is no run of this format out of the way, and away in the end."""
+    if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
+        yield
+        return
+    old = place.path.with_name(f".{place.path.name}.old-{os.getpid()}")
+    place.path.rename(old)
     try:
         yield
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        place.remove("")
+        old.rename(place.path)
         raise
-
-
-def put_in_place(aside: Path, target: Path) -> None:
-    """Move a finished folder to its name, replacing what is there."""
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _replace_attributes(path: Path, attributes: dict[str, Any]) -> None:
-    """Swap the root's metadata for one with new attributes, in one rename."""
-    file = path / "zarr.json"
-    metadata = json.loads(file.read_text())
-    metadata["attributes"][_KEY] = attributes
-    aside = path / ".zarr.json.partial"
-    with open(aside, "w") as stream:
-        json.dump(metadata, stream, indent=2)
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(file)
+def _named(found: Any) -> set[str]:
+    """Every group that commits name."""
+    names: set[str] = set()
+    for commit in found:
+        if commit:
+            names |= {commit["problem"], commit["generation"], *commit["objects"]}
+    return names
 
 
-def versions() -> dict[str, str]:
-    """Versions and processor on which bits depend."""
-    found = {name: importlib.metadata.version(name) for name in _VERSIONED}
-    return {**found, "python": platform.python_version(), "machine": platform.machine()}
+@contextlib.contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """Make what a place's system says of a failed write a sentence."""
+    try:
+        yield
+    except place.failures as error:
+        raise CheckpointError(
+            f"the checkpoint could not be written to {place.label} ({_words(error)}); the one before is "
+            f"intact. Make room or see to it that it can be written to, then: dpdist resume {place.label}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _readable(place: Place) -> Iterator[None]:
+    failures: tuple[type[Exception], ...] = (*place.failures, ValueError)
+    try:
+        yield
+    except failures as error:
+        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,8 +1,8 @@
 """Models of sequential passes, finished or under way, as generations on disk.
 
-model.zarr/problem/                        the likelihood and everything fixed for the pass
-model.zarr/generations/000003/components   the components after some round
-model.zarr/generations/000003/history      rows, components, seconds and held-out score by round
+model.zarr/problems/4f21c0/                      the likelihood and everything fixed for the pass
+model.zarr/generations/000003-9ae310/components  the components after some round
+model.zarr/generations/000003-9ae310/history     rows, components, seconds and held-out score by round
 """
 
 from __future__ import annotations

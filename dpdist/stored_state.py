@@ -1,8 +1,8 @@
-"""A state as a Zarr group and back, to the bit."""
+"""A state as a Zarr group and back, to the bit; its leaves are objects of their own, named by a manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,20 @@ import zarr
 from scipy import sparse
 
 from dpdist import schema
-from dpdist.moves.base import Trial
+from dpdist.memo import Kept, Manifest
+from dpdist.moves.base import Change, Trial
 from dpdist.moves.delete import Deletes
 from dpdist.moves.merge import Merges
 from dpdist.moves.split import Splits
 from dpdist.state import Rest, State
 from dpdist.stored_problem import subgroup
 from dpdist.summary import Summary
+from dpdist.turn import Turning
 from dpdist.visit import Leaf, Sample
 
 
-def write_state(group: zarr.Group, state: State) -> None:
-    """Store `state` in an empty group."""
+def write_state(group: zarr.Group, state: State, manifest: Manifest) -> None:
+    """Store `state` in an empty group; its leaves are the objects of `manifest`."""
     group.attrs.update(
         {
             "lap": state.lap,
@@ -30,7 +32,10 @@ def write_state(group: zarr.Group, state: State) -> None:
             "elbo": state.elbo,
             "quiet": state.quiet,
             "has_trials": bool(state.trials),
-            "queue": len(state.queue),
+            "waves": [[kept.name, kept.turned] for kept in manifest.waves],
+            "start": manifest.start,
+            "running": manifest.running,
+            "queue": list(manifest.queue),
         }
     )
     schema.write(group, "id", state.ids)
@@ -41,65 +46,102 @@ def write_state(group: zarr.Group, state: State) -> None:
         _write_trials(group.create_group("trials"), state.trials)
     if state.sample is not None:
         _write_sample(group.create_group("sample"), state.sample)
-    _write_leaves(group.create_group("memo"), state.leaves)
-    single = {"start": state.start, "running": state.running}
-    single |= {f"queue_{i}": leaf for i, leaf in enumerate(state.queue)}
-    for name, leaf in single.items():
-        if leaf is not None:
-            _write_leaves(group.create_group(name), [leaf])
+    if manifest.turning is not None:
+        _write_turning(group.create_group("turning"), manifest.turning)
 
 
-def read_state(group: zarr.Group) -> State:
-    """The state stored in `group`."""
+def read_state(group: zarr.Group, leaf: Callable[[str], Leaf]) -> tuple[State, Manifest]:
+    """The state stored in `group` and its manifest; `leaf` reads an object."""
     attrs: dict[str, Any] = dict(group.attrs)
-
-    def one(name: str) -> Leaf | None:
-        return _read_leaves(subgroup(group, name))[0] if name in group else None
-
-    queue = [_read_leaves(subgroup(group, f"queue_{i}"))[0] for i in range(attrs["queue"])]
-    return State(
+    trials = _read_trials(subgroup(group, "trials")) if attrs["has_trials"] else ()
+    manifest = Manifest(
+        waves=tuple(Kept(name, turned) for name, turned in attrs["waves"]),
+        start=attrs["start"],
+        running=attrs["running"],
+        queue=tuple(attrs["queue"]),
+        turning=_read_turning(subgroup(group, "turning"), trials) if "turning" in group else None,
+    )
+    state = State(
         lap=attrs["lap"],
         order=tuple(int(wave) for wave in schema.read(group, "order")),
         visit=attrs["visit"],
         ids=schema.read(group, "id"),
         next_id=attrs["next_id"],
-        leaves=tuple(_read_leaves(subgroup(group, "memo"))),
-        start=one("start"),
-        trials=_read_trials(subgroup(group, "trials")) if attrs["has_trials"] else (),
+        leaves=_leaves(manifest, leaf),
+        start=None if manifest.start is None else leaf(manifest.start),
+        trials=trials,
         chances=schema.read(group, "sampling_chance"),
         sample=_read_sample(subgroup(group, "sample")) if "sample" in group else None,
-        queue=tuple(queue),
-        running=one("running"),
+        queue=tuple(leaf(name) for name in manifest.queue),
+        running=None if manifest.running is None else leaf(manifest.running),
         elbo=attrs["elbo"],
         rests=_read_rests(subgroup(group, "rests")),
         quiet=attrs["quiet"],
     )
+    return state, manifest
 
 
-def _write_leaves(group: zarr.Group, leaves: Sequence[Leaf]) -> None:
-    _write_summaries(group, [leaf.summary for leaf in leaves], "memo_stats", "memo_entropy")
-    group.attrs["trials"] = len(leaves[0].trials)
-    for i in range(len(leaves[0].trials)):
-        part = group.create_group(f"trial_{i}")
-        _write_summaries(part, [leaf.trials[i] for leaf in leaves], "trial_stats", "trial_entropy")
+def _leaves(manifest: Manifest, leaf: Callable[[str], Leaf]) -> tuple[Leaf, ...]:
+    turning = manifest.turning
+
+    def one(kept: Kept) -> Leaf:
+        stored = leaf(kept.name)
+        return turning.leaf(stored) if kept.turned and turning is not None else stored
+
+    return tuple(one(kept) for kept in manifest.waves)
 
 
-def _write_summaries(group: zarr.Group, summaries: Sequence[Summary], stats: str, entropy: str) -> None:
-    schema.write(group, stats, np.stack([summary.stats for summary in summaries]), chunk=1)
-    schema.write(group, entropy, np.stack([summary.entropy for summary in summaries]))
-    schema.write(group, "memo_base", np.array([summary.base for summary in summaries]))
+def write_leaf(group: zarr.Group, leaf: Leaf) -> None:
+    """Store a leaf in an empty group: its components, and the trials' measurements one below the other."""
+    parts = leaf.trials
+    group.attrs.update(
+        {
+            "base": leaf.summary.base,
+            "trial_rows": [len(part.stats) for part in parts],
+            "trial_entries": [len(part.entropy) for part in parts],
+            "trial_bases": [part.base for part in parts],
+        }
+    )
+    schema.write(group, "leaf_stats", leaf.summary.stats)
+    schema.write(group, "leaf_entropy", leaf.summary.entropy)
+    if parts:
+        schema.write(group, "trial_stats", np.concatenate([part.stats for part in parts]))
+        schema.write(group, "trial_entropy", np.concatenate([part.entropy for part in parts]))
 
 
-def _read_leaves(group: zarr.Group) -> list[Leaf]:
-    count = int(group.attrs["trials"])  # type: ignore[arg-type]
-    summaries = _read_summaries(group, "memo_stats", "memo_entropy")
-    trials = [_read_summaries(subgroup(group, f"trial_{i}"), "trial_stats", "trial_entropy") for i in range(count)]
-    return [Leaf(summary, tuple(trial[w] for trial in trials)) for w, summary in enumerate(summaries)]
+def read_leaf(group: zarr.Group) -> Leaf:
+    """The leaf stored in `group`."""
+    attrs: dict[str, Any] = dict(group.attrs)
+    summary = Summary(schema.read(group, "leaf_stats"), schema.read(group, "leaf_entropy"), attrs["base"])
+    if not attrs["trial_rows"]:
+        return Leaf(summary)
+    stats = np.split(schema.read(group, "trial_stats"), np.cumsum(attrs["trial_rows"])[:-1])
+    entropy = np.split(schema.read(group, "trial_entropy"), np.cumsum(attrs["trial_entries"])[:-1])
+    return Leaf(summary, tuple(Summary(*part) for part in zip(stats, entropy, attrs["trial_bases"], strict=True)))
 
 
-def _read_summaries(group: zarr.Group, stats: str, entropy: str) -> list[Summary]:
-    parts = schema.read(group, stats), schema.read(group, entropy), schema.read(group, "memo_base")
-    return [Summary(s, e, float(b)) for s, e, b in zip(*parts, strict=True)]
+def _write_turning(group: zarr.Group, turning: Turning) -> None:
+    group.attrs["fresh"] = turning.fresh
+    schema.write(group, "change_kept", turning.change.kept)
+    schema.write(group, "change_accepted", np.array(turning.change.accepted, dtype=np.int64).reshape(-1, 2))
+    schema.write(group, "change_order", turning.change.order)
+    schema.write(group, "leaf_rows", turning.leaf_rows)
+    _write_trials(group.create_group("before"), turning.before)
+
+
+def _read_turning(group: zarr.Group, after: tuple[Trial, ...]) -> Turning:
+    accepted = tuple((int(t), int(j)) for t, j in schema.read(group, "change_accepted"))
+    return Turning(
+        change=Change(_index(group, "change_kept"), accepted, _index(group, "change_order")),
+        before=_read_trials(subgroup(group, "before")),
+        after=after,
+        leaf_rows=_index(group, "leaf_rows"),
+        fresh=int(group.attrs["fresh"]),  # type: ignore[arg-type]
+    )
+
+
+def _index(group: zarr.Group, name: str) -> np.ndarray:
+    return schema.read(group, name).astype(np.intp)
 
 
 def _write_trials(group: zarr.Group, trials: Sequence[Trial]) -> None:
@@ -115,12 +157,11 @@ def _write_trials(group: zarr.Group, trials: Sequence[Trial]) -> None:
 
 
 def _read_trials(group: zarr.Group) -> tuple[Trial, ...]:
-    def index(name: str) -> np.ndarray:
-        return schema.read(group, name).astype(np.intp)
-
     children = int(group.attrs["children"])  # type: ignore[arg-type]
-    splits = Splits(index("split_target"), children, index("split_age"), schema.read(group, "split_gain"))
-    return splits, Merges(index("merge_pair")), Deletes(index("delete_target"), index("delete_absorbers"))
+    targets, ages = _index(group, "split_target"), _index(group, "split_age")
+    splits = Splits(targets, children, ages, schema.read(group, "split_gain"))
+    deletes = Deletes(_index(group, "delete_target"), _index(group, "delete_absorbers"))
+    return splits, Merges(_index(group, "merge_pair")), deletes
 
 
 def _write_rests(group: zarr.Group, rests: dict[int, Rest]) -> None:

@@ -284,6 +284,7 @@ class SVA(Clustering):
         check_is_fitted(self)
         store = SequentialStore.create(path, self._problem, {}, {}, overwrite)
         store.commit(self._problem, self._state, self._history, finished=True)
+        store.release()
 
     def adopt(self, problem: SequentialProblem, state: SequentialState, history: PassHistory) -> None:
         """Take the components of a round as this estimator's own."""

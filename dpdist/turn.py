@@ -28,36 +28,57 @@ CHANGED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
+class Turning:
+    """What a lap's end makes of every leaf: small, and the same for leaves and total.
+
+    Parameters
+    ----------
+    change : from the old components to the new ones
+    before, after : trials of the lap that ends and of the next one
+    leaf_rows : rows of the old splits' measurements that go on
+    fresh : number of new children
+    """
+
+    change: Change
+    before: tuple[Trial, ...]
+    after: tuple[Trial, ...]
+    leaf_rows: np.ndarray
+    fresh: int
+
+    def leaf(self, leaf: Leaf) -> Leaf:
+        """An old leaf in the new components; children go on from theirs, new ones from nothing."""
+        summary = self.change.apply(leaf.summary, self.before, leaf.trials)
+        columns = summary.stats.shape[1]
+        going_on = leaf.trials[0].take(self.leaf_rows)
+        return Leaf(summary, self.measurements(going_on, np.zeros((self.fresh, columns))))
+
+    def measurements(self, going_on: Summary, seeds: np.ndarray) -> tuple[Summary, ...]:
+        """Of the next lap's trials: splits that go on, then new ones; nothing yet of merges and deletes."""
+        splits = concatenate([replace(going_on, base=0.0), Summary(seeds, np.zeros(len(seeds)))])
+        return (splits, *(trial.blank(seeds.shape[1]) for trial in self.after[1:]))
+
+
+@dataclass(frozen=True, eq=False)
 class Turn:
     """What a lap's end decided: the new components and what is tried on them next."""
 
-    change: Change
+    turning: Turning
     ids: np.ndarray
     next_id: int
-    trials: tuple[Trial, ...]
-    leaf_rows: np.ndarray  # rows of the old splits' measurements that go on
     seeds: np.ndarray  # (rows, F) statistics of new children
     rests: dict[int, Rest]
     records: tuple[Record, ...]
     accepted: int
     pending: bool
 
-    def leaf(self, leaf: Leaf, trials: Sequence[Trial]) -> Leaf:
-        """An old leaf in the new components; children go on from theirs, new ones from nothing."""
-        summary = self.change.apply(leaf.summary, trials, leaf.trials)
-        return Leaf(summary, self._measurements(leaf, np.zeros_like(self.seeds), summary.stats.shape[1]))
-
-    def start(self, components: int, columns: int) -> Leaf | None:
+    @property
+    def start(self) -> Leaf | None:
         """The leaf that stands in for rows which new children have not seen; None if there are none."""
         if not len(self.seeds):
             return None
-        return Leaf(Summary.zeros(components, columns), self._measurements(None, self.seeds, columns))
-
-    def _measurements(self, leaf: Leaf | None, seeds: np.ndarray, columns: int) -> tuple[Summary, ...]:
-        count = len(self.leaf_rows)
-        going_on = Summary.zeros(count, columns) if leaf is None else leaf.trials[0].take(self.leaf_rows)
-        splits = concatenate([replace(going_on, base=0.0), Summary(seeds, np.zeros(len(seeds)))])
-        return (splits, *(trial.blank(columns) for trial in self.trials[1:]))
+        components, columns = len(self.ids), self.seeds.shape[1]
+        going_on = Summary.zeros(len(self.turning.leaf_rows), columns)
+        return Leaf(Summary.zeros(components, columns), self.turning.measurements(going_on, self.seeds))
 
 
 def no_trials(plan: MovePlan) -> tuple[Trial, ...]:
@@ -113,11 +134,9 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
     following = (_with_births(old, births), *_merges_and_deletes(model, summary, plan, [*old.targets, *births.targets]))
     waiting = plan.split and any(i not in rests or rests[i].refusals < plan.tries for i in ids.tolist())
     return Turn(
-        change=change,
+        turning=Turning(change, trials, following, _rows_of(_splits(trials), going), len(births.stats)),
         ids=ids,
         next_id=next_id,
-        trials=following,
-        leaf_rows=_rows_of(_splits(trials), going),
         seeds=births.stats,
         rests=rests,
         records=tuple(_record(v, state) for v in verdicts),

@@ -22,10 +22,10 @@ from dpdist.backends import SerialBackend
 from dpdist.checkpoint import Store
 from dpdist.families import FAMILIES
 from dpdist.fitting import Limits, resumed
+from dpdist.places import LocalPlace
 from dpdist.schedules import Memoized, Stochastic
 from dpdist.sources import as_source
 from dpdist.stored_problem import read_problem, write_problem
-from dpdist.stored_state import read_state, write_state
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import rows_for
 
@@ -34,24 +34,52 @@ from tests.test_moves import rows_for
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_a_stored_state_is_the_state_to_the_bit_at_every_wave(tmp_path, schedule, lookahead) -> None:
     source = source_of(clusters(2))
-    problem, state = begun(mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3), source)
-    states = [state] + [step.state for step in some_steps(problem, source, state, 13)]
-    for place, each in enumerate(states):
-        group = zarr.open_group(tmp_path / f"{place}", mode="w", zarr_format=3)
-        write_state(group, each)
-        assert digest(read_state(group)) == digest(each)
+    model = mixture(
+        schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, max_laps=4, tolerance=0.0
+    )
+    fit = model.prepare(source, tmp_path / "run.zarr")
+    fit.checkpoint_seconds = 0.0
+    stored = Store.open(tmp_path / "run.zarr").state()[0]
+    assert digest(stored) == digest(fit.state)
+    for step in fit:
+        fit.settle()
+        assert digest(Store.open(tmp_path / "run.zarr").state()[0]) == digest(step.state)
+
+
+def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_path, data_path) -> None:
+    run = tmp_path / "run.zarr"
+    model = mixture(max_laps=4, tolerance=0.0)
+    fit = model.prepare(data_path, run)
+    fit.checkpoint_seconds = 0.0
+    seen: dict[str, int] = {}
+    for _ in fit:
+        fit.settle()
+        there = {entry.name: (entry / "leaf_stats/c/0/0").stat().st_mtime_ns for entry in (run / "objects").iterdir()}
+        assert all(seen.get(name, time) == time for name, time in there.items())
+        seen |= there
+        commits = [json.loads(file.read_text()) for file in sorted((run / "commits").iterdir())]
+        assert len(commits) <= 2
+        assert {f"objects/{name}" for name in there} == {name for commit in commits for name in commit["objects"]}
+    visits = [name for name in seen if not name.startswith("000000")]
+    assert len(visits) == 4 * 4  # laps times waves: nothing was written twice
 
 
 def test_sparse_samples_are_stored_too(tmp_path) -> None:
     rows = sparse.csr_array(np.random.default_rng(0).poisson(0.6, size=(400, 12)))
-    source = source_of(rows)
-    problem, state = begun(mixture(family=FAMILIES["multinomial"]()), source)
-    whole = [step.state for step in some_steps(problem, source, state, 10)]
-    group = zarr.open_group(tmp_path / "state", mode="w", zarr_format=3)
-    write_state(group, whole[1])
-    again = [step.state for step in some_steps(problem, source, read_state(group), 8)]
-    assert whole[1].sample is not None and sparse.issparse(whole[1].sample.rows)
-    assert digest_of_total(again[-1]) == digest_of_total(whole[-1])
+    model = mixture(family=FAMILIES["multinomial"](), max_laps=3, tolerance=0.0)
+    fit = model.prepare(source_of(rows), tmp_path / "run.zarr")
+    fit.checkpoint_seconds = 0.0
+    whole = list(zip(range(10), fit, strict=False))
+    fit = model.prepare(source_of(rows), tmp_path / "again.zarr")
+    fit.checkpoint_seconds = 0.0
+    for count, _ in enumerate(fit):
+        if count == 1:
+            break
+    fit.close()
+    stored = Store.open(tmp_path / "again.zarr").state()[0]
+    assert stored.sample is not None and sparse.issparse(stored.sample.rows)
+    again = list(some_steps(fit.problem, fit.source, stored, 8))
+    assert digest_of_total(again[-1].state) == digest_of_total(whole[-1][1].state)
 
 
 def digest_of_total(state) -> bytes:
@@ -124,19 +152,19 @@ def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, da
     for count, _ in enumerate(fit):
         if count == 13:
             break
-    assert Store.open(tmp_path / "part.zarr").state().visit not in (0, 4)
+    assert Store.open(tmp_path / "part.zarr").state()[0].visit not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
 def test_xarray_alone_reads_a_run(tmp_path, data_path) -> None:
     model = fitted_run(data_path, tmp_path / "run.zarr", 5)
-    number = json.loads((tmp_path / "run.zarr" / "zarr.json").read_text())["attributes"]["dpdist"]["generation"]
     path = tmp_path / "run.zarr"
-    components = xr.open_zarr(path, group=f"generations/{number:06d}/components", consolidated=False)
+    current = json.loads(sorted((path / "commits").iterdir())[-1].read_text())["generation"]
+    components = xr.open_zarr(path, group=f"{current}/components", consolidated=False)
     assert components.attrs["elbo"] == model.elbo_
     np.testing.assert_array_equal(components["weight"].values, model.weights_)
     assert components["mean"].dims == ("component", "column")
-    history = xr.open_zarr(path, group=f"generations/{number:06d}/history", consolidated=False)
+    history = xr.open_zarr(path, group=f"{current}/history", consolidated=False)
     assert history["elbo"].values[-1] == model.elbo_ and history["elbo"].attrs["units"] == "nat"
     assert "accepted" in history["proposal_reason"].attrs["flag_meanings"]
 
@@ -147,7 +175,7 @@ def test_nothing_stored_is_pickled(tmp_path, data_path) -> None:
     assert kinds <= {None, "float64", "int64", "int8"}
 
 
-@pytest.mark.parametrize("when", ["generation", "rename", "pointer"])
+@pytest.mark.parametrize("when", ["leaf", "generation", "commit"])
 def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, monkeypatch, when) -> None:
     run = tmp_path / "run.zarr"
     fitted_run(data_path, run, 3)
@@ -156,13 +184,20 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
     def full(*_arguments, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    broken = {"generation": (checkpoint, "write_state"), "rename": (storage, "put_in_place")}
-    monkeypatch.setattr(*broken.get(when, (storage, "_replace_attributes")), full)
+    broken = {
+        "leaf": (checkpoint, "write_leaf"),
+        "generation": (checkpoint, "write_state"),
+        "commit": (LocalPlace, "create"),
+    }
+    store = Store.open(run)
+    store.lock()
+    monkeypatch.setattr(*broken[when], full)
     with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the one before is intact.*dpdist resume"):
-        gone_on(data_path, run, 6)
+        for _ in resumed(store, as_source(data_path), SerialBackend(), Limits(6)):
+            pass
     monkeypatch.undo()
     assert Store.open(run).fitted().elbo == before.elbo
-    assert not list((run / "generations").glob(".partial-*"))
+    assert len(list((run / "generations").iterdir())) == 2
     assert gone_on(data_path, run, 6).fitted.elbo == fitted_run(data_path, tmp_path / "whole.zarr", 6).elbo_
 
 
@@ -195,10 +230,12 @@ def fill(path) -> None:
 def test_leftovers_of_a_killed_writer_are_swept(tmp_path, data_path) -> None:
     run = tmp_path / "run.zarr"
     fitted_run(data_path, run, 3)
-    (run / "generations" / ".partial-000099").mkdir()
+    for name in ("generations/000099-aa", "objects/000009-00001-bb", "problems/cc"):
+        (run / name).mkdir()
+    (run / "commits" / ".000009.json.partial-dd").touch()
     gone_on(data_path, run, 4)
-    names = sorted(entry.name for entry in (run / "generations").iterdir() if entry.is_dir())
-    assert len(names) == 2 and not names[0].startswith(".")
+    left = {str(path.relative_to(run)) for path in run.rglob("*") if path.name.endswith(("-aa", "-bb", "cc", "-dd"))}
+    assert not left and len(list((run / "generations").iterdir())) == 2
 
 
 def test_changed_data_are_refused(tmp_path, data_path) -> None:

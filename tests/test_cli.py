@@ -119,7 +119,7 @@ def wait_for_checkpoint(run: Path, number: int, process: subprocess.Popen) -> No
 
 def generation(run: Path) -> int:
     try:
-        return int(Store.open(run).attributes["generation"])
+        return Store.open(run).number
     except dpdist.CheckpointError:
         return -1
 

@@ -19,7 +19,7 @@ from dpdist.convert import MOST_CHUNK_BYTES, chunk_rows, convert
 from dpdist.errors import InputError, OutputExistsError
 from dpdist.readers import READERS
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
-from dpdist.sources.zarr import ZarrSource
+from dpdist.sources.zarr import COMPLETE, ZarrSource
 
 ROWS, COLUMNS = 3000, 5
 
@@ -113,7 +113,8 @@ def test_rows_are_kept_in_every_format(tmp_path, out, rows, ending):
     assert_same(array, rows)
     assert array.metadata.zarr_format == 3
     assert array.metadata.dimension_names == ("row", "column")
-    assert bool(array.compressors) == (dtype is np.uint8)
+    codecs = ["ZstdCodec", "Crc32cCodec"] if dtype is np.uint8 else ["Crc32cCodec"]
+    assert [type(codec).__name__ for codec in array.compressors] == codecs
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
@@ -238,6 +239,12 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, out, rows, monke
 
 
 # Chunks
+
+
+def test_every_chunk_is_written_even_of_zeros_and_the_array_says_so(tmp_path, out):
+    array = written(write_npy(tmp_path / "rows.npy", np.zeros((ROWS, COLUMNS))), out)
+    assert array.nchunks_initialized == array.nchunks > 1
+    assert array.attrs[COMPLETE] is True
 
 
 @given(rows=st.integers(1, 2 * 10**7), row_bytes=st.integers(1, 2**14))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import dask.array as da
 import numpy as np
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.errors import InputError
+from dpdist.errors import CorruptDataError, InputError
 from dpdist.sources import ArraySource, DaskSource, Source, ZarrSource, as_source
 from dpdist.sources.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, cut_rows, require_weights
+from dpdist.sources.zarr import COMPLETE
 
 ROWS = np.arange(69.0).reshape(23, 3) % 7
 
@@ -233,6 +235,53 @@ def stored_line(folder) -> str:
     """The path of a one-dimensional Zarr array."""
     zarr.create_array(store=str(folder / "line.zarr"), data=np.ones(4))
     return str(folder / "line.zarr")
+
+
+def test_partitions_of_a_path_travel_as_that_path_from_anywhere(tmp_path, monkeypatch) -> None:
+    stored(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    partition = as_source("rows.zarr").partitions[0]
+    sent = pickle.dumps(partition)
+    assert len(sent) < 600
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(pickle.loads(sent).load()[0], ROWS)
+
+
+def test_partitions_are_named_by_their_rows_and_where_they_are(tmp_path) -> None:
+    assert ArraySource(ROWS, partition_rows=5).partitions[2].label == "partition 2 (rows 10 to 15)"
+    path = stored(tmp_path)
+    assert as_source(path).partitions[0].label == f"partition 0 (rows 0 to 23) of {path}"
+
+
+@pytest.mark.parametrize("codec", [None, zarr.codecs.BloscCodec(), zarr.codecs.GzipCodec(), zarr.codecs.ZstdCodec()])
+@pytest.mark.parametrize("given_open", [False, True])
+def test_a_chunk_that_does_not_decode_is_named(tmp_path, codec, given_open) -> None:
+    path = tmp_path / "rows.zarr"
+    zarr.create_array(path, data=ROWS, chunks=(5, 3), compressors=codec)
+    (path / "c/2/0").write_bytes((path / "c/2/0").read_bytes()[:20])
+    source = as_source(zarr.open_array(path, mode="r") if given_open else path)
+    with pytest.raises(CorruptDataError, match=r"partition 0 \(rows 0 to 23\).* is damaged \(.*Write the rows again"):
+        source.partitions[0].load()
+
+
+def test_missing_metadata_is_a_failure_to_read_and_no_damage(tmp_path) -> None:
+    partition = as_source(stored(tmp_path)).partitions[0]
+    (tmp_path / "rows.zarr" / "zarr.json").unlink()
+    with pytest.raises(OSError, match=r"partition 0 .* could not be read: there is no Zarr array at .* any more"):
+        partition.load()
+
+
+def test_missing_chunks_are_counted_unless_the_array_says_it_is_complete(tmp_path) -> None:
+    path = stored(tmp_path)
+    shutil.rmtree(tmp_path / "rows.zarr/c/1")
+    with pytest.warns(UserWarning, match=r"2 of 10 chunks of .* are not stored and read as 0"):
+        source = as_source(path)
+    assert not source.partitions[0].load()[0][5:10].any()
+    zarr.open_array(path).attrs[COMPLETE] = True
+    with pytest.raises(CorruptDataError, match=r"partition 0 .* lacks chunk c/1/0, which was written\."):
+        as_source(path).partitions[0].load()
+    with pytest.raises(CorruptDataError, match=r"partition 0 .* lacks chunk c/1/0, which was written\."):
+        as_source(zarr.open_array(path, mode="r")).partitions[0].load()
 
 
 def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:

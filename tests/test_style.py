@@ -14,13 +14,17 @@ PACKAGE = ROOT / "dpdist"
 
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
-    ["errors", "summary", "randomness", "threads", "trees"],
+    ["errors", "summary", "randomness", "threads", "trees", "versions", "outputs"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],
     ["model"],
     ["moves", "sequential"],
+    ["places", "certificates"],
+    ["lease"],
     ["sources", "backends"],
+    ["clusters"],
+    ["submission"],
     ["readers"],
     ["survey"],
     ["preparation"],
@@ -30,9 +34,13 @@ FLOORS = [
     ["problem", "sequence"],
     ["turn", "prediction"],
     ["starts", "engine"],
+    ["events"],
+    ["metrics"],
     ["schema"],
     ["history", "stored_problem"],
-    ["stored_state", "storage"],
+    ["storage"],
+    ["memo"],
+    ["stored_state"],
     ["checkpoint", "stored_sequence"],
     ["fitting", "labelling", "convert"],
     ["passing"],
@@ -40,17 +48,29 @@ FLOORS = [
     ["mixture", "sva", "testing"],
     ["estimators"],
     ["config", "progress", "show", "pictures"],
-    ["demo"],
+    ["demo", "following", "submitted"],
+    ["running"],
+    ["coordinator", "job_commands"],
     ["cli"],
 ]
 #: Only these may import the library named.
 OWNERS = {
     "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py"},
-    "distributed": {"backends/dask.py"},
+    "distributed": {
+        "backends/dask.py",
+        "clusters/base.py",
+        "clusters/kubernetes.py",
+        "clusters/local.py",
+        "clusters/scheduler.py",
+        "clusters/security.py",
+        "clusters/slurm.py",
+        "clusters/ssh.py",
+        "metrics.py",
+    },
     "numba": {"kernels/jit.py"},
 }
 #: Zarr and xarray stay out of the mathematics: floors below these names.
-STORES = {"zarr": "sources", "xarray": "history"}
+STORES = {"zarr": "places", "xarray": "history"}
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
 def generation(run: Path) -> int:
     """Checkpoints that a pass has written; -1 before the first."""
     try:
-        return int(SequentialStore.open(run).attributes["generation"])
+        return SequentialStore.open(run).number
     except dpdist.CheckpointError:
         return -1
 

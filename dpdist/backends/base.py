@@ -1,13 +1,14 @@
-"""Where functions run: three operations, of which the serial backend is the meaning."""
+"""Where functions run: a few operations, of which the serial backend is the meaning."""
 
 from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from dpdist.trees import join_pairwise
+from dpdist.trees import join_pairwise, join_stream
 
 #: A value that lives where the work is done; only its backend can read it.
 Ref = Any
@@ -16,12 +17,30 @@ Ref = Any
 FAN_IN = 8
 
 
+@dataclass(frozen=True)
+class Counts:
+    """What a backend has been through.
+
+    Parameters
+    ----------
+    tasks : finished, each counted when its result is fetched
+    resubmissions : tasks that had to be begun again, whatever the reason
+    restarts : workers restarted because they did not come forward
+    lost : workers that went, by themselves or not
+    """
+
+    tasks: int = 0
+    resubmissions: int = 0
+    restarts: int = 0
+    lost: int = 0
+
+
 class Backend(ABC):
     """Runs pure functions near shared values."""
 
     @abstractmethod
-    def share(self, value: Any) -> Ref:
-        """Put a value where the work is done, once."""
+    def share(self, value: Any, label: str | None = None) -> Ref:
+        """Put a value where the work is done, once; `label` is what a person calls it, for messages."""
 
     @abstractmethod
     def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
@@ -29,7 +48,17 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch(self, refs: Sequence[Ref]) -> list[Any]:
-        """The values behind refs, in order."""
+        """The values behind refs, in order.
+
+        Raises
+        ------
+        ClusterError
+            If a task was begun again as often as it may be; :class:`ClusterLostError` if the cluster is gone.
+        """
+
+    def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
+        """The sum of `function` over the rows of `columns`, to the bits of ``sum(map(function, *columns))``."""
+        return self.sum(self.map(function, *columns))
 
     def sum(self, refs: Sequence[Ref]) -> Ref:
         """Add values with ``+`` in a tree that depends on their number only."""
@@ -40,8 +69,17 @@ class Backend(ABC):
         level = list(refs)
         while len(level) > 1:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = self.map(function, groups, *([value] * len(groups) for value in shared))
+            level = self._join(function, groups, *([value] * len(groups) for value in shared))
         return level[0]
+
+    def _join(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        """As :meth:`map`, for calls that make many values few; a backend may do them first."""
+        return self.map(function, *columns)
+
+    @property
+    def counts(self) -> Counts:
+        """What happened so far; nothing ever does in one process."""
+        return Counts()
 
     def close(self) -> None:  # noqa: B027 (most start nothing)
         """Give back what the backend itself started."""
@@ -50,3 +88,8 @@ class Backend(ABC):
 def add_pairwise(values: Sequence[Any]) -> Any:
     """Add neighbours, then neighbours of those, and so on."""
     return join_pairwise(values, operator.add)
+
+
+def add_results(function: Callable[..., Any], *columns: Sequence[Any]) -> Any:
+    """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
+    return join_stream((function(*row) for row in zip(*columns, strict=True)), operator.add)

@@ -39,6 +39,11 @@ class Partition(ABC):
         """Number of rows."""
         return self.stop - self.start
 
+    @property
+    def label(self) -> str:
+        """What a person calls it, for messages."""
+        return f"partition {self.index} (rows {self.start} to {self.stop})"
+
 
 class Source(ABC):
     """Rows in a fixed order, cut into fixed partitions."""

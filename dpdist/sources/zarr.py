@@ -2,33 +2,86 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
+import warnings
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import StorePath, WrapperStore
 
-from dpdist.errors import InputError
+from dpdist.errors import CorruptDataError, DpdistError, InputError
 from dpdist.families.base import Rows
+from dpdist.places.objects import is_object_url, zarr_store
 from dpdist.sources.base import Cut, Partition, Source, cut_rows, require_shape, require_weights
 
 #: Name of the array that `dpdist convert` writes its rows to inside a group.
 ROWS = "rows"
+#: Attribute of an array all of whose chunks were written: one that is missing is an error, not a block of zeros.
+COMPLETE = "dpdist_complete"
+#: Arrays of more chunks are not listed when they are opened: it would take seconds.
+MOST_LISTED = 10_000
+#: What decoding raises for bytes that are not what was written.
+_UNDECODABLE = (ValueError, RuntimeError, TypeError, EOFError, zlib.error, lzma.LZMAError)
+_RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
 
 
 @dataclass(frozen=True, eq=False)
 class ZarrPartition(Partition):
-    """A range of rows of a Zarr array, opened where it is loaded."""
+    """A range of rows of a Zarr array, which is named by its path or URL and opened where it is loaded.
+
+    Connections are kept by each process, metadata are read at each load. An array that was given open travels itself.
+    """
 
     index: int
     start: int
     stop: int
-    array: zarr.Array
+    array: zarr.Array | str
     weights: np.ndarray | None
 
     def load(self) -> tuple[Rows, np.ndarray | None]:
-        return np.asarray(self.array[self.start : self.stop]), self.weights
+        """The rows and their weights.
+
+        Raises
+        ------
+        CorruptDataError
+            If a chunk is damaged, or missing where all were written.
+        OSError
+            If the store cannot be read, now.
+        """
+        try:
+            return self._rows(), self.weights
+        except DpdistError:
+            raise
+        except gzip.BadGzipFile as error:
+            raise self._damaged(error) from error
+        except OSError as error:
+            raise OSError(f"{self.label} could not be read: {error}") from error
+        except _UNDECODABLE as error:
+            raise self._damaged(error) from error
+
+    def _rows(self) -> np.ndarray:
+        array = open_array(self.array) if isinstance(self.array, str) else self.array
+        watched, store = _watched(array)
+        rows = np.asarray(watched[self.start : self.stop])
+        if store.absent and array.attrs.get(COMPLETE) is True:
+            raise CorruptDataError(f"{self.label} lacks chunk {store.absent[0]}, which was written. {_RESTORE}")
+        return rows
+
+    def _damaged(self, error: Exception) -> CorruptDataError:
+        return CorruptDataError(f"{self.label} is damaged ({error}). {_RESTORE}")
+
+    @property
+    def label(self) -> str:
+        return f"{super().label} of {self.array}" if isinstance(self.array, str) else super().label
 
 
 class ZarrSource(Source):
@@ -39,10 +92,13 @@ class ZarrSource(Source):
     array : zarr.Array
     weights : (N,) row weights, optional
     label : how messages name it
+    path : where workers open it; without one, the array itself is sent to them
     """
 
-    def __init__(self, array: zarr.Array, weights: Any = None, label: str = "the Zarr array") -> None:
-        self.array, self.label = array, label
+    def __init__(
+        self, array: zarr.Array, weights: Any = None, label: str = "the Zarr array", path: str | None = None
+    ) -> None:
+        self.array, self.label, self.path = array, label, path
         require_shape(array.shape, label)
         if array.dtype.kind not in "biuf":
             raise InputError(f"{label} should hold real numbers; got dtype {array.dtype}. Convert it to float.")
@@ -51,9 +107,18 @@ class ZarrSource(Source):
 
     @classmethod
     def open(cls, path: str, weights: Any = None) -> ZarrSource:
-        """Open the array at `path`, or the one named ``rows`` in the group there."""
+        """Open the array at `path`, or the one named ``rows`` in the group there.
+
+        Raises
+        ------
+        InputError
+            If there is none, or it does not hold rows.
+        """
+        where = path if "://" in path else str(Path(path).absolute())
         try:
-            node = zarr.open(path, mode="r")
+            node = _open(path)
+        except DpdistError:
+            raise
         except (FileNotFoundError, KeyError, ValueError) as error:
             raise InputError(
                 f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
@@ -65,8 +130,10 @@ class ZarrSource(Source):
                     f"{path} is a Zarr group without an array named '{ROWS}' (arrays in it: {names}). "
                     f"Name the array itself, as in {path}/NAME."
                 )
-            node = node[ROWS]
-        return cls(node, weights, label=str(path))
+            node, where = node[ROWS], f"{where.rstrip('/')}/{ROWS}"
+        source = cls(node, weights, label=str(path), path=where)
+        _warn_of_absent_chunks(node, str(path))
+        return source
 
     @cached_property
     def cut(self) -> Cut:
@@ -76,10 +143,9 @@ class ZarrSource(Source):
 
     @property
     def partitions(self) -> list[Partition]:
-        weights = self.weights
+        weights, array = self.weights, self.array if self.path is None else self.path
         return [
-            ZarrPartition(i, a, b, self.array, None if weights is None else weights[a:b])
-            for i, a, b in self.cut.ranges()
+            ZarrPartition(i, a, b, array, None if weights is None else weights[a:b]) for i, a, b in self.cut.ranges()
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -90,3 +156,66 @@ class ZarrSource(Source):
             "chunks": [int(c) for c in self.array.chunks],
             "cut": self.cut.digest(),
         }
+
+
+def open_array(path: str) -> zarr.Array:
+    """The Zarr array at a path or URL, to read, with the credentials of this process.
+
+    Raises
+    ------
+    OSError
+        If it is not there (any more), or the store cannot be read.
+    """
+    try:
+        node = _open(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no Zarr array at {path} any more, or not as seen from here.") from error
+    if isinstance(node, zarr.Group):
+        raise FileNotFoundError(f"there is a Zarr group at {path} where an array was.")
+    return node
+
+
+def _open(path: str) -> zarr.Array | zarr.Group:
+    return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
+
+
+def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
+    """Warn if chunks of an array that does not say it is complete are not stored."""
+    if array.attrs.get(COMPLETE) is True or array.nchunks > MOST_LISTED or not array.store.supports_listing:
+        return
+    absent = array.nchunks - array.nchunks_initialized
+    if absent > 0:
+        warnings.warn(
+            f"{absent} of {array.nchunks} chunks of {label} are not stored and read as {array.fill_value}; "
+            "if that is not meant, as after a copy cut short, copy or convert the rows again.",
+            stacklevel=4,
+        )
+
+
+def _watched(array: zarr.Array) -> tuple[zarr.Array, _WatchedStore]:
+    """The same array over a store that notes what it was asked for in vain."""
+    store = _WatchedStore(array.store)
+    inner = zarr.AsyncArray(metadata=array.metadata, store_path=StorePath(store, array.path))
+    return zarr.Array(inner), store
+
+
+class _WatchedStore(WrapperStore[Store]):
+    """A store that notes the keys it was asked for in vain, which Zarr reads as fill values."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.absent: list[str] = []
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        found = await super().get(key, prototype, byte_range)
+        if found is None:
+            self.absent.append(key)
+        return found
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        asked = list(key_ranges)
+        found = await super().get_partial_values(prototype, asked)
+        self.absent += [key for (key, _), value in zip(asked, found, strict=True) if value is None]
+        return found

@@ -65,7 +65,7 @@ def kill_round(folder: Path, name: str, laps: int, moment: float) -> tuple[int, 
 def generation(run: Path) -> int:
     """Number of the run's current checkpoint; -1 where there is none."""
     try:
-        return int(Store.open(run).attributes["generation"])
+        return Store.open(run).number
     except dpdist.CheckpointError:
         return -1
 

@@ -1,0 +1,26 @@
+"""Where runs are kept."""
+
+from __future__ import annotations
+
+import os
+
+from dpdist.places.base import Place
+from dpdist.places.local import LocalPlace
+
+__all__ = ["LocalPlace", "Place", "place_of"]
+
+
+def place_of(path: str | os.PathLike[str]) -> Place:
+    """The place at a path or a URL such as ``s3://bucket/run.zarr``.
+
+    Raises
+    ------
+    InputError
+        If the URL is of a kind that cannot be written to, or what it needs is not installed.
+    """
+    where = os.fspath(path)
+    if "://" in where:
+        from dpdist.places.objects import ObjectPlace
+
+        return ObjectPlace(where)
+    return LocalPlace(where)

@@ -1,0 +1,94 @@
+"""A folder on local disk, or on a network file system with atomic links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import zarr
+
+from dpdist.places.base import Place
+
+
+class LocalPlace(Place):
+    """The folder at `path`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.label = Path(path), os.fspath(path)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self.path / name
+        with _aside(target, data) as aside:
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
+        _synchronise(target.parent)
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        target = self.path / name
+        with _aside(target, data) as aside:
+            aside.replace(target)
+        _synchronise(target.parent)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.path / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def remove(self, name: str) -> None:
+        target = self.path / name
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            target.unlink(missing_ok=True)
+
+    def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:
+        return zarr.open_group(self.path / name, mode=mode, zarr_format=3)
+
+    def settle(self, name: str) -> None:
+        for folder, _, files in os.walk(self.path / name):
+            for file in files:
+                _synchronise(Path(folder) / file)
+            _synchronise(Path(folder))
+        _synchronise((self.path / name).parent)
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+
+@contextlib.contextmanager
+def _aside(target: Path, data: bytes) -> Iterator[Path]:
+    """A file beside `target` with its future content, on the disk; gone in the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
+    try:
+        with open(aside, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _synchronise(path: Path) -> None:
+    """Have the system write a file or a folder's entries to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

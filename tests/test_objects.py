@@ -1,0 +1,378 @@
+"""Laws of object stores: one sentence for each thing that is wrong, no secret in it, and outages are waited out."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+from dpdist.convert import convert
+from dpdist.errors import CorruptDataError, InputError
+from dpdist.places import place_of
+from dpdist.places.objects import AccessDeniedError, ObjectPlace, ObjectStoreError, is_object_url, zarr_store
+from dpdist.sources import as_source
+from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
+from tests.runs import clusters, mixture
+
+SECRET = "testing12345"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[dict[str, str]]:
+    """The settings that lead to a server with one bucket, in the environment."""
+    with moto_server() as settings, environment(settings):
+        yield settings
+
+
+@pytest.fixture
+def url(server, request) -> str:
+    """A URL at which nothing is yet."""
+    return f"s3://{BUCKET}/{request.node.name.replace('[', '/').strip(']')}"
+
+
+@contextlib.contextmanager
+def server_that_answers(status: int, body: str = "") -> Iterator[dict[str, str]]:
+    """A server that gives every request the same answer; yields, and sets, the settings that lead there."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def do_HEAD(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        do_PUT = do_POST = do_GET
+
+        def log_message(self, *args: object) -> None:
+            """Nothing."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        with environment({**settings_for(listening.server_port), "AWS_MAX_ATTEMPTS": "2"}) as settings:
+            yield settings
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+CALLS = {
+    "read": lambda place: place.read("file"),
+    "create": lambda place: place.create("file", b"x"),
+    "replace": lambda place: place.replace("file", b"x"),
+    "names": lambda place: place.names("folder"),
+    "remove": lambda place: place.remove("folder"),
+    "exists": lambda place: place.exists(),
+    "group": lambda place: place.group("folder"),
+    "new group": lambda place: place.group("folder", mode="w"),
+}
+
+
+# What is wrong, in a sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://host/run.zarr", r"should begin with one of s3://, gs://, az://"),
+        ("s3://", "names no bucket; give one, as in s3://bucket/name.zarr"),
+        ("s3:///run.zarr", "names no bucket"),
+        ("s3://bucket", "names a bucket and nothing in it; give a name too, as in s3://bucket/run.zarr"),
+        ("s3://bucket/", "names a bucket and nothing in it"),
+    ],
+)
+def test_urls_that_cannot_be_are_refused(url, sentence) -> None:
+    with pytest.raises(InputError, match=sentence):
+        place_of(url)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    with pytest.raises(InputError, match="should hold no credentials; set AWS_ACCESS_KEY_ID or a profile") as caught:
+        place_of(f"s3://key:{SECRET}@bucket/run.zarr")
+    assert SECRET not in str(caught.value)
+
+
+def test_without_obstore_it_is_said_what_to_install(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with environment(settings_for(9)), pytest.raises(InputError, match=r"pip install 'dpdist\[s3\]'"):
+        place_of("s3://bucket/run.zarr")
+
+
+@pytest.mark.parametrize("attempts", ["0", "many", "-1"])
+def test_attempts_that_are_no_number_are_refused(attempts) -> None:
+    with environment({**settings_for(9), "AWS_MAX_ATTEMPTS": attempts}):  # noqa: SIM117
+        with pytest.raises(InputError, match=f"AWS_MAX_ATTEMPTS should be a whole number from 1 on; got {attempts}"):
+            place_of("s3://bucket/run.zarr")
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "group"])
+def test_a_bucket_that_is_not_there_is_named(server, call) -> None:
+    place = place_of("s3://nowhere/run.zarr")
+    with pytest.raises(InputError, match=r"no bucket for s3://nowhere/run\.zarr.*; create it, or correct"):
+        CALLS[call](place)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_denied_access_is_told_without_the_secret(call) -> None:
+    body = f"<Error><Code>AccessDenied</Code><Message>secret {SECRET}</Message></Error>"
+    with server_that_answers(403, body):
+        assert_told(call, AccessDeniedError, r"access to s3://bucket/run\S* was denied \(.*\); check the credentials")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_server_in_trouble_is_told_after_the_attempts_without_the_secret(call) -> None:
+    with server_that_answers(503, f"trouble {SECRET}"):
+        assert_told(call, ObjectStoreError, r"did not answer for s3://bucket/run\S* \(503 Service Unavailable\); check")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_server_that_is_not_there_is_told_after_the_attempts(call) -> None:
+    with environment({**settings_for(free_port()), "AWS_MAX_ATTEMPTS": "2"}):
+        assert_told(
+            call, ObjectStoreError, r"did not answer for s3://bucket/run\S* \(HTTP error: error sending request"
+        )
+
+
+def assert_told(call: str, kind: type[Exception], sentence: str) -> None:
+    """A call fails as said, with a failure that the place announces, that travels and that holds no secret."""
+    place = ObjectPlace("s3://bucket/run", patience=2)
+    with pytest.raises(kind, match=sentence) as caught:
+        CALLS[call](place)
+    assert isinstance(caught.value, place.failures)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_bucket_in_another_region_is_told() -> None:
+    with server_that_answers(301), pytest.raises(InputError, match=r"in another region .*; set AWS_REGION"):
+        place_of("s3://bucket/run").read("file")
+
+
+# Credentials
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """An empty home: no profile, and no machine that gives out roles."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_without_credentials_it_is_said_what_to_set(home) -> None:
+    with environment({"AWS_EC2_METADATA_DISABLED": "true"}), pytest.raises(InputError, match="no credentials"):
+        place_of("s3://bucket/run.zarr")
+
+
+def test_a_profile_gives_credentials_region_and_endpoint(server, home) -> None:
+    (home / ".aws").mkdir()
+    keys = f"aws_access_key_id = testing\naws_secret_access_key = {SECRET}\n"
+    (home / ".aws" / "credentials").write_text(f"[lab]\n{keys}")
+    endpoint = server["AWS_ENDPOINT_URL"]
+    (home / ".aws" / "config").write_text(f"[profile lab]\nregion = us-east-1\nendpoint_url = {endpoint}\n")
+    with environment({"AWS_PROFILE": "lab"}):
+        place = place_of(f"s3://{BUCKET}/profile/run")
+        assert place.create("file", b"x")
+        assert place.read("file") == b"x"
+
+
+def test_what_travels_holds_no_credentials(server, url) -> None:
+    store_rows(url)
+    source = as_source(f"{url}/rows.zarr")
+    for thing in (zarr_store(url), *source.partitions):
+        sent = pickle.dumps(thing)
+        assert len(sent) < 600
+        assert SECRET.encode() not in sent
+        assert b"testing" not in sent
+    again = pickle.loads(pickle.dumps(source.partitions[0]))
+    np.testing.assert_array_equal(again.load()[0], source.partitions[0].load()[0])
+
+
+# Outages
+
+
+@contextlib.contextmanager
+def behind_a_line(server: dict[str, str], **settings: str) -> Iterator[Line]:
+    """The environment leads to the server over a line that can be cut."""
+    with line_to(server) as (line, through), environment({**through, **settings}):
+        yield line
+
+
+def test_a_create_whose_answer_was_lost_is_told_that_it_created(server, url) -> None:
+    with behind_a_line(server) as line:
+        place = place_of(url)
+        place.names("")
+        line.answers_to_lose = 1
+        assert place.create("commit", b"mine")
+        assert place.read("commit") == b"mine"
+        assert not place.create("commit", b"mine")
+
+
+def test_a_create_whose_answer_was_lost_is_told_if_another_was_first(server, url) -> None:
+    assert place_of(url).create("commit", b"the same")
+    with behind_a_line(server) as line:
+        place = place_of(url)
+        place.names("")
+        line.answers_to_lose = 1
+        assert not place.create("commit", b"the same")
+
+
+def test_a_create_that_is_not_answered_in_time_is_looked_after(server, url) -> None:
+    with behind_a_line(server, AWS_TIMEOUT="1s") as line:
+        place = place_of(url)
+        place.names("")
+        line.answers_to_hold = 1
+        assert place.create("commit", b"mine")
+        assert place.names("") == ["commit"]
+
+
+def test_a_store_that_is_gone_for_a_while_is_waited_for(server, url) -> None:
+    with behind_a_line(server) as line:
+        place, rows = place_of(url), np.random.default_rng(0).normal(size=(4, 1000))
+        group = place.group("generations/1", mode="w")
+        group.create_array("row0", data=rows[0])
+        line.cut = True
+        back = threading.Timer(1.5, setattr, (line, "cut", False))
+        back.start()
+        for index in range(1, 4):
+            group.create_array(f"row{index}", data=rows[index])
+        place.replace("pointer", b"1")
+        assert place.create("commits/1", b"generations/1")
+        back.join()
+        found = place.group("generations/1")
+        for index, row in enumerate(rows):
+            np.testing.assert_array_equal(found[f"row{index}"][...], row)
+        assert place.names("") == ["commits", "generations", "pointer"]
+        assert place.names("commits") == ["1"]
+
+
+def test_a_store_that_stays_away_is_an_error_in_the_end(server, url) -> None:
+    with behind_a_line(server) as line:
+        place = ObjectPlace(url, patience=0.5)
+        line.cut = True
+        for call in ("create", "group"):
+            with pytest.raises(ObjectStoreError, match="did not answer"):
+                CALLS[call](place)
+
+
+# Rows
+
+
+def store_rows(url: str, rows: int = 3000) -> np.ndarray:
+    """Rows of groups as a Zarr array ``rows.zarr`` below a URL."""
+    data = clusters(0, rows=rows, columns=4, groups=6)
+    store = zarr_store(f"{url}/rows.zarr", read_only=False)
+    zarr.create_array(store, data=data, chunks=(256, 4))
+    return data
+
+
+def copy_up(folder: Path, url: str) -> None:
+    """Copy the files of a folder to a URL."""
+    place = place_of(url)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            place.replace(str(file.relative_to(folder)), file.read_bytes())
+
+
+def test_only_urls_of_object_stores_are_taken_for_such() -> None:
+    assert is_object_url("s3://bucket/rows.zarr")
+    assert not any(map(is_object_url, ("rows.zarr", "s3", "/s3://x", "https://host/rows.zarr", "file:///rows.zarr")))
+
+
+def test_a_source_in_an_object_store_is_the_source_on_disk(url, tmp_path) -> None:
+    rows = store_rows(url)
+    group = zarr.open_group(zarr_store(f"{url}/group.zarr", read_only=False), mode="w")
+    group.create_array("rows", data=rows, chunks=(256, 4))
+    zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(256, 4))
+    here = as_source(tmp_path / "rows.zarr")
+    for there in (as_source(f"{url}/rows.zarr"), as_source(f"{url}/group.zarr"), as_source(f"{url}/group.zarr/rows")):
+        assert there.fingerprint() == here.fingerprint()
+        assert there.cut == here.cut
+        found = np.concatenate([partition.load()[0] for partition in there.partitions])
+        np.testing.assert_array_equal(found, rows)
+    with pytest.raises(InputError, match="no Zarr array at s3://"):
+        as_source(f"{url}/nowhere")
+
+
+def test_workers_read_an_object_store_to_the_bits_of_rows_on_disk(url, tmp_path) -> None:
+    rows = store_rows(url)
+    zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(256, 4))
+    serial = mixture(max_laps=3).fit(str(tmp_path / "rows.zarr"))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster),
+    ):
+        model = mixture(max_laps=3).fit(f"{url}/rows.zarr")
+    assert model.elbo_ == serial.elbo_
+    np.testing.assert_array_equal(model.weights_, serial.weights_)
+
+
+DAMAGES = {
+    "a flipped bit": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "the end cut off": lambda data: data[:-100],
+    "nothing": lambda data: b"",
+    "another's bytes": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("damage", [*DAMAGES, "lost"])
+def test_a_damaged_chunk_is_named_and_never_a_number(url, tmp_path, dtype, damage) -> None:
+    np.save(tmp_path / "rows.npy", np.arange(4000).reshape(1000, 4).astype(dtype))
+    convert(tmp_path / "rows.npy", tmp_path / "rows.zarr")
+    copy_up(tmp_path / "rows.zarr", url)
+    place, (first, second, *_) = place_of(url), as_source(url).partitions
+    if damage == "lost":
+        place.remove("c/1/0")
+    else:
+        place.replace("c/1/0", DAMAGES[damage](place.read("c/1/0")))
+    first.load()
+    with pytest.raises(CorruptDataError, match=rf"partition 1 \(rows 256 to 512\) of {url} .*Write the rows again"):
+        second.load()
+
+
+def test_a_store_gone_while_rows_are_read_is_no_damage(server, url) -> None:
+    store_rows(url)
+    with behind_a_line(server, AWS_MAX_ATTEMPTS="1") as line:
+        partition = as_source(f"{url}/rows.zarr").partitions[0]
+        line.cut = True
+        with pytest.raises(ObjectStoreError, match="did not answer"):
+            partition.load()
+
+
+def test_rows_that_a_worker_may_not_read_are_told_to_be_so(url) -> None:
+    store_rows(url)
+    partition = as_source(f"{url}/rows.zarr").partitions[0]
+    with server_that_answers(403), pytest.raises(AccessDeniedError, match="was denied"):
+        partition.load()
+
+
+def test_missing_chunks_of_an_array_from_elsewhere_are_counted(url) -> None:
+    rows = store_rows(url)
+    place_of(f"{url}/rows.zarr").remove("c/1")
+    with pytest.warns(UserWarning, match=r"1 of 12 chunks of s3://.* are not stored and read as 0\.0; if that is not"):
+        source = as_source(f"{url}/rows.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = np.concatenate([partition.load()[0] for partition in source.partitions])
+    assert not loaded[256:512].any()
+    np.testing.assert_array_equal(loaded[512:], rows[512:])

@@ -1,0 +1,538 @@
+"""Progress from afar: another client sees what a local run draws, and the scheduler's metrics say where a run is."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from dpdist.backends import SerialBackend
+from dpdist.engine import Step, steps
+from dpdist.events import (
+    TOPIC,
+    TOPICS,
+    Broadcast,
+    Event,
+    Happening,
+    LapEvent,
+    NoteEvent,
+    RoundEvent,
+    WaveEvent,
+    event_of_step,
+    note,
+    to_dict,
+)
+from dpdist.following import follow, listen
+from dpdist.metrics import COUNTERS, GAUGES, MetricsPlugin, SchedulerOutlet, connection, publish, serve_metrics
+from dpdist.progress import EventLines, LiveProgress, PassProgress
+from dpdist.schedules import Memoized
+from tests.runs import begun, clusters, mixture, source_of
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two worker processes, with a dashboard."""
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        memory_limit="1GB",
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def client(cluster: LocalCluster) -> Iterator[Client]:
+    """Of a coordinator."""
+    with Client(cluster.scheduler_address, set_as_default=False) as connected:
+        yield connected
+
+
+@pytest.fixture
+def watcher(cluster: LocalCluster) -> Iterator[Client]:
+    """Of someone who looks on."""
+    with Client(cluster.scheduler_address, set_as_default=False) as connected:
+        yield connected
+
+
+def paper() -> Console:
+    """A console to look at afterwards."""
+    return Console(file=io.StringIO(), width=120)
+
+
+def lines(console: Console) -> list[str]:
+    """What was drawn on it, but for the empty line that a bar leaves where there is no terminal."""
+    assert isinstance(console.file, io.StringIO)
+    return [line for line in console.file.getvalue().splitlines() if line]
+
+
+def wave(done: int, **more: Any) -> WaveEvent:
+    return WaveEvent(lap=1, done=done, of=8, **more)
+
+
+def lap(number: int, elbo: float = -1234.5, **more: Any) -> LapEvent:
+    return LapEvent(
+        lap=number,
+        elbo=elbo,
+        rows=100,
+        n_components=7,
+        seconds=0.25,
+        accepted={"split": 2, "merge": 1},
+        waves=8,
+        **more,
+    )
+
+
+def passed(number: int, rows: int, seconds: float, holdout: float | None = None) -> RoundEvent:
+    return RoundEvent(round=number, of=9, rows=rows, n_components=4, seconds=seconds, holdout=holdout)
+
+
+ENDED = note(Happening.ENDED, "converged: the ELBO settled and no move is pending")
+
+
+def stepped(laps: int, rows: int = 2000) -> Iterator[Step]:
+    """Steps of a small fit."""
+    source = source_of(clusters(0, rows=rows, groups=4))
+    problem, state = begun(mixture(schedule=Memoized(4)), source)
+    for step in steps(problem, source, state, SerialBackend()):
+        yield step
+        if step.state.lap > laps:
+            return
+
+
+# lines
+
+
+def test_a_lap_is_a_line() -> None:
+    console = paper()
+    with LiveProgress(console) as progress:
+        for event in (wave(1), lap(1), wave(2), note(Happening.CHECKPOINT, "written"), lap(12, elbo=-math.inf)):
+            progress.show(event)
+    assert lines(console) == [
+        "lap    1   K     7   ELBO/row   -12.345000      0.25 s   1 merge, 2 splits",
+        "lap   12   K     7   ELBO/row         -inf      0.25 s   1 merge, 2 splits",
+    ]
+
+
+def test_a_round_is_a_line_with_the_pace_since_the_one_before() -> None:
+    console = paper()
+    with PassProgress(console) as progress:
+        progress.show(passed(1, 1000, 2.0))
+        progress.show(passed(2, 4000, 3.0, holdout=-2.5))
+    assert lines(console) == [
+        "round    1   rows         1000   K     4          500 rows/s",
+        "round    2   rows         4000   K     4         3000 rows/s   held out    -2.500000",
+    ]
+
+
+def test_a_note_is_its_sentence_whatever_it_is_about() -> None:
+    console = paper()
+    sentence = "partition 7 [of 40] was visited again: its worker at tcp://127.0.0.1:1 is lost " + "and " * 40 + "gone."
+    for kind in (LiveProgress, PassProgress):
+        with kind(console) as progress:
+            progress.show(note(Happening.RESUBMITTED, sentence))
+            progress.show(replace(note(Happening.NOTE, "well."), about="made up later"))
+    assert lines(console) == [sentence, "well."] * 2
+
+
+def test_a_log_has_the_same_lines() -> None:
+    told = [lap(1), passed(1, 1000, 2.0), passed(2, 4000, 3.0, -2.5), note(Happening.NOTE, "well.")]
+    console, log = paper(), EventLines()
+    with LiveProgress(console) as fit:
+        fit.show(told[0])
+    with PassProgress(console) as walk:
+        for event in told[1:]:
+            walk.show(event)
+    assert [log.line(event) for event in told] == lines(console)
+
+
+# following
+
+
+def test_another_client_draws_the_lines_of_the_local_run(client: Client, watcher: Client) -> None:
+    local, remote, late = paper(), paper(), paper()
+    ends: list[NoteEvent | None] = []
+    looking = threading.Thread(target=lambda: ends.append(follow(watcher, remote, "fitted", silence=0.2)), daemon=True)
+    with LiveProgress(local) as progress, Broadcast("fitted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
+        for number, step in enumerate(stepped(laps=6)):
+            event = event_of_step(step)
+            progress.show(event)
+            broadcast.tell(event)
+            if number == 9:
+                looking.start()
+        for tell in (progress.show, broadcast.tell):
+            tell(ENDED)
+    looking.join(60)
+    assert not looking.is_alive() and broadcast.lost == 0
+    assert follow(client, late, "fitted") is not None
+    assert ends[0] is not None and ends[0].sentence == ENDED.sentence
+    assert len(lines(local)) == 7
+    assert lines(remote) == lines(local)
+    assert lines(late) == lines(local)
+
+
+def test_who_joins_late_sees_every_event_once_and_in_order(client: Client, watcher: Client) -> None:
+    seen: list[Event] = []
+
+    def look() -> None:
+        for events in listen(watcher, "counted", silence=0.2):
+            seen.extend(events)
+            if seen and isinstance(seen[-1], NoteEvent):
+                return
+
+    looking = threading.Thread(target=look, daemon=True)
+    with Broadcast("counted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
+        other = Broadcast("another run", SchedulerOutlet(lambda: client), 0.0)
+        for number in range(1, 201):
+            broadcast.tell(wave(number % 8))
+            broadcast.tell(lap(number))
+            other.tell(lap(number))
+            if number == 60:
+                looking.start()
+        broadcast.tell(ENDED)
+        other.close()
+    looking.join(60)
+    assert not looking.is_alive()
+    assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
+    assert [event.lap for event in seen if isinstance(event, LapEvent)] == list(range(1, 201))
+    assert len(seen) + broadcast.dropped == 401
+
+
+def test_a_resumed_run_is_drawn_on_as_a_run_of_its_own(client: Client, watcher: Client) -> None:
+    local, remote = paper(), paper()
+    for first, ending in ((1, "stopped: max_laps reached"), (3, ENDED.sentence)):
+        told = [passed(first, 1000 * first, 2.0), passed(first + 1, 5000 * first, 3.0, -2.0)]
+        with PassProgress(local) as progress, Broadcast("resumed", SchedulerOutlet(lambda: client)) as broadcast:
+            for event in (*told, note(Happening.ENDED, ending)):
+                progress.show(event)
+                broadcast.tell(event)
+    end = follow(watcher, remote, "resumed")
+    assert end is not None and end.sentence == ENDED.sentence
+    assert lines(remote) == lines(local)
+
+
+class Memory:
+    """A scheduler's topics without a scheduler, whose subscriptions lose what they are told to."""
+
+    def __init__(self) -> None:
+        self.status = "running"
+        self.kept: list[dict[str, Any]] = []
+        self.asked, self.handlers = 0, dict[str, Callable[[tuple[float, object]], None]]()
+        self.then: Callable[[], None] = lambda: None
+
+    def get_events(self, topic: str) -> list[tuple[float, dict[str, Any]]]:
+        self.asked += topic == TOPIC
+        kept = list(enumerate(self.kept)) if topic == TOPIC else []
+        self.then()
+        return kept
+
+    def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, object]], None]) -> None:
+        self.handlers[topic] = handler
+
+    def unsubscribe_topic(self, topic: str) -> None:
+        del self.handlers[topic]
+
+    def log(self, event: Event, lost: bool = False) -> None:
+        self.kept.append(to_dict(event))
+        if not lost:
+            self.handlers[TOPIC]((0.0, to_dict(event)))
+
+
+def numbered(count: int) -> list[LapEvent]:
+    return [lap(number, run="r", session="s", sequence=number) for number in range(1, count + 1)]
+
+
+def test_events_that_the_subscription_lost_are_asked_for() -> None:
+    memory, told = Memory(), numbered(8)
+    heard = listen(memory, "r", silence=0.01)
+    assert next(heard) == []
+    memory.log(told[0])
+    assert next(heard) == told[:1]
+    for event in told[1:4]:
+        memory.log(event, lost=True)
+    memory.log(told[4])
+    assert next(heard) == told[1:5], "a number is missing, so the scheduler is asked"
+    memory.log(told[5], lost=True)
+    assert next(heard) == told[5:6], "silence, so the scheduler is asked"
+    memory.log(told[5])
+    memory.log(replace(told[6], run="another"))
+    memory.log(told[6])
+    assert [event for _ in range(3) for event in next(heard)] == told[6:7], "what was seen, or is another's, is not"
+    heard.close()
+    assert not memory.handlers
+
+
+def test_ctrl_c_ends_following_and_the_subscription() -> None:
+    memory, console = Memory(), paper()
+    memory.kept = [to_dict(event) for event in numbered(3)]
+
+    def pressed() -> None:
+        if memory.asked > 1:
+            raise KeyboardInterrupt
+
+    memory.then = pressed
+    assert follow(memory, console, "r", silence=0.01) is None
+    assert len(lines(console)) == 3 and not memory.handlers
+
+
+def test_following_a_scheduler_that_is_gone_says_so(cluster: LocalCluster) -> None:
+    gone = Client(cluster.scheduler_address, set_as_default=False)
+    gone.close()
+    with pytest.raises(ConnectionError, match="the connection to the Dask scheduler is closed"):
+        follow(gone, paper(), "r")
+
+
+# metrics
+
+
+def scraped(address: str) -> dict[tuple[str, str], float]:
+    """What a scheduler shows over HTTP of runs: (metric, run) -> value."""
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert any(family.name == "dask_scheduler_workers" for family in families)
+    return {
+        (sample.name, sample.labels["run"]): sample.value
+        for family in families
+        for sample in family.samples
+        if family.name.startswith("dpdist_") and not sample.name.endswith("_created")
+    }
+
+
+def of_run(cluster: LocalCluster, run: str) -> dict[str, float]:
+    shown = scraped(cluster.dashboard_link.replace("/status", "/metrics"))
+    return {name: value for (name, other), value in shown.items() if other == run}
+
+
+def test_the_scheduler_shows_the_last_values_beside_dasks_own(cluster: LocalCluster, client: Client) -> None:
+    saved = note(Happening.CHECKPOINT, "generation 3 is written")
+    with Broadcast("shown", SchedulerOutlet(lambda: client), 0.0) as broadcast:
+        for event in (
+            lap(1, elbo=-9000.0),
+            note(Happening.RESUBMITTED, "4 partitions are visited again", count=4),
+            saved,
+            lap(2, elbo=-250.0),
+            note(Happening.RESUBMITTED, "1 partition is visited again"),
+            note(Happening.STUCK, "1 task is started again"),
+        ):
+            broadcast.tell(event)
+    stamp = {"run": "shown", "session": broadcast_session(client, "shown"), "sequence": 99}
+    assert publish(client, wave(2, rows=25, rows_per_second=1500.0, **stamp))
+    expected = {
+        "dpdist_rows_per_second": 1500.0,
+        "dpdist_lap": 2.0,
+        "dpdist_lap_share": 0.25,
+        "dpdist_elbo_nats": -250.0,
+        "dpdist_elbo_nats_per_row": -2.5,
+        "dpdist_components": 7.0,
+        "dpdist_resubmissions_total": 5.0,
+        "dpdist_stuck_restarts_total": 1.0,
+        "dpdist_last_checkpoint_timestamp_seconds": saved.time,
+    }
+    assert of_run(cluster, "shown") == expected
+    assert set(expected) < set(GAUGES) | set(COUNTERS)
+    assert publish(client, replace(ENDED, **stamp))
+    assert of_run(cluster, "shown") == {}, "an ended run is no longer shown"
+
+
+def broadcast_session(client: Client, run: str) -> str:
+    """The last session of a run."""
+    return [event["session"] for _, event in client.get_events(TOPIC) if event["run"] == run][-1]
+
+
+def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalCluster, client: Client) -> None:
+    with Broadcast("passing", SchedulerOutlet(lambda: client)) as broadcast:
+        for event in (passed(1, 1000, 2.0, -3.0), passed(2, 4000, 3.0)):
+            broadcast.tell(event)
+    with Broadcast("strange", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(lap(1, elbo=math.nan))
+    with Broadcast("endless", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(lap(1, elbo=-math.inf))
+    assert of_run(cluster, "passing") == {
+        "dpdist_rows_per_second": 3000.0,
+        "dpdist_round": 2.0,
+        "dpdist_components": 4.0,
+        "dpdist_holdout_nats_per_row": -3.0,
+    }
+    assert math.isnan(of_run(cluster, "strange")["dpdist_elbo_nats"])
+    assert of_run(cluster, "endless")["dpdist_elbo_nats"] == -math.inf
+
+
+def test_a_second_registration_changes_nothing(cluster: LocalCluster, client: Client, watcher: Client) -> None:
+    with Broadcast("twice", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(note(Happening.STUCK, "1 task is started again"))
+    before = of_run(cluster, "twice")
+    assert before == {"dpdist_stuck_restarts_total": 1.0}
+    assert serve_metrics(client) and serve_metrics(watcher)
+    assert of_run(cluster, "twice") == before
+    with Broadcast("beside it", SchedulerOutlet(lambda: watcher)) as broadcast:
+        broadcast.tell(note(Happening.STUCK, "1 task is started again"))
+    assert of_run(cluster, "twice") == of_run(cluster, "beside it") == before, "nothing is counted twice"
+
+
+def test_a_session_that_replaces_another_begins_anew(cluster: LocalCluster, client: Client) -> None:
+    with Broadcast("killed", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(lap(9))
+        broadcast.tell(note(Happening.STUCK, "3 tasks are started again", count=3))
+    assert of_run(cluster, "killed")["dpdist_stuck_restarts_total"] == 3
+    with Broadcast("killed", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(note(Happening.STUCK, "1 task is started again"))
+    assert of_run(cluster, "killed") == {"dpdist_stuck_restarts_total": 1.0}
+
+
+def started(**more: Any) -> LocalCluster:
+    """A scheduler alone."""
+    return LocalCluster(n_workers=0, host="127.0.0.1", processes=True, **more)
+
+
+def test_metrics_registered_late_know_what_was_logged_before() -> None:
+    with started(dashboard_address="127.0.0.1:0") as cluster, Client(cluster, set_as_default=False) as client:
+        assert publish(client, lap(4, run="early", session="s", sequence=1))
+        assert publish(client, replace(ENDED, run="over", session="t", sequence=2))
+        client.log_event(TOPIC, "something that is no event")
+        assert of_run(cluster, "early") == {}
+        assert serve_metrics(client)
+        assert of_run(cluster, "early")["dpdist_lap"] == 4
+        assert of_run(cluster, "over") == {}
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[Path]:
+    """The file that says where a scheduler in a process of its own is."""
+    path = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    command += ["--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(path)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield path
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_scheduler_in_a_process_of_its_own_shows_them(scheduler: Path) -> None:
+    with Client(scheduler_file=str(scheduler), set_as_default=False) as client:
+        with Broadcast("apart", SchedulerOutlet(lambda: client)) as broadcast:
+            broadcast.tell(lap(3))
+            wait_for(client, 1)
+        assert broadcast.lost == 0
+        port = json.loads(scheduler.read_text())["services"]["dashboard"]
+        assert scraped(f"http://127.0.0.1:{port}/metrics")["dpdist_lap", "apart"] == 3
+
+
+def test_a_scheduler_without_dashboard_passes_events_on_all_the_same() -> None:
+    bare = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+    with started(**bare) as cluster, Client(cluster, set_as_default=False) as client:
+        with Broadcast("unseen", SchedulerOutlet(lambda: client)) as broadcast:
+            broadcast.tell(lap(1))
+            broadcast.tell(ENDED)
+        assert broadcast.lost == 0
+        assert client.run_on_scheduler(lambda dask_scheduler: MetricsPlugin.name in dask_scheduler.plugins)
+        console = paper()
+        assert follow(client, console, "unseen") is not None
+        assert len(lines(console)) == 2
+
+
+def test_a_new_scheduler_is_made_to_show_metrics_too() -> None:
+    with (
+        started(dashboard_address="127.0.0.1:0") as first,
+        started(dashboard_address="127.0.0.1:0") as second,
+        Client(first, set_as_default=False) as one,
+        Client(second, set_as_default=False) as two,
+    ):
+        clients = [one]
+        with Broadcast("moved", SchedulerOutlet(lambda: clients[-1])) as broadcast:
+            broadcast.tell(lap(1))
+            wait_for(one, 1)
+            clients.append(two)
+            broadcast.tell(note(Happening.RESTARTED, "the cluster was started anew"))
+        assert broadcast.lost == 0
+        assert all(
+            c.run_on_scheduler(lambda dask_scheduler: MetricsPlugin.name in dask_scheduler.plugins) for c in (one, two)
+        )
+        assert [len(c.get_events(TOPIC)) for c in (one, two)] == [1, 1]
+
+
+def wait_for(client: Client, count: int) -> None:
+    """Until so many events are logged."""
+    pause = threading.Event()
+    while sum(len(client.get_events(topic)) for topic in TOPICS) < count:
+        pause.wait(0.01)
+
+
+# what must not disturb a run
+
+
+def test_a_closed_client_loses_events_and_nothing_else(cluster: LocalCluster) -> None:
+    speaker = Client(cluster.scheduler_address, set_as_default=False)
+    speaker.close()
+    assert not publish(speaker, lap(1)) and not serve_metrics(speaker)
+    assert not SchedulerOutlet(lambda: None).send(lap(1))
+    laps = 0
+    with Broadcast("mute", SchedulerOutlet(lambda: speaker)) as broadcast:
+        for step in stepped(laps=2, rows=600):
+            broadcast.tell(event_of_step(step))
+            laps += step.info is not None
+    assert laps == 2 and broadcast.lost >= 2
+
+
+def test_a_scheduler_that_died_loses_events_and_nothing_else() -> None:
+    with dask.config.set({"distributed.comm.timeouts.connect": "500ms"}):
+        cluster = started(dashboard_address="127.0.0.1:0")
+        client = Client(cluster.scheduler_address, set_as_default=False, timeout=1)
+        outlet = SchedulerOutlet(lambda: client)
+        assert outlet.send(lap(1))
+        cluster.close()
+        assert not outlet.send(lap(2))
+        with Broadcast("mute", outlet) as broadcast:
+            broadcast.tell(lap(3))
+            broadcast.tell(lap(4))
+        client.close()
+    assert broadcast.lost == 2
+
+
+class WithoutDpdist:
+    """The client of a scheduler that cannot import dpdist."""
+
+    status = "running"
+
+    def __init__(self) -> None:
+        self.logged: list[object] = []
+
+    def register_plugin(self, plugin: MetricsPlugin) -> None:
+        raise ModuleNotFoundError("No module named 'dpdist'")
+
+    def log_event(self, topic: str, message: object) -> None:
+        self.logged.append(message)
+
+
+def test_a_scheduler_without_dpdist_is_told_of_and_passes_events_on() -> None:
+    client = WithoutDpdist()
+    outlet = SchedulerOutlet(lambda: client)
+    with pytest.warns(UserWarning, match="should have this version of dpdist to show its metrics"):
+        assert outlet.send(lap(1))
+    assert outlet.send(lap(2))
+    assert client.logged == [to_dict(lap(1)), to_dict(lap(2))]
+
+
+def test_errors_that_are_not_the_networks_are_raised(client: Client) -> None:
+    with pytest.raises(ZeroDivisionError), connection(client):
+        _ = 1 / 0
+    with pytest.raises(TypeError), connection(client):
+        client.log_event(TOPIC, object())

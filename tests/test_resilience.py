@@ -1,0 +1,361 @@
+"""Nothing is lost: whatever dies, a fetch gives the bits of serial or a sentence that names what could not be done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpdist.backends import SerialBackend
+from dpdist.backends.base import add_results
+from dpdist.backends.dask import DaskBackend, Limits, connect
+from dpdist.backends.grouping import LONG_ENOUGH, TOO_SHORT, group_size
+from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
+from dpdist.errors import ClusterError, ClusterLostError, InputError
+from dpdist.trees import join_pairwise, join_stream
+
+#: Short, so that tests are; one attempt less than the default would hide a second fault.
+LIMITS = Limits(stuck_after=3.0, pause=0.05, period=0.2, grace=2.0, deaths=3)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two worker processes whose scheduler gives a task up at the second death."""
+    settings = {**WORKER_SETTINGS, "distributed.scheduler.allowed-failures": 1}
+    with (
+        environment(WORKER_ENVIRONMENT),
+        dask.config.set(settings),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def backend(client: Client) -> DaskBackend:
+    """A backend of its own for each test, on two living workers."""
+    client.wait_for_workers(2, timeout=60)
+    return DaskBackend(client, limits=LIMITS)
+
+
+def tries(path: Path | str) -> int:
+    """How often a task noted there was begun."""
+    return len(Path(path).read_text()) if Path(path).exists() else 0
+
+
+def begin(path: str) -> int:
+    """Note a try of a task; returns its number, from one."""
+    with open(path, "a") as file:
+        file.write("x")
+    return tries(path)
+
+
+def fail_twice(path: str) -> str:
+    if begin(path) < 3:
+        raise OSError("the disk did not answer")
+    return "read"
+
+
+def fail_always(rows: str) -> None:
+    raise OSError(f"{rows} cannot be read")
+
+
+def refuse(path: str) -> None:
+    begin(path)
+    raise InputError("rows 3 to 5 are not numbers; drop them.")
+
+
+def kill_self(rows: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep_first(path: str) -> str:
+    if begin(path) == 1:
+        time.sleep(10_000)
+    return "done"
+
+
+def sleep_always(rows: str) -> None:
+    time.sleep(10_000)
+
+
+def scaled(array: np.ndarray, factor: float) -> np.ndarray:
+    return factor * array
+
+
+def scaled_slowly(array: np.ndarray, factor: float) -> np.ndarray:
+    time.sleep(0.1)
+    return factor * array
+
+
+def test_a_task_that_fails_to_read_twice_succeeds(backend: DaskBackend, tmp_path: Path) -> None:
+    assert backend.fetch(backend.map(fail_twice, [str(tmp_path / "tries")])) == ["read"]
+    assert tries(tmp_path / "tries") == 3
+    assert backend.counts.resubmissions >= 1 and backend.counts.tasks == 1
+
+
+def test_a_partition_that_cannot_be_read_is_named(backend: DaskBackend) -> None:
+    shared = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(3)]
+    with pytest.raises(ClusterError, match=r"fail_always of partition 0 failed in 3 of 3 tries, last with OSError"):
+        backend.fetch([backend.sum(backend.map(fail_always, shared[:1]))])
+
+
+def test_an_error_of_the_task_is_raised_as_it_is_and_at_once(backend: DaskBackend, tmp_path: Path) -> None:
+    refs = backend.map(refuse, [str(tmp_path / "tries")])
+    with pytest.raises(InputError, match="rows 3 to 5 are not numbers"):
+        backend.fetch([backend.sum([*refs, *backend.map(abs, [1, 2])])])
+    assert tries(tmp_path / "tries") == 1
+
+
+def test_a_cancelled_task_is_begun_again_with_what_needs_it(backend: DaskBackend) -> None:
+    large = backend.share(np.arange(10_000.0))
+    refs = backend.map(scaled, [large] * 20, range(20))
+    total = backend.sum(refs)
+    backend.client.cancel([large.future, refs[3].future, total.future], force=True)
+    np.testing.assert_array_equal(backend.fetch([total])[0], 190 * np.arange(10_000.0))
+    np.testing.assert_array_equal(backend.fetch(refs)[3], 3 * np.arange(10_000.0))
+    assert backend.counts.resubmissions > 0
+    np.testing.assert_array_equal(backend.fetch(backend.map(scaled, [large], [2.0]))[0], 2 * np.arange(10_000.0))
+
+
+def test_a_task_cancelled_again_and_again_ends_with_a_sentence(client: Client) -> None:
+    backend = DaskBackend(client, limits=Limits(attempts=1))
+    ref = backend.map(time.sleep, [0.5])[0]
+    client.cancel([ref.future], force=True)
+    with pytest.raises(ClusterError, match=r"sleep \(call 1 of 1\) was cancelled or lost 1 times"):
+        backend.fetch([ref])
+
+
+def test_a_poison_partition_is_named_and_ends_the_run(backend: DaskBackend) -> None:
+    before = backend.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._workers_removed_total)
+    partitions = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(6)]
+    visits = [backend.map(len, [p])[0] if i != 4 else backend.map(kill_self, [p])[0] for i, p in enumerate(partitions)]
+    with pytest.raises(ClusterError, match=r"kill_self of partition 4 .* 4 worker processes ended .* memory"):
+        backend.fetch([backend.sum(visits)])
+    after = backend.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._workers_removed_total)
+    assert after - before == 4
+
+
+def test_a_task_that_never_ends_goes_to_another_worker(backend: DaskBackend, tmp_path: Path) -> None:
+    refs = backend.map(sleep_first, [str(tmp_path / "tries")])
+    assert backend.fetch(refs) == ["done"]
+    assert backend.counts.restarts >= 1
+
+
+def test_a_task_that_never_ends_anywhere_is_named(client: Client) -> None:
+    client.wait_for_workers(2, timeout=60)
+    backend = DaskBackend(client, limits=Limits(attempts=1, stuck_after=0.6, period=0.2, deaths=50))
+    partition = backend.share("rows", label="partition 7")
+    with pytest.raises(ClusterError, match=r"sleep_always of partition 7 did not finish within 0\.6 s on 1 workers"):
+        backend.fetch(backend.map(sleep_always, [partition]))
+
+
+def test_a_stopped_worker_process_is_replaced(backend: DaskBackend) -> None:
+    expected = SerialBackend().total(scaled, [np.arange(5.0)] * 30, range(30))
+    victim = next(iter(backend.client.run(os.getpid).values()))
+    refs = backend.map(scaled_slowly, [np.arange(5.0)] * 30, range(30))
+    total = backend.sum(refs)
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        np.testing.assert_array_equal(backend.fetch([total])[0], expected)
+        assert backend.counts.restarts >= 1 or backend.counts.lost >= 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+
+
+def test_workers_killed_at_random_and_all_at_once_change_no_bit(client: Client) -> None:
+    client.wait_for_workers(2, timeout=60)
+    backend = DaskBackend(client, limits=Limits(period=0.2, deaths=100))
+    factors = list(np.random.default_rng(0).normal(size=60) * 10.0 ** np.arange(-30, 30))
+    expected = SerialBackend().total(scaled, [np.ones(5)] * 60, factors)
+    ended = threading.Event()
+    killer = threading.Thread(target=kill_workers, args=(client, ended))
+    killer.start()
+    try:
+        for _ in range(3):
+            array = backend.share(np.ones(5))
+            found = backend.fetch([backend.total(scaled_slowly, [array] * 60, factors)])[0]
+            assert found.tobytes() == expected.tobytes()
+    finally:
+        ended.set()
+        killer.join()
+
+
+def kill_workers(client: Client, ended: threading.Event) -> None:
+    """Kill a worker, then another, then all, every 1.5 s until told to end."""
+    rng, rounds = np.random.default_rng(1), 0
+    while not ended.wait(1.5):
+        pids = _pids(client)
+        chosen = pids if rounds % 3 == 2 else rng.permutation(pids)[:1]
+        for pid in chosen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        rounds += 1
+
+
+def _pids(client: Client) -> list[int]:
+    nannies = client.cluster.workers.values()
+    return [nanny.pid for nanny in nannies if getattr(nanny, "pid", None)]
+
+
+def test_results_of_dropped_refs_are_freed(backend: DaskBackend) -> None:
+    refs = backend.map(scaled, [np.ones(50_000)] * 16, range(16))
+    total = backend.sum(refs)
+    backend.fetch([total])
+    del refs
+    deadline = time.monotonic() + 20
+    while (held := _held(backend.client)) > 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert held == 1, "only the sum that is still held is left on the cluster"
+    np.testing.assert_array_equal(backend.fetch([total])[0], 120 * np.ones(50_000))
+
+
+def _held(client: Client) -> int:
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+@pytest.mark.parametrize("seconds", [None, 0.2, 0.05, 0.02, 0.001])
+def test_grouped_totals_have_the_bits_of_serial(backend: DaskBackend, seconds: float | None) -> None:
+    factors = list(np.random.default_rng(2).normal(size=37) * 10.0 ** np.arange(-18, 19))
+    expected = SerialBackend().total(scaled, [np.ones(3)] * 37, factors)
+    if seconds is not None:
+        backend._seconds["scaled"] = seconds
+    found = backend.fetch([backend.total(scaled, [backend.share(np.ones(3))] * 37, factors)])[0]
+    assert found.tobytes() == expected.tobytes()
+    assert backend._seconds["scaled"] < 0.1, "a total tells how long a row took"
+
+
+@given(st.integers(1, 200))
+def test_a_stream_is_joined_in_the_same_tree(count: int) -> None:
+    letters = [str(i) for i in range(count)]
+    assert join_stream(iter(letters), _pair) == join_pairwise(letters, _pair)
+
+
+def _pair(a: str, b: str) -> str:
+    return f"({a} {b})"
+
+
+class Tree(str):
+    """Text that shows the tree in which it was added."""
+
+    def __add__(self, other: str) -> Tree:
+        return Tree(_pair(self, other))
+
+
+@given(st.integers(1, 150), st.integers(0, 4))
+def test_aligned_groups_are_subtrees_of_the_tree_that_adds_all(count: int, power: int) -> None:
+    backend, rows = SerialBackend(), [Tree(i) for i in range(count)]
+    whole = backend.sum(backend.map(Tree, rows))
+    groups = [rows[i : i + 2**power] for i in range(0, count, 2**power)]
+    assert backend.sum([add_results(Tree, group) for group in groups]) == whole == backend.total(Tree, rows)
+
+
+@given(st.integers(1, 5000), st.floats(1e-5, 10.0), st.integers(1, 64))
+def test_groups_are_long_enough_and_leave_work_for_every_thread(rows: int, seconds: float, threads: int) -> None:
+    size = group_size(rows, seconds, threads)
+    groups = -(-rows // size)
+    assert size & (size - 1) == 0
+    assert size == 1 or groups >= threads or size // 2 * seconds < TOO_SHORT
+    assert size >= rows or size * seconds >= LONG_ENOUGH or groups < 4 * threads
+    assert size // 2 * seconds < LONG_ENOUGH
+
+
+@contextlib.contextmanager
+def process(*arguments: str, **variables: str) -> Iterator[subprocess.Popen]:
+    """A process of dask's, in a group of its own that ends with the block."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "dask", *arguments],
+        env={**os.environ, **variables},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield started
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+
+
+@contextlib.contextmanager
+def scheduler(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
+    """A scheduler process, and its address."""
+    file = folder / "scheduler.json"
+    with process(
+        "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
+    ) as started:
+        deadline = time.monotonic() + 60
+        while not file.exists() or not file.read_text().endswith("}"):
+            assert time.monotonic() < deadline and started.poll() is None, "the scheduler did not start"
+            time.sleep(0.05)
+        yield started, json.loads(file.read_text())["address"]
+
+
+def worker(address: str, folder: Path, *arguments: str) -> contextlib.AbstractContextManager[subprocess.Popen]:
+    """A worker process."""
+    given = ["--host", "127.0.0.1", "--nthreads", "1", "--no-dashboard", "--local-directory", str(folder)]
+    return process("worker", address, *given, *arguments, PYTHONPATH=str(folder))
+
+
+def test_a_killed_scheduler_is_told_by_every_call(tmp_path: Path) -> None:
+    with scheduler(tmp_path) as (started, address), worker(address, tmp_path):
+        backend = connect(address, limits=LIMITS)
+        backend.client.wait_for_workers(1, timeout=60)
+        array = backend.share(np.ones(10_000))
+        total = backend.total(scaled_slowly, [array] * 100, range(100))
+        os.killpg(started.pid, signal.SIGKILL)
+        with pytest.raises(ClusterLostError, match=r"scheduler at .* is gone"):
+            backend.fetch([total])
+        for call in (
+            lambda: backend.map(scaled, [array], [1.0]),
+            lambda: backend.share(np.ones(10_000)),
+            lambda: backend.total(scaled, [array], [1.0]),
+            lambda: backend.fetch([array]),
+        ):
+            with pytest.raises(ClusterLostError, match="Start a cluster again, then resume"):
+                call()
+        backend.close()
+
+
+def test_a_cluster_without_workers_is_waited_for_and_given_up(tmp_path: Path) -> None:
+    with scheduler(tmp_path) as (_, address):
+        backend = connect(address, limits=Limits(patience=0.5, period=0.1))
+        with pytest.raises(ClusterLostError, match=r"had no worker, or did not answer, for 0\.\d+ s"):
+            backend.fetch(backend.map(abs, [1]))
+        backend.close()
+
+
+PRETEND = """
+import importlib.metadata
+true = importlib.metadata.version
+importlib.metadata.version = lambda name: "0.0.1" if name == "scipy" else true(name)
+"""
+
+
+def test_a_worker_with_other_versions_is_refused_at_once_or_when_it_joins(tmp_path: Path) -> None:
+    (tmp_path / "pretend.py").write_text(PRETEND)
+    with scheduler(tmp_path) as (_, address):
+        early = connect(address, limits=LIMITS)
+        with worker(address, tmp_path, "--preload", "pretend"):
+            early.client.wait_for_workers(1, timeout=60)
+            with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):
+                early.fetch(early.map(abs, [1]))
+            with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):
+                connect(address)
+        early.close()

@@ -1,0 +1,116 @@
+"""What a checkpoint costs: bytes and seconds of a leaf, of a lap's end, and of a whole lap, beside the rewriting of all.
+
+    python workflows/benchmarks/checkpoint.py [--waves 20 100] [--components 200] [--columns 64] [--place s3://…]
+
+A state as of a settled run is made up: K components of full-covariance Gaussians in D columns, a split in two tried on
+each, K merges and deletes of a tenth. Leaves are stored as a run would store them, one a wave, and a lap's end commits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import dpdist
+from dpdist.backends import SerialBackend
+from dpdist.checkpoint import Fitted, Store
+from dpdist.engine import Step
+from dpdist.fitting import begin
+from dpdist.history import History
+from dpdist.memo import Memo
+from dpdist.moves.base import Change
+from dpdist.moves.delete import Deletes
+from dpdist.moves.merge import Merges
+from dpdist.moves.split import Splits
+from dpdist.sources import ArraySource
+from dpdist.state import State
+from dpdist.summary import Summary
+from dpdist.turn import Turning
+from dpdist.visit import Leaf
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--waves", type=int, nargs="+", default=[20, 100])
+    parser.add_argument("--components", type=int, default=200)
+    parser.add_argument("--columns", type=int, default=64)
+    parser.add_argument("--laps", type=int, default=5)
+    parser.add_argument("--place", help="folder or URL; default: a temporary folder")
+    given = parser.parse_args()
+    print("waves  leaf MB  leaf ms  lap's end MB  lap's end ms  all leaves MB  all leaves ms")
+    for waves in given.waves:
+        print(measure(waves, given.components, given.columns, given.laps, given.place))
+
+
+def measure(waves: int, components: int, columns: int, laps: int, place: str | None) -> str:
+    """One line of the table; medians over laps."""
+    folder = tempfile.mkdtemp() if place is None else None
+    path = f"{folder or place}/checkpoint-{waves}.zarr"
+    rng = np.random.default_rng(0)
+    problem, state = begin(
+        dpdist.DPMixture(schedule=dpdist.schedules.Memoized(waves)).recipe(),
+        ArraySource(rng.normal(size=(64 * waves, columns)), partition_rows=64),
+        SerialBackend(),
+    )
+    state, turning = settled(state, components, rng)
+    store = Store.create(path, problem, {}, {"made": "up"})
+    memo = Memo(store.put_leaf, state)
+    total = state.leaves[0].summary
+    leaf_seconds, end_seconds = [], []
+    for lap in range(1, laps + 1):
+        for wave in range(waves):
+            leaf = Leaf(total, state.leaves[0].trials)
+            began = time.perf_counter()
+            last = wave == waves - 1
+            memo.follow(Step(state, None, leaf, wave, leaf, turning if last else None))
+            leaf_seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        fitted = Fitted(state.ids, total, -1.0, 1.0)
+        store.commit(problem, fitted, History(), state, memo.manifest(state))
+        end_seconds.append(time.perf_counter() - began)
+        assert lap == store.number
+    leaf_ms, end_ms = 1e3 * np.median(leaf_seconds), 1e3 * np.median(end_seconds)
+    leaf_bytes = sum(part.stats.nbytes + part.entropy.nbytes for part in (total, *state.leaves[0].trials))
+    end_bytes = size_of(Path(path) / store.attributes["generation"]) if folder else float("nan")
+    store.release()
+    if folder:
+        shutil.rmtree(folder)
+    return (
+        f"{waves:5d}  {leaf_bytes / 1e6:7.1f}  {leaf_ms:7.0f}  {end_bytes / 1e6:12.2f}  {end_ms:12.0f}  "
+        f"{waves * leaf_bytes / 1e6:13.0f}  {waves * leaf_ms:13.0f}"
+    )
+
+
+def settled(state: State, components: int, rng: np.random.Generator) -> tuple[State, Turning]:
+    """A state with `components` components and trials on all of them, and what a lap's end without moves does to it."""
+    columns = state.leaves[0].summary.stats.shape[1]
+    index = np.arange(components)
+    deletes = index[: components // 10]
+    trials = (
+        Splits(index, 2, np.zeros(components, dtype=np.intp), np.full(components, -np.inf)),
+        Merges(np.stack([index, np.roll(index, 1)], axis=1)),
+        Deletes(deletes, np.stack([deletes + 1, deletes + 2, deletes + 3], axis=1)),
+    )
+
+    def some(rows: int, entries: int) -> Summary:
+        return Summary(rng.random((rows, columns)), rng.random(entries))
+
+    parts = (some(2 * components, 2 * components), some(0, components), some(deletes.size * 3, deletes.size * 3))
+    leaf = Leaf(some(components, components), parts)
+    turning = Turning(Change(index, (), index), trials, trials, np.arange(2 * components), 0)
+    waves = len(state.leaves)
+    return State(2, state.order, 0, index, components, (leaf,) * waves, None, trials, np.zeros(components)), turning
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+if __name__ == "__main__":
+    main()

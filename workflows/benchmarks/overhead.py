@@ -1,0 +1,100 @@
+"""What Dask and the sums cost: the wall time of a lap of partitions, against the time its visits take.
+
+Partitions sleep for a set time and give statistics of a run's shapes, (K, F) float64 with an entropy a component.
+A lap has 20 waves with one ahead, as the engine runs them: the orders of a wave are shared, its results summed, one
+sum fetched and folded. Overhead is wall / (partitions * seconds / workers) - 1. In the second table partitions are
+shorter than Dask likes, and are grouped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from common import options, print_table
+
+from dpdist.backends.base import Backend
+from dpdist.backends.dask import local_backend
+from dpdist.summary import Summary
+
+WORKERS, WAVES, AHEAD = 2, 20, 1
+
+
+@dataclass(frozen=True)
+class Lap:
+    """A lap to be timed: partitions, seconds of each, and the shape of what each gives."""
+
+    partitions: int
+    seconds: float
+    components: int
+    columns: int
+
+    @property
+    def least(self) -> float:
+        """Seconds if nothing but visits took any."""
+        return self.partitions * self.seconds / WORKERS
+
+
+FULL = [
+    Lap(1000, 0.5, 50, 65),
+    Lap(1000, 0.5, 100, 2145),
+    Lap(4000, 0.05, 50, 65),
+]
+SMALL = [Lap(40, 0.05, 50, 65), Lap(80, 0.01, 20, 65)]
+
+
+def visit(partition: int, orders: np.ndarray, seconds: float, shape: tuple[int, int]) -> Summary:
+    """Statistics of a partition, after some time."""
+    ends = time.perf_counter() + seconds
+    summary = Summary(np.full(shape, 1.0 + partition) + orders[: shape[0], :1], np.ones(shape[0]))
+    time.sleep(max(0.0, ends - time.perf_counter()))
+    return summary
+
+
+def run(lap: Lap, backend: Backend) -> Summary:
+    """The sum over all partitions, wave after wave."""
+    shared = [backend.share(i, f"partition {i}") for i in range(lap.partitions)]
+    shape, total = (lap.components, lap.columns), None
+    under_way: deque = deque()
+    for wave in range(WAVES + AHEAD):
+        refs = shared[wave::WAVES] if wave < WAVES else []
+        if refs:
+            orders, count = backend.share(np.ones(shape)), len(refs)
+            columns = [refs, [orders] * count, [lap.seconds] * count, [shape] * count]
+            under_way.append(backend.total(visit, *columns))
+            del refs, columns, orders
+        if len(under_way) > AHEAD or wave >= WAVES:
+            found = backend.fetch([under_way.popleft()])[0]
+            total = found if total is None else total + found
+    return total
+
+
+def check(lap: Lap, total: Summary) -> None:
+    """Every partition is in the sum once."""
+    expected = lap.partitions * (lap.partitions + 1) / 2 + lap.partitions
+    assert np.all(total.stats == expected), "a partition was lost or counted twice"
+    assert np.all(total.entropy == lap.partitions)
+
+
+def main() -> None:
+    """Time the laps and print a table."""
+    given = options(__doc__).parse_args()
+    backend = local_backend(WORKERS)
+    table = []
+    try:
+        for lap in SMALL if given.small else FULL:
+            run(Lap(40, lap.seconds, lap.components, lap.columns), backend)  # as in a run, the lap before is known
+            began = time.perf_counter()
+            check(lap, run(lap, backend))
+            wall = time.perf_counter() - began
+            told = [lap.partitions, lap.seconds, lap.components, lap.columns]
+            table.append([*told, f"{lap.least:.1f}", f"{wall:.1f}", f"{100 * (wall / lap.least - 1):.1f}"])
+    finally:
+        backend.close()
+    print_table(["partitions", "seconds", "K", "F", "least (s)", "wall (s)", "overhead (%)"], table)
+
+
+if __name__ == "__main__":
+    main()
