@@ -24,6 +24,7 @@ from dpdist.checkpoint import Store
 from dpdist.config import FitConfig, PassConfig, parse_config, read_config
 from dpdist.errors import DpdistError, InputError
 from dpdist.estimators import prepare_extension, stored_predictor
+from dpdist.events import event_of_step
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.job_commands import attach, cancel, resume_on, status, submit
 from dpdist.labelling import write_labels
@@ -342,7 +343,7 @@ def demo(
     from dpdist.demo import run_demo
 
     with _backend(workers, None, serial) as backend, LiveProgress(_messages) as progress:
-        result = run_demo(Path(out), backend, seed, progress.show)
+        result = run_demo(Path(out), backend, seed, lambda step: progress.show(event_of_step(step)))
     table = Table()
     for name in ("cluster", "digits", "mostly", "share"):
         table.add_column(name, justify="right")

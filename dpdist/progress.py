@@ -9,18 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dpdist.engine import Step
-from dpdist.events import (
-    Event,
-    Happening,
-    LapEvent,
-    NoteEvent,
-    RoundEvent,
-    WaveEvent,
-    event_of_round,
-    event_of_step,
-)
-from dpdist.sequence import SequentialInfo
+from dpdist.events import Event, Happening, LapEvent, NoteEvent, RoundEvent, WaveEvent
 
 
 class _Drawn(ABC):
@@ -39,9 +28,8 @@ class _Drawn(ABC):
     ) -> None:
         self._bar.stop()
 
-    def show(self, happened: Event | Step | SequentialInfo) -> None:
+    def show(self, event: Event) -> None:
         """Draw one event."""
-        event = _event(happened)
         if isinstance(event, NoteEvent):
             show_note(self._console, event)
         else:
@@ -50,13 +38,6 @@ class _Drawn(ABC):
     @abstractmethod
     def _draw(self, event: Event) -> None:
         """Draw an event that is no note; events of another kind of run are none of its business."""
-
-
-def _event(happened: Event | Step | SequentialInfo) -> Event:
-    """Interim: steps and rounds are taken as they come until all who call give events."""
-    if isinstance(happened, Step):
-        return event_of_step(happened)
-    return event_of_round(happened) if isinstance(happened, SequentialInfo) else happened
 
 
 class LiveProgress(_Drawn):
@@ -88,7 +69,7 @@ class PassProgress(_Drawn):
     """A context that draws the rounds of a pass on `console`."""
 
     def __init__(self, console: Console) -> None:
-        self._before: RoundEvent | None = None
+        self._lines = EventLines()
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -102,8 +83,7 @@ class PassProgress(_Drawn):
 
     def _draw(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._console.print(round_line(event, self._before), highlight=False)
-            self._before = event
+            self._console.print(self._lines.line(event), highlight=False)
             self._bar.update(self._task, total=event.of, completed=event.round)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
 from dpdist.errors import ClusterLostError, InputError
-from dpdist.events import Event, Happening, Pace, event_of_round, event_of_step, note
+from dpdist.events import Event, Happening, Pace, event_of_round, event_of_step, note, notes_of_counts
 from dpdist.fitting import Fit
 from dpdist.passing import PassFit
 from dpdist.progress import LiveProgress, PassProgress
@@ -140,8 +140,12 @@ def fit_outcome(fitted: Fitted | None) -> str:
 
 
 def _pass_events(work: PassFit) -> Iterator[Event]:
+    saved = work.store.number if work.store is not None else 0
     for _, info in work:
         yield event_of_round(info)
+        if work.store is not None and work.store.number > saved:
+            saved = work.store.number
+            yield note(Happening.CHECKPOINT, f"checkpoint {saved} written")
 
 
 def pass_outcome(state: SequentialState, history: PassHistory) -> str:
@@ -169,27 +173,35 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
     OrderedToEnd, KeyboardInterrupt
         After the last checkpoint.
     """
-    work, losses = None, 0
+    work: Kind | None = None
+    lost: list[ClusterLostError] = []
     while True:
-        backend = launch() if losses == 0 else _relaunch(launch)
+        backend = launch() if not lost else _relaunch(launch)
         try:
+            if lost:
+                teller.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last wave with a new cluster."))
             work = course.prepare(backend) if work is None else work
             work.backend = backend
             for event in _with_mishaps(course.events(work), backend):
-                losses = 0
+                lost.clear()
                 teller.tell(event)
             teller.end(course.outcome(work))
             return work
         except ClusterLostError as error:
-            losses += 1
-            if losses > LOSSES:
+            lost.append(error)
+            if len(lost) > LOSSES:
                 raise
-            teller.tell(note(Happening.RESTARTED, f"{error} Going on from the last wave with a new cluster."))
-        except (KeyboardInterrupt, OrderedToEnd):
+        except (KeyboardInterrupt, OrderedToEnd) as order:
             if work is not None:
                 work.save()
                 work.close()
-            teller.end("stopped as it was told; nothing is lost.")
+            if isinstance(order, OrderedToEnd) and order.status == AGAIN:
+                teller.tell(note(Happening.NOTE, "the job's time is nearly over; it is queued again to go on."))
+            else:
+                teller.end("stopped as it was told; nothing is lost.")
+            raise
+        except Exception as error:
+            teller.end(str(error))
             raise
         finally:
             backend.close()
@@ -199,13 +211,8 @@ def _with_mishaps(events: Iterator[Event], backend: Backend) -> Iterator[Event]:
     """The events, with notes of what the backend had to do again since the one before."""
     seen = backend.counts
     for event in events:
-        now = backend.counts
-        again, stuck = now.resubmissions - seen.resubmissions, now.restarts - seen.restarts
-        seen = now
-        if again:
-            yield note(Happening.RESUBMITTED, f"{again} tasks were lost and begun again", again)
-        if stuck:
-            yield note(Happening.STUCK, f"{stuck} workers stood still and were started again", stuck)
+        before, seen = seen, backend.counts
+        yield from notes_of_counts(before, seen)
         yield event
 
 

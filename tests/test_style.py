@@ -55,7 +55,7 @@ FLOORS = [
 ]
 #: Only these may import the library named.
 OWNERS = {
-    "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py"},
+    "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py", "clusters/base.py"},
     "distributed": {
         "backends/dask.py",
         "clusters/base.py",
