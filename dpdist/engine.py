@@ -122,7 +122,7 @@ def steps(problem: Problem, source: Source, state: State, backend: Backend) -> I
 def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
     partitions = source.partitions
     count = wave_count(problem, source)
-    waves = [[backend.share(p) for p in partitions[w::count]] for w in range(count)]
+    waves = [[backend.share(p, p.label) for p in partitions[w::count]] for w in range(count)]
     rows = [sum(p.rows for p in partitions[w::count]) for w in range(count)]
     return _Ground(waves, rows, backend.share(problem.preparation))
 
@@ -176,8 +176,8 @@ def _launch(
         trials = arm(problem.model, posterior, total, state.trials)
     orders = backend.share(Orders(posterior, trials, state.chances, problem.seed, state.lap))
     refs = ground.waves[wave]
-    visits = backend.map(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))
-    under_way.append((wave, backend.sum(visits), total))
+    seen = backend.total(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))
+    under_way.append((wave, seen, total))
 
 
 def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: float) -> Step:

@@ -194,9 +194,13 @@ class Fit:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._written: deque[Future[None]] = deque()
         self._memo: Memo | None = None
+        self._saved: State | None = None
 
     def __iter__(self) -> Iterator[Step]:
         """Yield after each wave; the last step is the lap that met a limit.
+
+        An interruption such as Ctrl-C leaves a checkpoint of the last wave. After an error that lost the cluster the
+        fit can be iterated over again, with another backend.
 
         Raises
         ------
@@ -219,13 +223,19 @@ class Fit:
                 yield step
                 if stop is not None:
                     return
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:
+            self.save()
+            raise
         finally:
             self.close()
 
     def save(self) -> None:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""
-        if self.store is not None:
+        if self.store is not None and self._saved is not self.state:
             self.settle()
+            self._saved = self.state
             history = self.history.before(self.state.lap)
             manifest = self._kept().manifest(self.state)
             self._later(self.store.commit, self.problem, self.fitted, history, self.state, manifest)

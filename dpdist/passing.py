@@ -172,9 +172,10 @@ class PassFit:
     history: PassHistory = field(default_factory=PassHistory)
     store: SequentialStore | None = None
     checkpoint_seconds: float = 60.0
+    _saved: SequentialState | None = field(default=None, init=False)
 
     def __iter__(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
-        """Yield after each round.
+        """Yield after each round; an interruption such as Ctrl-C leaves a checkpoint of the last one.
 
         Raises
         ------
@@ -185,6 +186,11 @@ class PassFit:
             self.store.lock()
         try:
             yield from self._rounds()
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:
+            self.save()
+            raise
         finally:
             self.close()
 
@@ -207,8 +213,9 @@ class PassFit:
 
     def save(self, finished: bool = False) -> None:
         """Write a checkpoint of the present moment, if there is a store."""
-        if self.store is not None:
+        if self.store is not None and self._saved is not self.state:
             self.store.commit(self.problem, self.state, self.history, finished)
+            self._saved = self.state
 
     def close(self) -> None:
         """Let others write to the model."""

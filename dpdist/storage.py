@@ -28,7 +28,7 @@ import zarr
 
 from dpdist import schema
 from dpdist.errors import CheckpointError, OutputExistsError
-from dpdist.lease import Lease, take_lease
+from dpdist.lease import Lease, LeaseHeldError, take_lease
 from dpdist.outputs import check_parent, claim_folder
 from dpdist.places import LocalPlace, Place, place_of
 from dpdist.versions import versions
@@ -54,6 +54,7 @@ class GenerationStore:
     def __init__(self, place: Place, attributes: dict[str, Any], keep: int = KEEP) -> None:
         self.place, self.attributes, self.keep = place, attributes, keep
         self._lease: Lease | None = None
+        self._held = 0  # number of the lease last held
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -118,12 +119,24 @@ class GenerationStore:
         return int(self.attributes.get("number", 0))
 
     def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
-        """Become the run's one writer, unless this store is already; see :func:`dpdist.lease.take_lease`."""
-        if self._lease is None:
-            self._lease = take_lease(self.place, patience, say)
-            if self.number:
-                self.attributes = read_attributes(self.path)
+        """Become the run's one writer, unless this store is already; see :func:`dpdist.lease.take_lease`.
+
+        Raises
+        ------
+        LeaseHeldError
+            If another coordinator writes to the run, or did since this store last held it.
+        """
+        if self._lease is not None:
+            return
+        lease = take_lease(self.place, patience, say)
+        if self._held not in (0, lease.number - 1):
+            lease.release()
+            raise LeaseHeldError(f"another coordinator wrote to {self.path} meanwhile; see: dpdist status {self.path}")
+        if self.number:
+            self.attributes = read_attributes(self.path)
+        if not self._held:
             self._sweep()
+        self._lease, self._held = lease, lease.number
 
     def release(self) -> None:
         """Let others write."""
@@ -301,17 +314,15 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     """
     place = place_of(path)
     with _readable(place):
-        if not place.exists() or _only_leftovers(place):
-            if isinstance(place, LocalPlace):
-                check_parent(place.path)
-            return place
-        if _is_run(place):
-            if not overwrite:
-                raise OutputExistsError(f"{path} exists; choose another name, or give --overwrite to replace it.")
-            return place
-    if not isinstance(place, LocalPlace):
+        free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+    if is_run and not overwrite:
+        raise OutputExistsError(f"{path} exists; choose another name, or give --overwrite to replace it.")
+    if isinstance(place, LocalPlace):
+        check_parent(place.path)
+        if not free and not is_run:
+            claim_folder(path, overwrite)
+    elif not free and not is_run:
         raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
-    claim_folder(path, overwrite)
     return place
 
 

@@ -156,6 +156,46 @@ def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, da
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
+def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_wave(tmp_path, data_path, monkeypatch) -> None:
+    whole = fitted_run(data_path, tmp_path / "whole.zarr", 6)
+    fit = mixture(max_laps=6, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
+    share, calls = SerialBackend.share, iter(range(1000))
+
+    def interrupted(self, value, label=None):
+        if next(calls) > 14:
+            raise KeyboardInterrupt
+        return share(self, value, label)
+
+    monkeypatch.setattr(SerialBackend, "share", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in fit:
+            pass
+    monkeypatch.undo()
+    stored = Store.open(tmp_path / "part.zarr").state()[0]
+    assert digest(stored) == digest(fit.state) and stored.visit not in (0, 4)
+    assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
+
+
+def test_a_fit_goes_on_after_it_lost_its_cluster(tmp_path, data_path, monkeypatch) -> None:
+    whole = fitted_run(data_path, tmp_path / "whole.zarr", 6)
+    fit = mixture(max_laps=6, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
+    share, calls = SerialBackend.share, iter(range(1000))
+
+    def lost(self, value, label=None):
+        if next(calls) in (15, 29):
+            raise dpdist.errors.ClusterLostError("the cluster is gone.")
+        return share(self, value, label)
+
+    monkeypatch.setattr(SerialBackend, "share", lost)
+    for _ in range(2):
+        with pytest.raises(dpdist.errors.ClusterLostError):
+            for _ in fit:
+                pass
+    for _ in fit:
+        pass
+    assert fit.fitted.elbo == whole.elbo_ and dpdist.load(tmp_path / "part.zarr").elbo_ == whole.elbo_
+
+
 def test_xarray_alone_reads_a_run(tmp_path, data_path) -> None:
     model = fitted_run(data_path, tmp_path / "run.zarr", 5)
     path = tmp_path / "run.zarr"

@@ -16,7 +16,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +24,7 @@ from dpdist.backends import SerialBackend
 from dpdist.backends.base import add_results
 from dpdist.backends.dask import DaskBackend, Limits, connect
 from dpdist.backends.grouping import LONG_ENOUGH, TOO_SHORT, group_size
+from dpdist.backends.local import PersistentCluster
 from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from dpdist.errors import ClusterError, ClusterLostError, InputError
 from dpdist.trees import join_pairwise, join_stream
@@ -39,17 +40,22 @@ def client() -> Iterator[Client]:
     with (
         environment(WORKER_ENVIRONMENT),
         dask.config.set(settings),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        PersistentCluster(2, "1GB") as cluster,
         Client(cluster) as client,
     ):
         yield client
 
 
+def peopled(client: Client) -> Client:
+    """The client when both workers are there."""
+    client.wait_for_workers(2, timeout=120)
+    return client
+
+
 @pytest.fixture
 def backend(client: Client) -> DaskBackend:
     """A backend of its own for each test, on two living workers."""
-    client.wait_for_workers(2, timeout=60)
-    return DaskBackend(client, limits=LIMITS)
+    return DaskBackend(peopled(client), limits=LIMITS, workers=2)
 
 
 def tries(path: Path | str) -> int:
@@ -157,8 +163,7 @@ def test_a_task_that_never_ends_goes_to_another_worker(backend: DaskBackend, tmp
 
 
 def test_a_task_that_never_ends_anywhere_is_named(client: Client) -> None:
-    client.wait_for_workers(2, timeout=60)
-    backend = DaskBackend(client, limits=Limits(attempts=1, stuck_after=0.6, period=0.2, deaths=50))
+    backend = DaskBackend(peopled(client), workers=2, limits=Limits(attempts=1, stuck_after=0.6, period=0.2, deaths=50))
     partition = backend.share("rows", label="partition 7")
     with pytest.raises(ClusterError, match=r"sleep_always of partition 7 did not finish within 0\.6 s on 1 workers"):
         backend.fetch(backend.map(sleep_always, [partition]))
@@ -179,8 +184,7 @@ def test_a_stopped_worker_process_is_replaced(backend: DaskBackend) -> None:
 
 
 def test_workers_killed_at_random_and_all_at_once_change_no_bit(client: Client) -> None:
-    client.wait_for_workers(2, timeout=60)
-    backend = DaskBackend(client, limits=Limits(period=0.2, deaths=100))
+    backend = DaskBackend(peopled(client), workers=2, limits=Limits(period=0.2, deaths=100))
     factors = list(np.random.default_rng(0).normal(size=60) * 10.0 ** np.arange(-30, 30))
     expected = SerialBackend().total(scaled, [np.ones(5)] * 60, factors)
     ended = threading.Event()

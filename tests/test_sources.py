@@ -258,6 +258,7 @@ def test_partitions_are_named_by_their_rows_and_where_they_are(tmp_path) -> None
 def test_a_chunk_that_does_not_decode_is_named(tmp_path, codec, given_open) -> None:
     path = tmp_path / "rows.zarr"
     zarr.create_array(path, data=ROWS, chunks=(5, 3), compressors=codec)
+    np.testing.assert_array_equal(all_rows(as_source(path)), ROWS)
     (path / "c/2/0").write_bytes((path / "c/2/0").read_bytes()[:20])
     source = as_source(zarr.open_array(path, mode="r") if given_open else path)
     with pytest.raises(CorruptDataError, match=r"partition 0 \(rows 0 to 23\).* is damaged \(.*Write the rows again"):

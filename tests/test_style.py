@@ -14,7 +14,8 @@ PACKAGE = ROOT / "dpdist"
 
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
-    ["errors", "summary", "randomness", "threads", "trees", "versions", "outputs"],
+    ["errors", "summary", "randomness", "threads", "trees", "versions"],
+    ["outputs"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],
@@ -58,6 +59,9 @@ OWNERS = {
     "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py", "clusters/base.py"},
     "distributed": {
         "backends/dask.py",
+        "backends/faults.py",
+        "backends/tasks.py",
+        "backends/watch.py",
         "clusters/base.py",
         "clusters/kubernetes.py",
         "clusters/local.py",

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, get_client
+from distributed import Client, get_client
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
@@ -28,6 +28,7 @@ from dpdist.backends.base import Backend, Counts, Ref, add_results
 from dpdist.backends.faults import Limits, scheduler_gone, stuck, verdict
 from dpdist.backends.grouping import group_size
 from dpdist.backends.lineage import Held, Task, ancestry, describe, pack, recipes
+from dpdist.backends.local import PersistentCluster
 from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from dpdist.backends.tasks import Call, Outcome, Slot, TaskFault, Terms, hold, perform
 from dpdist.backends.versions import code_versions, probe, refusal
@@ -60,6 +61,7 @@ class DaskBackend(Backend):
     client : distributed.Client
     owned : whether :meth:`close` closes the client and its cluster
     limits : how long to wait and how often to begin again
+    workers : that the client's own cluster should have, where it does not replace those that end; 0: it does
 
     Raises
     ------
@@ -67,12 +69,12 @@ class DaskBackend(Backend):
         If a worker runs other versions than this process.
     """
 
-    def __init__(self, client: Client, owned: bool = False, limits: Limits | None = None) -> None:
+    def __init__(self, client: Client, owned: bool = False, limits: Limits | None = None, workers: int = 0) -> None:
         self.client, self._owned, self.limits = client, owned, limits or Limits()
         self._run, self._calls = uuid.uuid4().hex[:12], itertools.count()
         self._topic = f"dpdist-tries-{self._run}"
         self._terms = Terms(self._topic, code_versions(), self.limits.pause)
-        self._watch = Watch(client, self.limits, self._is_ours)
+        self._watch = Watch(client, self.limits, self._is_ours, workers)
         self._address = client.scheduler.address
         self._finished = self._resubmitted = self._tries = 0
         self._seconds: dict[str, float] = {}
@@ -324,16 +326,10 @@ def local_backend(
     memory_limit : per worker, as Dask takes it
     limits : how long to wait and how often to begin again
     """
+    count = workers or len(os.sched_getaffinity(0))
     with environment(WORKER_ENVIRONMENT), dask.config.set(WORKER_SETTINGS):
-        cluster = LocalCluster(
-            n_workers=workers or len(os.sched_getaffinity(0)),
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=memory_limit,
-        )
-    return DaskBackend(Client(cluster), owned=True, limits=limits)
+        cluster = PersistentCluster(count, memory_limit)
+    return DaskBackend(Client(cluster), owned=True, limits=limits, workers=count)
 
 
 def connect(address: str, timeout: float = 10.0, security: Any = None, limits: Limits | None = None) -> DaskBackend:

@@ -44,10 +44,11 @@ class Watch:
     client : of the cluster
     limits : how long a worker may be at the same tasks
     ours : whether a key is one of ours; workers at others' tasks are left alone
+    workers : that the client's own cluster should have; others look after themselves
     """
 
-    def __init__(self, client: Client, limits: Limits, ours: Callable[[Any], bool]) -> None:
-        self._client, self._limits, self._ours = client, limits, ours
+    def __init__(self, client: Client, limits: Limits, ours: Callable[[Any], bool], workers: int = 0) -> None:
+        self._client, self._limits, self._ours, self._workers = client, limits, ours, workers
         self._seen: dict[str, _Sight] = {}
         self._peopled, self._told = time.monotonic(), False
         self._stuck: Counter[Any] = Counter()
@@ -73,6 +74,8 @@ class Watch:
         """
         now = time.monotonic()
         found = self._ask()
+        if found is not None and len(found) < self._workers:
+            self._client.cluster.scale(self._workers)
         if not found:
             self._miss(now)
             self._forget(found)

@@ -86,7 +86,7 @@ class ClusterConfig(BaseModel, ABC):
                 f"cluster type {self.type} needs {module}, which is not installed: pip install 'dpdist[{extra}]'."
             )
 
-    def check_run_path(self, out: str) -> None:  # noqa: B027 (most reach what this process reaches)
+    def check_run_path(self, out: str) -> None:
         """Raise :class:`InputError` unless the coordinator, wherever it runs, can write a run at `out`."""
 
     def watch(self, address: str, timeout: float = 5.0) -> Client:

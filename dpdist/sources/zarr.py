@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import zarr
+from numcodecs import Blosc  # type: ignore[import-untyped]
 from zarr.abc.store import ByteRequest, Store
+from zarr.codecs import BloscCodec
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
@@ -193,23 +195,34 @@ def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
 
 
 def _watched(array: zarr.Array) -> tuple[zarr.Array, _WatchedStore]:
-    """The same array over a store that notes what it was asked for in vain."""
-    store = _WatchedStore(array.store)
+    """The same array over a store that watches what is read."""
+    compressors = array.compressors
+    blosc = array.shards is None and len(compressors) > 0 and isinstance(compressors[-1], BloscCodec | Blosc)
+    store = _WatchedStore(array.store, blosc)
     inner = zarr.AsyncArray(metadata=array.metadata, store_path=StorePath(store, array.path))
     return zarr.Array(inner), store
 
 
 class _WatchedStore(WrapperStore[Store]):
-    """A store that notes the keys it was asked for in vain, which Zarr reads as fill values."""
+    """A store that notes the keys it was asked for in vain, which Zarr reads as fill values.
 
-    def __init__(self, store: Store) -> None:
+    Parameters
+    ----------
+    store : the store itself
+    blosc : whether chunks are Blosc's, whose decoder believes the length in their header
+    """
+
+    def __init__(self, store: Store, blosc: bool = False) -> None:
         super().__init__(store)
         self.absent: list[str] = []
+        self._blosc = blosc
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         found = await super().get(key, prototype, byte_range)
         if found is None:
             self.absent.append(key)
+        elif self._blosc and byte_range is None:
+            _require_whole(found)
         return found
 
     async def get_partial_values(
@@ -219,3 +232,10 @@ class _WatchedStore(WrapperStore[Store]):
         found = await super().get_partial_values(prototype, asked)
         self.absent += [key for (key, _), value in zip(asked, found, strict=True) if value is None]
         return found
+
+
+def _require_whole(chunk: Buffer) -> None:
+    """Raise ValueError unless a Blosc chunk is as long as its header says."""
+    said = int.from_bytes(chunk[12:16].to_bytes(), "little")
+    if len(chunk) != said or said < 16:
+        raise ValueError(f"a chunk of {len(chunk)} bytes says that it has {said}")

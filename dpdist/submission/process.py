@@ -66,13 +66,16 @@ class _Identity:
 
     @classmethod
     def parse(cls, job: Job) -> _Identity:
+        """What :meth:`text` wrote."""
         host, number, start = job.identity.split(" ")
         return cls(host, int(number), int(start))
 
     def text(self) -> str:
+        """As a job's identity."""
         return f"{self.host} {self.number} {self.start}"
 
     def lives(self) -> bool:
+        """Whether it runs on this host; one that ended and was not waited for does not."""
         try:
             status, start = _stat(self.number)
         except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 Puts and gets of 32 MB and of 200 bytes, and a Zarr group of seven objects, on moto's server and, with ``--ceph``, on
 Ceph's S3 gateway (which must be installed), both on the loopback interface. Then 64k x 128 float32 chunks are read
-from local disk with and without crc32c. Needs ``dpdist[s3]``, s3fs and moto.
+from local disk with and without crc32c. Needs ``dpdist[s3]``, moto and a current s3fs.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--ceph", action="store_true", help="Ceph's gateway too; it takes half a minute to start")
     given = parser.parse_args()
-    rounds, size, chunks = (2, 2**20, 1) if given.small else (9, 32 * 2**20, 8)
+    rounds, size, chunks = (2, 2**20, 1) if given.small else (5, 32 * 2**20, 8)
     table = []
     for name, server in {"moto": moto_server, **({"ceph": rgw_server} if given.ceph else {})}.items():
         with server() as settings, environment(settings):

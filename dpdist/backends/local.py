@@ -1,0 +1,65 @@
+"""Worker processes on this machine that stay: one that ends is started again, also when it ends while it starts.
+
+Dask's own nanny gives up for good on a process that ends before it has told that it is ready, as one does that is
+killed at that moment or takes a task at once that kills it. Dask's own local cluster closes a nanny whose process
+needs more than 15 s to come back, as it may on a busy machine, and opens no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import dask
+from distributed import LocalCluster, Nanny, Status
+
+#: Starts in a row that may fail, and seconds between them.
+_STARTS, _BETWEEN = 30, 0.5
+#: Time after which a worker that has not come back is taken for lost.
+_LOST_AFTER = {"distributed.deploy.lost-worker-timeout": "10m"}
+
+
+class PersistentNanny(Nanny):
+    """A nanny that starts its process again where Dask's gives up."""
+
+    async def instantiate(self) -> Any:
+        """Start the worker process; raises what the last try raised."""
+        for _ in range(_STARTS):
+            try:
+                return await super().instantiate()
+            except Exception:
+                if self.status in (Status.closing, Status.closed, Status.closing_gracefully):
+                    raise
+                await asyncio.sleep(_BETWEEN)
+        await super().close(reason="the worker process ends whenever it is started")
+        raise RuntimeError("the worker process ends whenever it is started")
+
+    async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
+        """End the process and the nanny, except for a start that failed."""
+        if reason.startswith("nanny-instantiate"):
+            return "OK"
+        return await super().close(timeout=timeout, reason=reason)
+
+
+class PersistentCluster(LocalCluster):
+    """Worker processes of one thread each, bound to loopback.
+
+    Parameters
+    ----------
+    workers : number of processes
+    memory_limit : per worker, as Dask takes it
+    """
+
+    def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
+        super().__init__(
+            n_workers=workers,
+            threads_per_worker=1,
+            worker_class=PersistentNanny,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            memory_limit=memory_limit,
+        )
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        with dask.config.set(_LOST_AFTER):
+            super()._update_worker_status(op, msg)
