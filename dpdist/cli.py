@@ -22,6 +22,7 @@ from dpdist.backends.dask import connect, local_backend
 from dpdist.certificates import make_certificates
 from dpdist.checkpoint import Store
 from dpdist.config import FitConfig, PassConfig, parse_config, read_config
+from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
 from dpdist.estimators import prepare_extension, stored_predictor
 from dpdist.events import event_of_step
@@ -428,7 +429,7 @@ def _data_of(kept: str | None, moved: str | None) -> str:
     return path
 
 
-for command in (submit, status, attach, cancel):
+for command in (submit, status, attach, cancel, doctor):
     app.command()(command)
 
 

@@ -253,10 +253,8 @@ class GenerationStore:
             for name in self.place.names(folder):
                 if f"{folder}/{name}" not in kept:
                     self.place.remove(f"{folder}/{name}")
-        for folder in ("", "commits", "leases", "requests", "jobs"):
-            for name in self.place.names(folder):
-                if name.startswith(".") and ".partial-" in name:
-                    self.place.remove(f"{folder}/{name}".lstrip("/"))
+        for folder in ("", "commits"):
+            self.place.sweep(folder)
 
 
 def token() -> str:

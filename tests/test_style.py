@@ -51,7 +51,7 @@ FLOORS = [
     ["config", "progress", "show", "pictures"],
     ["demo", "following", "submitted"],
     ["running"],
-    ["coordinator", "job_commands"],
+    ["coordinator", "job_commands", "doctor"],
     ["cli"],
 ]
 #: Only these may import the library named.

@@ -180,6 +180,7 @@ def _ask_worker() -> Callable[..., tuple[float, str]]:
 
 def _ask_process(variables: tuple[str, ...]) -> Callable[[str], dict[str, Any]]:
     def tell(folder: str) -> dict[str, Any]:
+        import os
         import platform
         import shutil
         import socket
@@ -194,7 +195,7 @@ def _ask_process(variables: tuple[str, ...]) -> Callable[[str], dict[str, Any]]:
         kinds = sorted({str(pool.get("architecture", pool["internal_api"])) for pool in pools})
         sets = numpy.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
         # What a process sets later does not reach malloc.
-        began = psutil.Process().environ()
+        began = psutil.Process().environ() or os.environ
         return {
             "host": socket.gethostname(),
             "processor": " ".join([platform.machine(), *kinds, *sets]),

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 
-from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS
+from dpdist.backends.dask import WORKER_ENVIRONMENT, Limits
 from dpdist.backends.versions import refusal
 from dpdist.doctor.facts import OTHERS, Listening, Member, Process, SchedulerFacts
-from dpdist.doctor.findings import Finding, Level, fault, of_error, of_sentence, ok, once, warning
+from dpdist.doctor.findings import Finding, Level, fault, of_sentence, ok, once, warning
 from dpdist.versions import VERSIONED
 
 #: Seconds by which clocks may differ; results do not depend on clocks, the order of lines in logs does.
@@ -18,6 +18,7 @@ CLOCKS = 5.0
 SATURATION = (2.0, 8.0)
 _START = "set {} in the environment in which workers start"
 _MALLOC = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+_LOG = "look at that worker's log"
 _BITS = (*VERSIONED, "python")
 
 Versions = Mapping[str, str | None]
@@ -26,39 +27,36 @@ Versions = Mapping[str, str | None]
 def judge_arrival(workers: Sequence[Member], expected: int | None, seconds: float) -> Finding:
     """Did the workers come that were asked for, in the time given?"""
     threads = sum(worker.threads for worker in workers)
-    hosts = len({worker.host for worker in workers})
-    found = f"{len(workers)} workers with {threads} threads on {hosts} hosts after {seconds:.1f} s"
+    hosts = _count(len({worker.host for worker in workers}), "host")
+    found = f"{_count(len(workers), 'worker')} of {_count(threads, 'thread')} on {hosts} after {seconds:.1f} s"
     if not workers:
         return fault("workers", f"none came within {seconds:.0f} s", "look at the workers' logs or queue; raise --wait")
     if expected is not None and len(workers) < expected:
-        return warning("workers", f"{found}, of {expected}", "look for those that are missing; raise --wait")
+        return warning("workers", f"{found}; {expected} were expected", "look for those that are missing; raise --wait")
     return ok("workers", found)
 
 
 def judge_tasks(told: Mapping[str, Process | Exception]) -> list[Finding]:
     """Did every worker carry out its task?"""
     faults = [
-        of_error("tasks", RuntimeError(f"{address} did not carry out a task ({type(error).__name__}: {error})"), _LOG)
+        fault("tasks", f"{address} did not carry out a task ({type(error).__name__}: {error})", _LOG)
         for address, error in told.items()
         if isinstance(error, Exception)
     ]
-    return once(faults, ok("tasks", f"each of {len(told)} workers carried out one") if told else None)
+    return once(faults, ok("tasks", f"carried out by {_count(len(told), 'worker')}") if told else None)
 
 
-_LOG = "look at that worker's log"
-
-
-def judge_worker_versions(theirs: Mapping[str, Versions], ours: Versions) -> list[Finding]:
+def judge_worker_versions(theirs: Sequence[tuple[str, Versions]], ours: Versions) -> list[Finding]:
     """Do workers run what the coordinator runs?
 
     Parameters
     ----------
-    theirs : worker's host -> package -> version
+    theirs : a worker's host, and its package -> version
     ours : package -> version
     """
     found = [
         each
-        for host, versions in theirs.items()
+        for host, versions in theirs
         for each in (
             _versions(Level.FAULT, versions, ours, host, _BITS),
             _versions(Level.WARNING, versions, ours, host, OTHERS),
@@ -80,14 +78,16 @@ def judge_scheduler_versions(theirs: Versions, ours: Versions) -> list[Finding]:
     names = ("python", "dask", "distributed")
     other = [name for name in names if theirs.get(name) != ours.get(name)]
     told = " and ".join(f"{name} {theirs.get(name) or 'not installed'} instead of {ours[name]}" for name in other)
-    return [warning("versions", f"the scheduler has {told}", "install the coordinator's version there")] if other else []
+    return (
+        [warning("versions", f"the scheduler has {told}", "install the coordinator's version there")] if other else []
+    )
 
 
 def judge_processors(workers: Sequence[Process]) -> list[Finding]:
     """Are all workers' processors of one kind? Results have the same bits on one kind only."""
     kinds = Counter(worker.processor for worker in workers)
     if len(kinds) > 1:
-        told = "; ".join(f"{count} workers on {kind}" for kind, count in kinds.most_common())
+        told = "; ".join(f"{_count(count, 'worker')} on {kind}" for kind, count in kinds.most_common())
         return [warning("processors", told, "use hosts of one kind if a run is to end at the same bits each time")]
     return [ok("processors", next(iter(kinds)))] if kinds else []
 
@@ -190,7 +190,7 @@ def judge_scheduler(facts: SchedulerFacts, allowed_failures: int | None) -> list
     ----------
     allowed_failures : that a run sets itself, if it does
     """
-    found, least = [], int(WORKER_SETTINGS["distributed.scheduler.allowed-failures"])
+    found, least = [], Limits.deaths
     low, high = SATURATION
     if not low <= facts.saturation <= high:
         advice = f"set distributed.scheduler.worker-saturation to {low} for the scheduler before it starts"
@@ -209,17 +209,22 @@ def judge_pages(scheduler: Listening, workers: Mapping[str, Listening]) -> list[
     ----------
     workers : address -> what the worker says
     """
-    open_pages = [("the scheduler", scheduler), *((f"worker {name}", each) for name, each in workers.items())]
+    open_pages = [("the scheduler", scheduler), *((f"workers on {host_of(a)}", each) for a, each in workers.items())]
     found = [
         warning(
             "dashboard",
-            f"pages of {name} are open on {each.pages or 'every address'}, and no certificate protects them",
+            f"pages of {name} are open on {each.pages or 'every address'}, where no certificate protects them",
             "start it with --dashboard-address 127.0.0.1:0",
         )
         for name, each in open_pages
         if not is_loopback(each.pages)
     ]
     return once(found, ok("dashboard", "on loopback only"))
+
+
+def host_of(address: str) -> str:
+    """The host in an address such as ``tls://host:8786``."""
+    return address.partition("://")[2].rpartition(":")[0].strip("[]")
 
 
 def is_loopback(host: str) -> bool:
@@ -251,3 +256,7 @@ def judge_clocks(differences: Mapping[str, float]) -> list[Finding]:
 
 def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"

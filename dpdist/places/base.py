@@ -43,7 +43,10 @@ class Place(ABC):
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Sorted names of the files and folders directly in `folder`, without it; empty if there is no such folder."""
+        """Sorted names of the files and folders directly in `folder`, without it; empty if there is no such folder.
+
+        Names that begin with a dot are left out: they are of files that are being written.
+        """
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -62,6 +65,9 @@ class Place(ABC):
     @abstractmethod
     def settle(self, name: str) -> None:
         """Make what was written into the group at `name` durable."""
+
+    def sweep(self, folder: str) -> None:  # noqa: B027 (most leave nothing)
+        """Remove what writers of files in `folder` left when they were killed; nobody else may write there now."""
 
     @abstractmethod
     def exists(self) -> bool:

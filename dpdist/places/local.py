@@ -45,7 +45,7 @@ class LocalPlace(Place):
 
     def names(self, folder: str) -> list[str]:
         try:
-            return sorted(entry.name for entry in (self.path / folder).iterdir())
+            return sorted(entry.name for entry in (self.path / folder).iterdir() if not entry.name.startswith("."))
         except FileNotFoundError:
             return []
 
@@ -65,6 +65,10 @@ class LocalPlace(Place):
                 _synchronise(Path(folder) / file)
             _synchronise(Path(folder))
         _synchronise((self.path / name).parent)
+
+    def sweep(self, folder: str) -> None:
+        for left in (self.path / folder).glob(".*.partial-*"):
+            left.unlink(missing_ok=True)
 
     def exists(self) -> bool:
         return self.path.exists()
