@@ -113,6 +113,8 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
                 f"with: dpdist cancel {place.label}"
             )
         if place.create(_name(number + 1), _content(this_process(), 0, released=False)):
+            if latest_lease(place)[0] > number + 1:
+                continue  # the number was free only because a later owner had removed it meanwhile
             for old in range(max(1, number - 8), number + 1):
                 place.remove(_name(old))
             return Lease(place, number + 1)

@@ -176,8 +176,9 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
     work: Kind | None = None
     lost: list[ClusterLostError] = []
     while True:
-        backend = launch() if not lost else _relaunch(launch)
+        backend: Backend | None = None
         try:
+            backend = launch() if not lost else _relaunch(launch)
             if lost:
                 teller.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last wave with a new cluster."))
             work = course.prepare(backend) if work is None else work
@@ -204,7 +205,8 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
             teller.end(str(error))
             raise
         finally:
-            backend.close()
+            if backend is not None:
+                backend.close()
 
 
 def _with_mishaps(events: Iterator[Event], backend: Backend) -> Iterator[Event]:

@@ -29,7 +29,7 @@ from dpdist.certificates import make_certificates
 from dpdist.cli import app
 from dpdist.clusters import parse_cluster
 from dpdist.doctor import Finding, Level, examine, judgements
-from dpdist.doctor.command import check_installed, check_tool, expected_workers
+from dpdist.doctor.command import check_installed, check_tool, compare_versions, expected_workers, silent
 from dpdist.doctor.facts import Listening, Member, Process, SchedulerFacts, clock_difference
 from dpdist.doctor.findings import as_table, as_values, has_fault, of_sentence
 from dpdist.doctor.security import Answer, check_certificates, connect_without_certificate, judge_tls
@@ -185,6 +185,7 @@ def test_nothing_else_is_called_a_fault(examined) -> None:
     assert {each.subject for each in examined if each.level is Level.FAULT} <= {"versions", "threads", "data"}
 
 
+@pytest.mark.filterwarnings("ignore:Mismatched versions found")
 def test_a_running_scheduler_is_left_as_it_is(examined, address, certificates) -> None:
     files = {"tls_client_cert": str(certificates / "client.pem"), "tls_client_key": str(certificates / "client.key")}
     security = Security(tls_ca_file=str(certificates / "ca.pem"), require_encryption=True, **files)
@@ -513,7 +514,7 @@ HERE = Listening("127.0.0.1", 0.0)
     ],
 )
 def test_settings_of_the_scheduler_are_judged(saturation, failures, chosen, levels) -> None:
-    findings = judgements.judge_scheduler(SchedulerFacts(OURS, saturation, failures, HERE), chosen)
+    findings = judgements.judge_scheduler(SchedulerFacts(saturation, failures, HERE), chosen)
     assert [each.level for each in findings] == levels
 
 
@@ -541,6 +542,13 @@ def test_workers_that_do_not_come_are_told() -> None:
 def test_a_task_that_is_not_carried_out_is_a_fault() -> None:
     (only,) = judgements.judge_tasks({"tls://a:1": PROCESS, "tls://a:2": TimeoutError("no answer")})
     assert only.level is Level.FAULT and "tls://a:2" in only.found
+
+
+def test_workers_that_do_not_answer_are_not_asked_again() -> None:
+    told = {"tls://a:1": PROCESS, "tls://a:2": TimeoutError(), "tls://a:3": ValueError("no such module")}
+    assert silent(told) == ["tls://a:2"]
+    (only,) = compare_versions(None, [MEMBER] * 3, silent(told))
+    assert only.level is Level.WARNING and "1 of 3 workers do not answer" in only.found
 
 
 # What is shown

@@ -56,10 +56,11 @@ FLOORS = [
 ]
 #: Only these may import the library named.
 OWNERS = {
-    "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py", "clusters/base.py"},
+    "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py", "backends/local.py", "clusters/base.py"},
     "distributed": {
         "backends/dask.py",
         "backends/faults.py",
+        "backends/local.py",
         "backends/tasks.py",
         "backends/watch.py",
         "clusters/base.py",

@@ -28,14 +28,13 @@ from dpdist.doctor.facts import (
     Listening,
     Member,
     Process,
-    Versions,
     listenings,
     members,
     processes,
     scheduler_facts,
     versions_everywhere,
 )
-from dpdist.doctor.findings import Finding, as_table, as_values, fault, has_fault, of_error, ok
+from dpdist.doctor.findings import Finding, as_table, as_values, fault, has_fault, of_error, ok, warning
 from dpdist.doctor.security import check_certificates, connect_without_certificate, judge_tls
 from dpdist.doctor.store import Rows, check_data, check_data_on, check_run
 from dpdist.errors import DpdistError, InputError
@@ -152,14 +151,13 @@ def _examine_client(
         client.wait_for_workers(expected or 1, timeout=max(wait, 0.01))
     workers = members(client)
     found = [judgements.judge_arrival(workers, expected, time.monotonic() - began)]
-    versions, listening = versions_everywhere(client), listenings(client)
-    facts = scheduler_facts(client, versions)
     told = processes(client, workers, max(wait, 1.0))
-    found += [*judge_versions(versions, workers), *judgements.judge_tasks(told)]
+    found += [*judgements.judge_tasks(told), *compare_versions(client, workers, silent(told))]
     found += judge_processes(workers, {name: each for name, each in told.items() if isinstance(each, Process)})
+    facts = scheduler_facts(client)
     found += judgements.judge_scheduler(facts, config.allowed_failures)
     found += judge_connections(client, config, workers)
-    found += judge_listening(facts.listening, listening)
+    found += judge_listening(facts.listening, listenings(client, [name for name in told if name not in silent(told)]))
     if data is not None and rows is not None:
         found += check_data_on(client, workers, data, rows, max(wait, 1.0))
     return found
@@ -179,12 +177,20 @@ def expected_workers(config: ClusterConfig) -> int | None:
     return None
 
 
-def judge_versions(versions: Versions, workers: list[Member]) -> list[Finding]:
+def silent(told: dict[str, Process | Exception]) -> list[str]:
+    """Addresses of workers that did not answer; asking them more would take as long again."""
+    return [address for address, each in told.items() if isinstance(each, TimeoutError)]
+
+
+def compare_versions(client: Any, workers: list[Member], without_answer: list[str]) -> list[Finding]:
     """Versions of scheduler and workers against those of this process."""
-    ours, hosts = versions["client"], {worker.address: worker.host for worker in workers}
+    if without_answer:
+        told = f"not compared, since {len(without_answer)} of {len(workers)} workers do not answer"
+        return [warning("versions", told, "look at those workers first")]
+    versions, hosts = versions_everywhere(client), {worker.address: worker.host for worker in workers}
     theirs = [(hosts[name], each) for name, each in versions.items() if name in hosts]
-    found = judgements.judge_scheduler_versions(versions["scheduler"], ours)
-    return [*found, *judgements.judge_worker_versions(theirs, ours)]
+    found = judgements.judge_scheduler_versions(versions["scheduler"], versions["client"])
+    return [*found, *judgements.judge_worker_versions(theirs, versions["client"])]
 
 
 def judge_processes(workers: list[Member], told: dict[str, Process]) -> list[Finding]:

@@ -65,7 +65,6 @@ class Listening:
 class SchedulerFacts:
     """What the scheduler says of itself."""
 
-    versions: Mapping[str, str | None]
     saturation: float
     allowed_failures: int
     listening: Listening
@@ -92,18 +91,20 @@ def versions_everywhere(client: Any) -> Versions:
     }
 
 
-def scheduler_facts(client: Any, versions: Versions) -> SchedulerFacts:
+def scheduler_facts(client: Any) -> SchedulerFacts:
     """What the scheduler says of itself."""
     began = time.time()
     now, saturation, failures, pages = client.run_on_scheduler(_ask_scheduler())
     listening = Listening(pages, clock_difference(began, now, time.time()))
-    return SchedulerFacts(versions["scheduler"], float(saturation), int(failures), listening)
+    return SchedulerFacts(float(saturation), int(failures), listening)
 
 
-def listenings(client: Any) -> dict[str, Listening]:
+def listenings(client: Any, addresses: Sequence[str]) -> dict[str, Listening]:
     """Address -> what a worker says; those that cannot say are left out."""
+    if not addresses:
+        return {}
     began = time.time()
-    told = client.run(_ask_worker(), on_error="return")
+    told = client.run(_ask_worker(), workers=list(addresses), on_error="return")
     ended = time.time()
     return {
         address: Listening(each[1], clock_difference(began, each[0], ended))

@@ -1,4 +1,4 @@
-"""What a checkpoint costs: bytes and seconds of a leaf, of a lap's end, and of a whole lap, beside the rewriting of all.
+"""What a checkpoint costs: bytes and seconds of a leaf, of a lap's end, and of all leaves of a lap.
 
     python workflows/benchmarks/checkpoint.py [--waves 20 100] [--components 200] [--columns 64] [--place s3://…]
 
