@@ -65,7 +65,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
         try:
             sentence, status = _run(place, request, console), 0
         except OrderedToEnd as order:
-            sentence, status = f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE", order.status
+            sentence, status = _last_word(order, run), order.status
         except DpdistError as error:
             sentence, status = str(error), FAILED
         except Exception as error:
@@ -76,6 +76,12 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
     console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     tell_end(place, number, status, sentence)
     return status
+
+
+def _last_word(order: OrderedToEnd, run: str | os.PathLike[str]) -> str:
+    if order.status == AGAIN:
+        return f"stopped, since its time is nearly over; unless its job is queued again, dpdist resume {run} goes on."
+    return f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE"
 
 
 def _run(place: Place, request: Request, console: Console) -> str:

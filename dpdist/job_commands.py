@@ -27,8 +27,20 @@ from dpdist.progress import lap_line
 from dpdist.storage import claim, commits, read_commit
 from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.submission import Job, JobState, submitter_for, submitter_of
-from dpdist.submitted import Request, add_job, add_request, address_of, end_of, job_of, latest_request
+from dpdist.submission.base import AGAIN
+from dpdist.submitted import (
+    Request,
+    add_job,
+    add_request,
+    address_of,
+    end_of,
+    job_of,
+    latest_request,
+    newest_request,
+)
 
+#: Seconds between a request and its job; a request still without one was left by a command that was killed.
+_STARTING = 5.0
 _CONFIGS: dict[str, Any] = {"fit": FitConfig, "sva": PassConfig}
 
 ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
@@ -52,7 +64,7 @@ def submit(
         raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
     chosen = _required(read_cluster(cluster), out)
     place = claim(_absolute(out), overwrite)
-    _refuse_if_alive(place)
+    before, lease = _refuse_if_alive(place)
     paths = {name: _absolute(value) for name in ("data", "holdout") if (value := getattr(settings, name, None))}
     request = Request(
         identity=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
@@ -62,14 +74,15 @@ def submit(
         after=max(commits(place), default=0),
         checkpoint_seconds=checkpoint_every,
         keep=keep,
+        lease=lease,
     )
-    _start(place, request, chosen)
+    _start(place, request, before, chosen)
 
 
 def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster."""
     place, chosen = place_of(_absolute(run)), _required(read_cluster(cluster), run)
-    _refuse_if_alive(place)
+    before, lease = _refuse_if_alive(place)
     request = _request_of(place)
     if commits(place) and not (max_laps or max_time):
         _refuse_if_ended(place)
@@ -83,8 +96,9 @@ def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | N
         fresh=not begun,
         max_laps=max_laps,
         max_time=max_time,
+        lease=lease,
     )
-    _start(place, request, chosen)
+    _start(place, request, before, chosen)
 
 
 def status(
@@ -152,9 +166,9 @@ def cancel(
     _output.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
 
 
-def _start(place: Place, request: Request, cluster: ClusterConfig) -> None:
-    """Record a request and start its job."""
-    number = add_request(place, request)
+def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
+    """Record a request, unless there is another since number `before`, and start its job."""
+    number = add_request(place, request, before)
     command = [sys.executable, "-m", "dpdist.cli", "coordinate", place.label]
     name = Path(place.label.rstrip("/")).name
     folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
@@ -193,18 +207,41 @@ def _request_of(place: Place) -> Request:
         return Request(identity, command, settings, {}, fresh=False)
 
 
-def _refuse_if_alive(place: Place) -> None:
+def _refuse_if_alive(place: Place) -> tuple[int, int]:
+    """Numbers of the request and of the lease in force, 0 where there is none.
+
+    Raises
+    ------
+    CheckpointError
+        If a coordinator works on the run, or is about to.
+    """
+    before = newest_request(place)
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found, lambda sentence: _messages.print(sentence, highlight=False)):
         raise CheckpointError(
             f"{place.label} is being written by another coordinator ({describe(found)}); end it first with: "
             f"dpdist cancel {place.label}"
         )
-    if place.names("requests"):
-        number, _ = latest_request(place)
-        job = job_of(place, number)
-        if job is not None and end_of(place, number) is None and submitter_of(job).state(job)[0] is JobState.WAITING:
-            raise CheckpointError(f"{place.label} is submitted already and waits; see: dpdist status {place.label}")
+    if before and _is_coming_up(place, before, number):
+        raise CheckpointError(f"{place.label} is submitted already and will start; see: dpdist status {place.label}")
+    return before, number
+
+
+def _is_coming_up(place: Place, number: int, lease: int) -> bool:
+    """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
+    job, end = _recorded_job(place, number), end_of(place, number)
+    if job is None or (end is not None and end.status != AGAIN):
+        return False
+    state = submitter_of(job).state(job)[0]
+    return state is JobState.WAITING or (state is JobState.RUNNING and lease <= latest_request(place)[1].lease)
+
+
+def _recorded_job(place: Place, number: int) -> Job | None:
+    """The job of a request; whoever made the request may be about to start it."""
+    deadline = time.monotonic() + _STARTING
+    while (job := job_of(place, number)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return job
 
 
 def _refuse_if_ended(place: Place) -> None:
@@ -274,7 +311,7 @@ def _status(place: Place) -> dict[str, Any]:
     values: dict[str, Any] = {"run": place.label}
     if place.names("requests"):
         number, request = latest_request(place)
-        job, end = job_of(place, number), end_of(place, number)
+        job, end, state = job_of(place, number), end_of(place, number), JobState.ENDED
         values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
         if job is not None:
             state, words = _asked(job)
@@ -284,7 +321,8 @@ def _status(place: Place) -> dict[str, Any]:
                 "queue": words,
                 "log": job.log or None,
             }
-        if end is not None:
+        if end is not None and state not in (JobState.WAITING, JobState.RUNNING):
+            # A job that was put back has an end from its life before.
             values["ended"] = f"status {end.status} at {end.time}: {end.sentence}"
     elif not commits(place):
         raise CheckpointError(f"there is no dpdist run at {place.label}; check the path.")

@@ -35,6 +35,7 @@ class Request:
     max_laps, max_time : new limits of a run that goes on
     checkpoint_seconds : longest time between checkpoints
     keep : generations kept
+    lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
     """
 
     identity: str
@@ -47,6 +48,7 @@ class Request:
     max_time: float | None = None
     checkpoint_seconds: float = 60.0
     keep: int = 2
+    lease: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,28 @@ class End:
     time: str
 
 
-def add_request(place: Place, request: Request) -> int:
-    """Record a request; raises :class:`OutputExistsError` if another one came at the same moment."""
-    number = max(_numbers(place, "requests"), default=0) + 1
-    if not place.create(f"requests/{number:06d}.json", _json(asdict(request))):
+def add_request(place: Place, request: Request, before: int) -> int:
+    """Record a request.
+
+    Parameters
+    ----------
+    before : number of the request that was in force when this one was allowed; 0 for none
+
+    Raises
+    ------
+    OutputExistsError
+        If another one came meanwhile.
+    """
+    if not place.create(f"requests/{before + 1:06d}.json", _json(asdict(request))):
         raise OutputExistsError(
             f"{place.label} was submitted by somebody else at the same moment; see: dpdist status {place.label}"
         )
-    return number
+    return before + 1
+
+
+def newest_request(place: Place) -> int:
+    """Number of the request in force; 0 if the run was not submitted."""
+    return max(_numbers(place, "requests"), default=0)
 
 
 def latest_request(place: Place) -> tuple[int, Request]:

@@ -115,7 +115,9 @@ def check_backend(backend: Backend) -> None:
     for each in (serial, backend):
         shared = each.share(np.arange(4.0))
         refs = each.map(_scaled, [shared] * len(values), values)
-        results.append(each.fetch([each.sum(refs), *refs]))
+        labelled = each.share(values, label="the values")
+        totals = [each.total(_scaled, [shared] * len(values), values) for _ in range(3)]
+        results.append(each.fetch([each.sum(refs), *totals, *refs, each.map(np.asarray, [labelled])[0]]))
     for mine, meant in zip(results[1], results[0], strict=True):
         assert mine.tobytes() == meant.tobytes(), "a backend gives the serial backend's bits"
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dpdist.certificates import make_certificates
 from dpdist.clusters import kubernetes as clusters
@@ -578,3 +579,8 @@ def test_troubles_of_pods_are_told_in_words() -> None:
 def test_names_of_jobs_are_ones_that_kubernetes_takes(name: str) -> None:
     made = unique_name(name)
     assert KubernetesConfig(image="i", certificates_secret="c", name=made).name == made != unique_name(name)
+
+
+def test_the_role_that_is_shipped_is_the_one_the_coordinator_needs() -> None:
+    shipped = Path(__file__).parents[1] / "cluster_configs" / "kubernetes-role.yaml"
+    assert list(yaml.safe_load_all(shipped.read_text())) == role_manifests("default")

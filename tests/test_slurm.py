@@ -25,14 +25,14 @@ from dpdist.submitted import job_of, latest_request
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.runs import clusters, digest
 
-LAPS = 24
+LAPS = 16
 SETTINGS = f"""
 data = "rows.zarr"
 tolerance = 0
 max_laps = {LAPS}
 
 [schedule]
-waves = 6
+waves = 4
 """
 #: The coordinator and one worker fill a node's memory.
 CLUSTER = """
@@ -127,7 +127,7 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """Data and settings in the current folder, and two nodes; nothing is left of them afterwards."""
-    rows = clusters(7, rows=30_000, columns=6, groups=9, spread=2.0)
+    rows = clusters(7, rows=12_000, columns=6, groups=9, spread=2.0)
     monkeypatch.chdir(tmp_path)
     zarr.create_array("rows.zarr", shape=rows.shape, dtype="float64", chunks=(1000, 6))[...] = rows
     make_certificates(tmp_path / "certificates")
@@ -141,7 +141,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 
 def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: Run) -> None:
-    told("submit", "run.toml", "--cluster", "slurm.toml", "--out", run.path, "--checkpoint-every", "0.2")
+    told("submit", "run.toml", "--cluster", "slurm.toml", "--out", run.path, "--checkpoint-every", "0.5")
     told("fit", "--config", "run.toml", "--out", "serial.zarr", "--serial")
     run.goes_on()
     lose_a_worker(run)

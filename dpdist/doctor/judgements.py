@@ -28,7 +28,7 @@ def judge_arrival(workers: Sequence[Member], expected: int | None, seconds: floa
     """Did the workers come that were asked for, in the time given?"""
     threads = sum(worker.threads for worker in workers)
     hosts = _count(len({worker.host for worker in workers}), "host")
-    found = f"{_count(len(workers), 'worker')} of {_count(threads, 'thread')} on {hosts} after {seconds:.1f} s"
+    found = f"{_count(len(workers), 'worker')} with {_count(threads, 'thread')} in all on {hosts} after {seconds:.1f} s"
     if not workers:
         return fault("workers", f"none came within {seconds:.0f} s", "look at the workers' logs or queue; raise --wait")
     if expected is not None and len(workers) < expected:

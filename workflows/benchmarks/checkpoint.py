@@ -1,6 +1,9 @@
 """What a checkpoint costs: bytes and seconds of a leaf, of a lap's end, and of all leaves of a lap.
 
     python workflows/benchmarks/checkpoint.py [--waves 20 100] [--components 200] [--columns 64] [--place s3://…]
+    python workflows/benchmarks/checkpoint.py --share [--rows 200000]
+
+The second measures what share of a run goes to checkpoints: the same laps with and without, in turn, on two workers.
 
 A state as of a settled run is made up: K components of full-covariance Gaussians in D columns, a split in two tried on
 each, K merges and deletes of a tenth. Leaves are stored as a run would store them, one a wave, and a lap's end commits.
@@ -17,7 +20,8 @@ from pathlib import Path
 import numpy as np
 
 import dpdist
-from dpdist.backends import SerialBackend
+from dpdist.backends import Backend, SerialBackend
+from dpdist.backends.dask import local_backend
 from dpdist.checkpoint import Fitted, Store
 from dpdist.engine import Step
 from dpdist.fitting import begin
@@ -41,7 +45,13 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=64)
     parser.add_argument("--laps", type=int, default=5)
     parser.add_argument("--place", help="folder or URL; default: a temporary folder")
+    parser.add_argument("--share", action="store_true", help="measure laps with and without checkpoints instead")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    if given.share:
+        print(share(given.rows, given.rounds))
+        return
     print("waves  leaf MB  leaf ms  lap's end MB  lap's end ms  all leaves MB  all leaves ms")
     for waves in given.waves:
         print(measure(waves, given.components, given.columns, given.laps, given.place))
@@ -86,6 +96,33 @@ def measure(waves: int, components: int, columns: int, laps: int, place: str | N
     )
 
 
+def share(rows: int, rounds: int) -> str:
+    """Seconds of six laps with checkpoints over those without: median, smallest and largest of pairs run in turn."""
+    rng = np.random.default_rng(0)
+    means = 4 * rng.normal(size=(60, 32))
+    x = (means[rng.integers(60, size=rows)] + rng.normal(size=(rows, 32))).astype(np.float32)
+    ratios, backend = [], local_backend(2)
+    with tempfile.TemporaryDirectory() as folder:
+        seconds_of(x, backend, None)
+        for place in range(rounds):
+            without = seconds_of(x, backend, None)
+            ratios.append(seconds_of(x, backend, f"{folder}/{place}.zarr") / without)
+    backend.close()
+    return f"with over without: {np.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+
+def seconds_of(x: np.ndarray, backend: Backend, path: str | None) -> float:
+    """Wall time of six laps from 60 clusters."""
+    model = dpdist.DPMixture(
+        initial="k-means++", initial_components=60, compute_dtype="float32", max_laps=6, tolerance=0.0, random_state=0
+    )
+    fit = model.prepare(x, path, backend=backend)
+    began = time.perf_counter()
+    for _ in fit:
+        pass
+    return time.perf_counter() - began
+
+
 def settled(state: State, components: int, rng: np.random.Generator) -> tuple[State, Turning]:
     """A state with `components` components and trials on all of them, and what a lap's end without moves does to it."""
     columns = state.leaves[0].summary.stats.shape[1]
@@ -112,5 +149,5 @@ def size_of(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # workers import this file
     main()

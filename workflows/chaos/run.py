@@ -44,7 +44,7 @@ COMMAND = [sys.executable, "-m", "dpdist.cli"]
 #: Seconds after which a disturbed run counts as hanging.
 PATIENCE = 420.0
 #: Seconds after which a worker that does not come forward is restarted.
-STUCK_AFTER = 5.0
+STUCK_AFTER = 8.0
 #: Seconds between two kills of a worker.
 EVERY = 1.5
 
@@ -517,7 +517,7 @@ def a_worker_stopped(trial: Trial) -> None:
         if workers:
             chosen = workers[trial.rng.integers(len(workers))]
             trial.run.kills += kill(chosen, signal.SIGSTOP)
-            trial.wait(trial.rng.uniform(0.0, 3 * STUCK_AFTER))
+            trial.wait(trial.rng.uniform(0.0, 2 * STUCK_AFTER))
             kill(chosen, signal.SIGCONT)
 
 
