@@ -129,7 +129,7 @@ class Clustering(DensityMixin, BaseEstimator):
         shared = backend.share(self._predictor)
         columns = [[shared] * len(partitions), [method] * len(partitions)]
         columns += [[argument] * len(partitions) for argument in arguments]
-        return backend.fetch(backend.map(predict_partition, partitions, *columns))
+        return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
 
 
 def default_backend() -> Backend:

@@ -122,7 +122,7 @@ def steps(problem: Problem, source: Source, state: State, backend: Backend) -> I
 def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
     partitions = source.partitions
     count = wave_count(problem, source)
-    waves = [[backend.share(p, p.label) for p in partitions[w::count]] for w in range(count)]
+    waves = [backend.share_each(partitions[w::count]) for w in range(count)]
     rows = [sum(p.rows for p in partitions[w::count]) for w in range(count)]
     return _Ground(waves, rows, backend.share(problem.preparation))
 

@@ -48,7 +48,8 @@ def write_labels(
         # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
         for start in range(0, len(partitions), _TOGETHER):
             group = partitions[start : start + _TOGETHER]
-            refs = backend.map(_label, group, [shared] * len(group), [top] * len(group), [density] * len(group))
+            columns = [shared] * len(group), [top] * len(group), [density] * len(group)
+            refs = backend.map(_label, backend.share_each(group), *columns)
             for partition, found in zip(group, backend.fetch(refs), strict=True):
                 _store(str(aside), partition, found)
         put_in_place(aside, target)

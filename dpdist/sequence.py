@@ -185,8 +185,8 @@ def _take_round(
 ) -> SequentialState:
     base = backend.share(state.growth)
     fixed = len(state.growth.table) if len(partitions) > 1 else 0
-    count = len(partitions)
-    parts = backend.map(_pass_partition, partitions, [shared] * count, [base] * count, [fixed] * count)
+    count, refs = len(partitions), backend.share_each(partitions)
+    parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
     growth: Growth = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
     if growth.rows >= growth.look or last:
         with one_thread():

@@ -72,9 +72,9 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
     *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
     shared = backend.share((problem, predictor_of(posed, state.growth)))
-    partitions = source.partitions
-    refs = backend.map(_share_out_partition, partitions, [shared] * len(partitions))
-    return backend.fetch([backend.sum(refs)])[0]  # type: ignore[no-any-return]
+    partitions = backend.share_each(source.partitions)
+    total = backend.total(_share_out_partition, partitions, [shared] * len(partitions))
+    return backend.fetch([total])[0]  # type: ignore[no-any-return]
 
 
 def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialProblem:
@@ -158,7 +158,8 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
     partitions = source.partitions
     parts = [given[p.start : p.stop] for p in partitions]
     shared = [backend.share((problem, components))] * len(partitions)
-    return backend.fetch([backend.sum(backend.map(_sum_given, partitions, parts, shared))])[0]  # type: ignore[no-any-return]
+    total = backend.total(_sum_given, backend.share_each(partitions), parts, shared)
+    return backend.fetch([total])[0]  # type: ignore[no-any-return]
 
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
@@ -188,9 +189,9 @@ def _total_weight(source: Source) -> float:
 
 def _sample(problem: Problem, source: Source, backend: Backend, chance: float) -> Sample:
     """Rows, prepared, each drawn with the same chance."""
-    partitions = source.partitions
+    partitions = backend.share_each(source.partitions)
     shared = backend.share((problem.preparation, problem.seed, chance))
-    drawn: Sample = backend.fetch([backend.sum(backend.map(_draw, partitions, [shared] * len(partitions)))])[0]
+    drawn: Sample = backend.fetch([backend.total(_draw, partitions, [shared] * len(partitions))])[0]
     return drawn
 
 

@@ -87,8 +87,8 @@ def survey_source(source: Source, backend: Backend, products: bool = False) -> S
         If rows hold NaN or infinity, naming how many and the first of them.
     """
     partitions = source.partitions
-    refs = backend.map(survey_partition, partitions, [products] * len(partitions))
-    survey: Survey = backend.fetch([backend.sum(refs)])[0]
+    total = backend.total(survey_partition, backend.share_each(partitions), [products] * len(partitions))
+    survey: Survey = backend.fetch([total])[0]
     if survey.bad:
         named = ", ".join(str(row) for row in survey.first_bad)
         more = "" if survey.bad <= len(survey.first_bad) else ", ..."

@@ -6,7 +6,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dpdist.trees import join_pairwise, join_stream
 
@@ -35,12 +35,24 @@ class Counts:
     lost: int = 0
 
 
+class Labelled(Protocol):
+    """A value that says what a person calls it."""
+
+    @property
+    def label(self) -> str:
+        """Such as "partition 17 (rows 4096 to 8192)"."""
+
+
 class Backend(ABC):
     """Runs pure functions near shared values."""
 
     @abstractmethod
     def share(self, value: Any, label: str | None = None) -> Ref:
         """Put a value where the work is done, once; `label` is what a person calls it, for messages."""
+
+    def share_each(self, values: Sequence[Labelled]) -> list[Ref]:
+        """Share values under their own labels, so that an error can name the one it befell."""
+        return [self.share(value, value.label) for value in values]
 
     @abstractmethod
     def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:

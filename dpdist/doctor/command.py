@@ -39,13 +39,6 @@ from dpdist.doctor.security import check_certificates, connect_without_certifica
 from dpdist.doctor.store import Rows, check_data, check_data_on, check_run
 from dpdist.errors import DpdistError, InputError
 
-#: Commands of SLURM that runs use, with arguments by which they show that they work.
-SLURM_TOOLS = {
-    "sbatch": ("--version",),
-    "squeue": ("--noheader", "--user", str(os.getuid())),
-    "scontrol": ("--version",),
-    "scancel": ("--version",),
-}
 #: Seconds a program has to answer.
 _ANSWER = 20.0
 #: Dask tells at length of what the doctor finds by itself.
@@ -97,10 +90,16 @@ def check_installed(config: ClusterConfig) -> list[Finding]:
     except InputError as error:
         name = config.library[1] if config.library else "test"
         return [fault("installed", str(error).partition(":")[0], f"pip install 'dpdist[{name}]'")]
-    tools = SLURM_TOOLS if isinstance(config, SlurmConfig) else {}
+    tools = slurm_tools() if isinstance(config, SlurmConfig) else {}
     wrong = [each for name, arguments in tools.items() if (each := check_tool(name, *arguments)) is not None]
     told = [f"dpdist {importlib.metadata.version('dpdist')}", *([config.library[0]] if config.library else []), *tools]
     return wrong or [ok("installed", ", ".join(told))]
+
+
+def slurm_tools() -> dict[str, tuple[str, ...]]:
+    """Commands of SLURM that runs use, with arguments by which they show that they work; one asks the controller."""
+    asking = ("--noheader", "--user", str(os.getuid()))
+    return {"sbatch": ("--version",), "squeue": asking, "scontrol": ("--version",), "scancel": ("--version",)}
 
 
 def check_tool(name: str, *arguments: str) -> Finding | None:
