@@ -1,13 +1,19 @@
 """Dirichlet-process mixtures of any size, with an exact bound, on Dask."""
 
-from dpdist import allocations, families, likelihoods, schedules, sequential
-from dpdist.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
-from dpdist.estimators import DPMixture, FiniteMixture, extend, load, resume
-from dpdist.moves.plan import MovePlan
-from dpdist.preparation import TransformPlan
-from dpdist.sva import SVA
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dpdist import allocations, families, likelihoods, schedules, sequential
+    from dpdist.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
+    from dpdist.estimators import DPMixture, FiniteMixture, extend, load, resume
+    from dpdist.moves.plan import MovePlan
+    from dpdist.preparation import TransformPlan
+    from dpdist.sva import SVA
 
 __all__ = [
     "SVA",
@@ -29,3 +35,30 @@ __all__ = [
     "schedules",
     "sequential",
 ]
+
+#: Public names by the module that has them.
+_HOMES = {
+    "errors": ("CheckpointError", "DpdistError", "InputError", "OutputExistsError", "PrecisionError"),
+    "estimators": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
+    "moves.plan": ("MovePlan",),
+    "preparation": ("TransformPlan",),
+    "sva": ("SVA",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: a worker needs a fraction of what an estimator needs, and starts the sooner."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"dpdist.{home}"), name)
+    try:
+        return importlib.import_module(f"dpdist.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"dpdist.{name}":
+            raise
+        raise AttributeError(f"module 'dpdist' has no attribute '{name}'") from None
+
+
+def __dir__() -> list[str]:
+    """Public names, for completion."""
+    return [*__all__, "__version__"]

@@ -84,7 +84,8 @@ class Store(GenerationStore):
         generation = self.generation()
         if "state" not in generation:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        return read_state(subgroup(generation, "state"), lambda name: read_leaf(self.group(name)))
+        with self.reading():
+            return read_state(subgroup(generation, "state"), lambda name: read_leaf(self.group(name)))
 
     def put_leaf(self, name: str, leaf: Leaf) -> None:
         """Store a leaf; raises :class:`CheckpointError` if it cannot be written."""
@@ -95,14 +96,13 @@ class Store(GenerationStore):
         generation = self.generation()
         if "components" not in generation:
             return None
-        group = subgroup(generation, "components")
-        attrs: dict[str, Any] = dict(group.attrs)
-        total = Summary(schema.read(group, "stats"), schema.read(group, "entropy"), attrs["base"])
-        return Fitted(schema.read(group, "id"), total, attrs["elbo"], attrs["rows"], attrs["stop"], attrs["converged"])
+        with self.reading():
+            return _read_fitted(subgroup(generation, "components"))
 
     def history(self) -> History:
         """The history up to the current generation."""
-        return History.read(subgroup(self.generation(), "history"))
+        with self.reading():
+            return History.read(subgroup(self.generation(), "history"))
 
     def commit(
         self,
@@ -128,6 +128,12 @@ class Store(GenerationStore):
                 write_state(group.create_group("state"), state, manifest)
 
         self.add_generation(write, manifest.objects if manifest is not None else [])
+
+
+def _read_fitted(group: zarr.Group) -> Fitted:
+    attrs: dict[str, Any] = dict(group.attrs)
+    total = Summary(schema.read(group, "stats"), schema.read(group, "entropy"), attrs["base"])
+    return Fitted(schema.read(group, "id"), total, attrs["elbo"], attrs["rows"], attrs["stop"], attrs["converged"])
 
 
 def _write_fitted(group: zarr.Group, problem: Problem, fitted: Fitted) -> None:

@@ -51,10 +51,11 @@ class Lease:
     ----------
     place : the run's
     number : of the lease
+    usurped : whether the owner before was taken for dead because it was silent, and so may wake up
     """
 
-    def __init__(self, place: Place, number: int) -> None:
-        self._place, self.number = place, number
+    def __init__(self, place: Place, number: int, usurped: bool = False) -> None:
+        self._place, self.number, self.usurped = place, number, usurped
         self._beats, self._ended, self._owner = 0, threading.Event(), this_process()
         self._thread = threading.Thread(target=self._live, name="dpdist-lease", daemon=True)
         self._thread.start()
@@ -72,8 +73,9 @@ class Lease:
         """Give the lease up; a store that cannot be reached leaves it to be found dead."""
         if not self._ended.is_set():
             self._ended.set()
-            self._thread.join()
-            self._write(released=True)
+            self._thread.join(BEAT)
+            if not self._thread.is_alive():  # else a beat waits for a store that is gone, and so would this
+                self._write(released=True)
 
     def _live(self) -> None:
         while not self._ended.wait(BEAT):
@@ -117,7 +119,7 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
                 continue  # the number was free only because a later owner had removed it meanwhile
             for old in range(max(1, number - 8), number + 1):
                 place.remove(_name(old))
-            return Lease(place, number + 1)
+            return Lease(place, number + 1, usurped=found is not None and _was_silent(found))
 
 
 def latest_lease(place: Place) -> tuple[int, dict[str, Any] | None]:
@@ -145,6 +147,11 @@ def lives(place: Place, number: int, found: dict[str, Any], say: Callable[[str],
         if newest != number or now is None or now["beats"] != found["beats"]:
             return now is None or not now["released"]
     return False
+
+
+def _was_silent(found: dict[str, Any]) -> bool:
+    """Whether only its silence tells that the owner of a lease is dead."""
+    return not found["released"] and bool(found["owner"]["machine"] != _machine())
 
 
 def describe(found: dict[str, Any] | None) -> str:

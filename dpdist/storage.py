@@ -27,7 +27,7 @@ from typing import Any, Self
 import zarr
 
 from dpdist import schema
-from dpdist.errors import CheckpointError, OutputExistsError
+from dpdist.errors import CheckpointError, DpdistError, OutputExistsError
 from dpdist.lease import Lease, LeaseHeldError, take_lease
 from dpdist.outputs import check_parent, claim_folder
 from dpdist.places import LocalPlace, Place, place_of
@@ -36,6 +36,9 @@ from dpdist.versions import versions
 #: Generations kept.
 KEEP = 2
 _ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, indent=2).encode()
+
+#: What a commit says at least.
+_COMMIT = {"format", "method", "number", "problem", "generation", "objects", "fingerprint", "settings", "versions"}
 
 
 class GenerationStore:
@@ -55,6 +58,7 @@ class GenerationStore:
         self.place, self.attributes, self.keep = place, attributes, keep
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
+        self._unwritten: set[str] = set()  # objects whose writing failed
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -128,15 +132,34 @@ class GenerationStore:
         """
         if self._lease is not None:
             return
-        lease = take_lease(self.place, patience, say)
+        with _told(self.place):
+            self._lease = take_lease(self.place, patience, say)
+            try:
+                self._arrive(self._lease)
+            except BaseException:
+                self.release()
+                raise
+            self._held = self._lease.number
+
+    def _arrive(self, lease: Lease) -> None:
+        """Take what there is from the writer before."""
         if self._held not in (0, lease.number - 1):
-            lease.release()
             raise LeaseHeldError(f"another coordinator wrote to {self.path} meanwhile; see: dpdist status {self.path}")
+        numbers = commits(self.place)
+        if lease.usurped and numbers:
+            self._fence(numbers[-1])
         if self.number:
             self.attributes = read_attributes(self.path)
         if not self._held:
             self._sweep()
-        self._lease, self._held = lease, lease.number
+
+    def _fence(self, number: int) -> None:
+        """Repeat the current commit, lest a writer that wakes up between its look at the lease and its commit makes it.
+
+        Whoever creates the next number first is heard: if it was the other, its commit is the one that is repeated.
+        """
+        while not self.place.create(commit_name(number + 1), self._signed(number + 1, read_commit(self.place, number))):
+            number += 1
 
     def release(self) -> None:
         """Let others write."""
@@ -160,6 +183,24 @@ class GenerationStore:
             raise CheckpointError(
                 f"{self.path} has lost {name}, which its commit names; restore it from a copy, or start the run again."
             ) from error
+        except DpdistError:
+            raise
+        except ValueError as error:
+            raise CheckpointError(f"{self.path}/{name} is damaged ({error}); restore it from a copy.") from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Within it what the current commit names is read; damage is a sentence that tells the way back."""
+        try:
+            yield
+        except (CheckpointError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, DpdistError) and not isinstance(error, CheckpointError):
+                raise
+            told = str(error) if isinstance(error, CheckpointError) else f"a part of {self.path} is damaged ({error})."
+            last = f"{self.path}/{commit_name(self.number)}"
+            raise CheckpointError(
+                f"{told} To go back to the checkpoint before, if that is whole, remove {last}"
+            ) from error
 
     def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
         """Write an immutable part that later generations may name.
@@ -169,9 +210,11 @@ class GenerationStore:
         CheckpointError
             If it cannot be written.
         """
+        self._unwritten.add(name)
         with _told(self.place):
             write(self.place.group(name, "w"))
             self.place.settle(name)
+        self._unwritten.remove(name)
 
     def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
@@ -181,6 +224,11 @@ class GenerationStore:
         CheckpointError
             If it cannot be written, or another writer took over; the current generation is left as it was.
         """
+        if not self._unwritten.isdisjoint(objects or []):
+            raise CheckpointError(
+                f"the checkpoint was not written to {self.path}, since a part of it could not be; the one before is "
+                f"intact. Go on from there with: dpdist resume {self.path}"
+            )
         self.lock()
         with _told(self.place):
             number = max(commits(self.place), default=0) + 1
@@ -190,23 +238,30 @@ class GenerationStore:
                 self.place.settle(name)
                 self._commit(number, {**self.attributes, "generation": name, "objects": sorted(objects or [])})
             except BaseException:
-                with contextlib.suppress(*self.place.failures):
-                    self.place.remove(name)
+                with contextlib.suppress(CheckpointError, *self.place.failures):
+                    if name not in _named(self._found()):  # the commit may be made though its answer was not heard
+                        self.place.remove(name)
                 raise
             self._forget()
 
     def _commit(self, number: int, attributes: dict[str, Any]) -> None:
         assert self._lease is not None, "only the holder of the lease commits"
         self._lease.check()
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        while True:
-            attributes = {**attributes, "number": number, "lease": self._lease.number, "time": now}
-            if self.place.create(commit_name(number), json.dumps(attributes, indent=2).encode()):
-                break
-            # A writer thought dead was faster with the same state; ours holds the lease, and comes after it.
+        while not self.place.create(commit_name(number), self._signed(number, attributes)):
+            # A writer thought dead was faster with the same state, or was shut out; the lease tells who it was.
             self._lease.check()
             number += 1
-        self.attributes = attributes
+        self.attributes = {**attributes, "number": number}
+
+    def _signed(self, number: int, attributes: dict[str, Any]) -> bytes:
+        """The content of a commit."""
+        assert self._lease is not None, "only the holder of the lease commits"
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return json.dumps({**attributes, "number": number, "lease": self._lease.number, "time": now}, indent=2).encode()
+
+    def _found(self) -> list[dict[str, Any]]:
+        """Every commit."""
+        return [read_commit(self.place, number) for number in commits(self.place)]
 
     def restart(self, settings: dict[str, Any], fingerprint: dict[str, Any]) -> None:
         """Take other data as those the next generations are made from."""
@@ -247,7 +302,7 @@ class GenerationStore:
 
     def _sweep(self) -> None:
         """Remove what writers that were killed left: everything that no commit names."""
-        kept = _named(read_commit(self.place, number) for number in commits(self.place))
+        kept = _named(self._found())
         kept.add(self.attributes["problem"])
         for folder in ("generations", "objects", "problems"):
             for name in self.place.names(folder):
@@ -274,9 +329,20 @@ def commits(place: Place) -> list[int]:
 
 
 def read_commit(place: Place, number: int) -> dict[str, Any]:
-    """What a commit says; empty if it is gone."""
+    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged."""
     data = place.read(commit_name(number))
-    return {} if data is None else json.loads(data)
+    if data is None:
+        return {}
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not found.keys() >= _COMMIT:
+        raise CheckpointError(
+            f"{place.label}/{commit_name(number)} is damaged; restore it from a copy, or remove it to go on from the "
+            "checkpoint before."
+        )
+    return found
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:

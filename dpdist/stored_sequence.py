@@ -115,18 +115,8 @@ class SequentialStore(GenerationStore):
 
     def state(self) -> SequentialState:
         """The state to go on from."""
-        group = subgroup(self.generation(), "components")
-        attrs: dict[str, Any] = dict(group.attrs)
-        growth = Growth(
-            table=schema.read(group, "table"),
-            ids=schema.read(group, "id"),
-            rows=attrs["rows"],
-            seen=attrs["seen"],
-            look=attrs["look"],
-            pruned=attrs["pruned"],
-            overlap=schema.read(group, "overlap") if "overlap" in group else np.zeros((0, 0)),
-        )
-        return SequentialState(growth, attrs["round"], attrs["next_id"])
+        with self.reading():
+            return _read_state(subgroup(self.generation(), "components"))
 
     @property
     def finished(self) -> bool:
@@ -135,8 +125,9 @@ class SequentialStore(GenerationStore):
 
     def history(self) -> PassHistory:
         """The history up to the current generation."""
-        group = subgroup(self.generation(), "history")
-        columns = [schema.read(group, name).tolist() for name in RoundRow._fields]
+        with self.reading():
+            group = subgroup(self.generation(), "history")
+            columns = [schema.read(group, name).tolist() for name in RoundRow._fields]
         return PassHistory(RoundRow(*row) for row in zip(*columns, strict=True))
 
     def commit(self, problem: SequentialProblem, state: SequentialState, history: PassHistory, finished: bool) -> None:
@@ -160,6 +151,20 @@ class SequentialStore(GenerationStore):
 def is_pass(path: str | os.PathLike[str]) -> bool:
     """Whether a sequential pass made what is stored at `path`; :class:`CheckpointError` if nothing readable is."""
     return bool(read_attributes(path)["method"] == SequentialStore.method)
+
+
+def _read_state(group: zarr.Group) -> SequentialState:
+    attrs: dict[str, Any] = dict(group.attrs)
+    growth = Growth(
+        table=schema.read(group, "table"),
+        ids=schema.read(group, "id"),
+        rows=attrs["rows"],
+        seen=attrs["seen"],
+        look=attrs["look"],
+        pruned=attrs["pruned"],
+        overlap=schema.read(group, "overlap") if "overlap" in group else np.zeros((0, 0)),
+    )
+    return SequentialState(growth, attrs["round"], attrs["next_id"])
 
 
 def _write_components(group: zarr.Group, problem: SequentialProblem, state: SequentialState, finished: bool) -> None:

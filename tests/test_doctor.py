@@ -35,7 +35,9 @@ from dpdist.doctor.findings import as_table, as_values, has_fault, of_sentence
 from dpdist.doctor.security import Answer, check_certificates, connect_without_certificate, judge_tls
 from dpdist.doctor.store import LARGE, Rows, Trial, check_data, check_run, judge_rows, judge_trial, look_at
 from dpdist.lease import Owner, process_began, this_process
+from dpdist.places import place_of
 from dpdist.sources import as_source
+from tests.daemons.s3 import BUCKET, environment, moto_server
 from tests.runs import clusters
 
 LOCAL = {"type": "local", "n_workers": 1, "memory_limit": "1GB"}
@@ -205,6 +207,8 @@ def test_a_configuration_that_cannot_be_read_ends_the_examination(tmp_path) -> N
     assert done.exit_code == 1
     assert (only["level"], only["subject"]) == ("fault", "configuration")
     assert "cluster type 'pbs' is not known" in only["found"]
+    shown = CliRunner().invoke(app, ["doctor", "--cluster", str(file)])
+    assert shown.exit_code == 1 and "fault" in shown.stdout
 
 
 def test_a_scheduler_that_does_not_answer_is_a_fault(tmp_path) -> None:
@@ -368,6 +372,15 @@ def test_a_run_that_another_coordinator_writes_is_a_fault(tmp_path, local) -> No
     (leases / "000001.json").write_text(json.dumps(held))
     text = told(check_run(local, str(tmp_path / "run.zarr")), Level.FAULT)
     assert f"written by another coordinator (process {parent}" in text and "dpdist cancel" in text
+
+
+def test_an_object_store_is_tried_and_left_as_it_was(local) -> None:
+    with moto_server() as settings, environment(settings):
+        (only,) = check_run(local, f"s3://{BUCKET}/run.zarr")
+        assert only.level is Level.OK, only
+        assert not place_of(f"s3://{BUCKET}/run.zarr").exists()
+        (only,) = check_run(local, "s3://no-such-bucket/run.zarr")
+        assert only.level is Level.FAULT and "there is no bucket" in only.found
 
 
 WELL = Trial(created=True, created_twice=False, same=True, small=0.01, large=0.2, left=False)

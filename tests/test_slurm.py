@@ -20,7 +20,6 @@ from dpdist.certificates import make_certificates
 from dpdist.checkpoint import Store
 from dpdist.cli import app
 from dpdist.places import place_of
-from dpdist.storage import commits
 from dpdist.submitted import job_of, latest_request
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.runs import clusters, digest
@@ -66,7 +65,11 @@ def wait(ready: Callable[[], bool], seen: Callable[[], object]) -> None:
     end = time.monotonic() + 150
     while not ready():
         assert time.monotonic() < end, f"it did not happen: {seen()}"
-        time.sleep(0.1)
+        time.sleep(0.3)
+
+
+def laps_in(log: str) -> list[int]:
+    return [int(found) for found in re.findall(r"^lap +(\d+) ", log, re.MULTILINE)]
 
 
 @dataclass
@@ -106,12 +109,16 @@ class Run:
         return dict(json.loads(told("status", self.path, "--json")))
 
     def log(self) -> str:
-        return Path(self.status()["log"]).read_text()
+        return "".join(path.read_text() for path in Path(f"{self.path}.logs").glob("*.log"))
+
+    def laps(self) -> list[int]:
+        """Laps that the log tells of."""
+        return laps_in(self.log())
 
     def goes_on(self) -> None:
-        """Wait for a checkpoint of the coordinator that is to come or there."""
-        before = max(commits(place_of(self.path)), default=0)
-        wait(lambda: max(commits(place_of(self.path)), default=0) > before, self.log)
+        """Wait for the end of another lap."""
+        before = len(self.laps())
+        wait(lambda: len(self.laps()) > before, self.log)
 
     def note_end(self) -> None:
         """Note what a coordinator that ended leaves."""
@@ -121,7 +128,7 @@ class Run:
         """The lap that each coordinator went on with, and those it told of."""
         log, begun = self.log(), [(0, 1), *self.ends]
         for (start, lap), (end, _) in zip(begun, [*self.ends, (len(log), 0)], strict=True):
-            yield lap, [int(found) for found in re.findall(r"^lap +(\d+) ", log[start:end], re.MULTILINE)]
+            yield lap, laps_in(log[start:end])
 
 
 @pytest.fixture
@@ -152,7 +159,7 @@ def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: 
     run.goes_on()
     cancel(run)
     told("resume", run.path, "--cluster", "slurm.toml")
-    wait(lambda: run.status()["state"] == "ended", run.log)
+    wait(lambda: run.about_job()["JobState"] == "COMPLETED", run.log)
     found = run.status()
     assert (found["queue"], found["laps"], found["stop_reason"]) == (
         "COMPLETED, exit 0",
@@ -187,6 +194,7 @@ def come_near_the_walltime(run: Run) -> None:
 def lose_the_coordinators_node(run: Run) -> None:
     """The node dies with the coordinator, whose lease is left, and a worker; it comes back later."""
     node = run.about_job()["BatchHost"]
+    with_it = [number for number in run.workers() if run.slurm.job(number)["NodeList"] == node]
     run.slurm.node_down(node)
     run.note_end()
     found = run.status()
@@ -196,6 +204,7 @@ def lose_the_coordinators_node(run: Run) -> None:
     assert run.about_job()["BatchHost"] != node
     assert run.about_job()["Restarts"] == "2"
     run.slurm.node_up(node)
+    assert [run.slurm.job(number)["JobState"] for number in with_it] == ["NODE_FAIL"], "its scheduler is gone"
 
 
 def cancel(run: Run) -> None:

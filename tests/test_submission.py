@@ -23,16 +23,12 @@ from pathlib import Path
 
 import pytest
 
-import dpdist
-from dpdist.backends.dask import DaskBackend
-from dpdist.certificates import make_certificates
 from dpdist.clusters import ClusterConfig, parse_cluster
 from dpdist.errors import InputError
 from dpdist.submission import SUBMITTERS, Job, JobState, Submitter, submitter_for, submitter_of
 from dpdist.submission.process import ProcessSubmitter
 from dpdist.submission.slurm import JobRequest, SlurmSubmitter, job_script, mebibytes
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
-from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 
 COORDINATOR = """
 import os, signal, sys, time
@@ -454,53 +450,3 @@ def test_missing_commands_of_slurm_are_a_sentence(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="sbatch was not found: run this on a host of the SLURM cluster"):
         Run.submitted(submitter(), tmp_path / "run")
-
-
-# --- workers as jobs of Slurm
-
-
-@pytest.fixture
-def workers(slurm: SlurmCluster, tmp_path: Path) -> Iterator[DaskBackend]:
-    """Two workers, each a job that has a node to itself, over mutual TLS."""
-    job = {
-        "cores": 1,
-        "memory": "1GB",
-        "walltime": "00:30:00",
-        "interface": "lo",
-        "local_directory": str(tmp_path / "scratch"),
-        "log_directory": str(tmp_path / "logs"),
-        "job_extra_directives": ["--exclusive"],
-        "job_script_prologue": [f"export PYTHONPATH={Path(dpdist.__file__).parents[1]}"],
-    }
-    values = {
-        "type": "slurm",
-        "jobs": 2,
-        "job": job,
-        "security": {"certificates": str(make_certificates(tmp_path / "certificates"))},
-        "scheduler_options": {"host": "127.0.0.1"},
-    }
-    backend = parse_cluster(values).launch()
-    try:
-        backend.client.wait_for_workers(2, timeout=120)
-        yield backend
-    finally:
-        backend.close()
-
-
-def test_scancel_and_a_dead_node_leave_the_bits_of_serial(slurm: SlurmCluster, workers: DaskBackend) -> None:
-    source = source_of(clusters(7))
-    problem, state = begun(mixture(), source)
-    expected = [digest(step.state) for step in some_steps(problem, source, state, 8)]
-    first, second = (number for number, word in slurm.jobs().items() if word == "RUNNING")
-    node = slurm.job(second)["BatchHost"]
-    found = []
-    for step in some_steps(problem, source, state, 8, workers):
-        found.append(digest(step.state))
-        if len(found) == 2:
-            slurm.run("scancel", first)
-        if len(found) == 4:
-            slurm.node_down(node)
-        if len(found) == 6:
-            slurm.node_up(node)
-    assert found == expected
-    assert slurm.jobs()[first] != "RUNNING"

@@ -168,6 +168,8 @@ class SlurmConfig(ClusterConfig):
         return {
             **given,
             "processes": self.job.processes or self.job.cores,
+            # A job that SLURM starts again after a node's failure may have no scheduler; a new one is asked for anyway.
+            "job_extra_directives": ["--no-requeue", *self.job.job_extra_directives],
             "python": self.job.python or sys.executable,
             # Last, since a `module load` before may set threads of its own.
             "job_script_prologue": [*self.job.job_script_prologue, *exports],

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from os import PathLike, fspath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
-import dask.bag as db
 from zarr import Array as ZarrArray
 
 from dpdist.errors import InputError
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Partition, Source
-from dpdist.sources.dask import DaskSource, bag_blocks
 from dpdist.sources.zarr import ZarrSource
+
+if TYPE_CHECKING:
+    from dpdist.sources.dask import DaskSource
 
 __all__ = ["ArraySource", "DaskSource", "Partition", "Source", "ZarrSource", "as_source", "stream_blocks"]
 
@@ -44,13 +45,33 @@ def as_source(data: Any, weights: Any = None) -> Source:
     if isinstance(data, ZarrArray):
         return ZarrSource(data, weights)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
-    if isinstance(inner, da.Array):
-        return DaskSource(inner, weights)
+    if _is_of(inner, "dask.array", "Array"):
+        return _dask().DaskSource(inner, weights)
     return ArraySource(inner, weights)
 
 
 def stream_blocks(data: Any) -> Iterator[Any] | None:
     """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
-    if isinstance(data, db.Bag):
-        return bag_blocks(data)
+    if _is_of(data, "dask.bag", "Bag"):
+        return _dask().bag_blocks(data)
     return data if isinstance(data, Iterator) else None
+
+
+def _is_of(value: Any, module: str, name: str) -> bool:
+    """Whether `value` is of a class of a module; one that was not imported has made no values."""
+    found = sys.modules.get(module)
+    return found is not None and isinstance(value, getattr(found, name))
+
+
+def _dask() -> Any:
+    """The source of dask collections, imported with them: workers of other sources start without."""
+    from dpdist.sources import dask
+
+    return dask
+
+
+def __getattr__(name: str) -> Any:
+    """The source of dask.array, imported on first use."""
+    if name == "DaskSource":
+        return _dask().DaskSource
+    raise AttributeError(f"module 'dpdist.sources' has no attribute '{name}'")

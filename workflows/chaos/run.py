@@ -59,7 +59,7 @@ class Size:
     seconds: float
 
 
-FULL, SMALL = Size(120_000, 8, 10, 20.0), Size(24_000, 5, 6, 6.0)
+FULL, SMALL = Size(120_000, 8, 10, 12.0), Size(24_000, 5, 6, 4.0)
 
 
 class ChaosError(Exception):
@@ -403,9 +403,19 @@ class Trial:
     seconds: float
     scheduler: Scheduler | None = None
 
-    def pause(self, least: float = 0.0) -> psutil.Process | None:
-        """Let the run go on for a while; its coordinator then, or None if it has ended meanwhile."""
-        return self.wait(max(least, self.rng.uniform(0.0, self.seconds)))
+    def pause(self) -> psutil.Process | None:
+        """Let the run go on for a while, mostly beyond a checkpoint; its coordinator then, or None if it has ended."""
+        if self.rng.random() < 0.7:
+            before = Reached.of(self.run.path).number
+            while Reached.of(self.run.path).number == before and self.run.coordinator() is not None:
+                time.sleep(0.05)
+        return self.wait(self.rng.uniform(0.0, self.seconds))
+
+    def workers(self) -> list[psutil.Process]:
+        """Worker processes of a local cluster, waited for; none if the run has ended."""
+        while not (found := self.run.workers()) and self.run.coordinator() is not None:
+            time.sleep(0.05)
+        return found
 
     def wait(self, seconds: float) -> psutil.Process | None:
         """As :meth:`pause`, for so long."""
@@ -426,26 +436,25 @@ def leave_alone(trial: Trial) -> None:
 def a_worker_again_and_again(trial: Trial) -> None:
     """One random worker, every second and a half."""
     for _ in range(max(2, round(trial.seconds / EVERY))):
+        workers = trial.workers()
         if trial.wait(EVERY) is None:
             return
-        workers = trial.run.workers()
-        if workers:
-            trial.run.kills += kill(workers[trial.rng.integers(len(workers))])
+        trial.run.kills += kill(workers[trial.rng.integers(len(workers))])
 
 
 def all_workers(trial: Trial) -> None:
     """All workers of a local cluster at once, at random moments."""
     for _ in range(trial.times()):
-        if trial.pause(1.0) is None:
+        if trial.pause() is None:
             return
-        trial.run.kills += sum([kill(worker) for worker in trial.run.workers()])
+        trial.run.kills += sum([kill(worker) for worker in trial.workers()])
 
 
 def all_nannies(trial: Trial) -> None:
     """All workers of a running scheduler and what looks after them; others are started later."""
     assert trial.scheduler is not None
     for _ in range(trial.times(2)):
-        if trial.pause(1.0) is None:
+        if trial.pause() is None:
             return
         trial.run.kills += trial.scheduler.kill_workers()
         trial.wait(trial.rng.uniform(0.0, 4.0))
@@ -511,9 +520,9 @@ def the_scheduler_then_the_coordinator(trial: Trial) -> None:
 def a_worker_stopped(trial: Trial) -> None:
     """A worker is stopped for a while, shorter or longer than one may be silent."""
     for _ in range(trial.times(2)):
-        if trial.pause(1.0) is None:
+        if trial.pause() is None:
             return
-        workers = trial.run.workers()
+        workers = trial.workers()
         if workers:
             chosen = workers[trial.rng.integers(len(workers))]
             trial.run.kills += kill(chosen, signal.SIGSTOP)
@@ -524,7 +533,7 @@ def a_worker_stopped(trial: Trial) -> None:
 def told_to_end(trial: Trial) -> None:
     """SIGTERM to the coordinator, which writes a last checkpoint and ends with 143; then resume is commanded."""
     for _ in range(trial.times(2)):
-        coordinator = trial.pause(1.0)
+        coordinator = trial.pause()
         if coordinator is None:
             return
         until(lambda: bool(latest_lease(place_of(trial.run.path))[0]) or not trial.run.coordinators(), 60.0, str)
