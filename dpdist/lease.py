@@ -27,6 +27,8 @@ from dpdist.places import Place
 
 #: Seconds between two beats, and without one after which an owner counts as dead.
 BEAT, SILENCE = 5.0, 20.0
+#: Seconds for which a beat under way is waited for at the end.
+FAREWELL = 10.0
 FOLDER = "leases"
 _PROC = Path("/proc")
 
@@ -73,7 +75,7 @@ class Lease:
         """Give the lease up; a store that cannot be reached leaves it to be found dead."""
         if not self._ended.is_set():
             self._ended.set()
-            self._thread.join(BEAT)
+            self._thread.join(FAREWELL)
             if not self._thread.is_alive():  # else a beat waits for a store that is gone, and so would this
                 self._write(released=True)
 
@@ -117,8 +119,7 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
         if place.create(_name(number + 1), _content(this_process(), 0, released=False)):
             if latest_lease(place)[0] > number + 1:
                 continue  # the number was free only because a later owner had removed it meanwhile
-            for old in range(max(1, number - 8), number + 1):
-                place.remove(_name(old))
+            place.remove(*map(_name, range(max(1, number - 8), number + 1)))
             return Lease(place, number + 1, usurped=found is not None and _was_silent(found))
 
 

@@ -37,6 +37,8 @@ from dpdist.versions import versions
 KEEP = 2
 _ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, indent=2).encode()
 
+#: Where the groups are that commits name.
+_FOLDERS = ("generations", "objects", "problems")
 #: What a commit says at least.
 _COMMIT = {"format", "method", "number", "problem", "generation", "objects", "fingerprint", "settings", "versions"}
 
@@ -58,7 +60,7 @@ class GenerationStore:
         self.place, self.attributes, self.keep = place, attributes, keep
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
-        self._unwritten: set[str] = set()  # objects whose writing failed
+        self._failure: Exception | None = None  # of an object, without which later generations are not whole
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -210,11 +212,13 @@ class GenerationStore:
         CheckpointError
             If it cannot be written.
         """
-        self._unwritten.add(name)
-        with _told(self.place):
-            write(self.place.group(name, "w"))
-            self.place.settle(name)
-        self._unwritten.remove(name)
+        try:
+            with _told(self.place):
+                write(self.place.group(name, "w"))
+                self.place.settle(name)
+        except Exception as error:
+            self._failure = error
+            raise
 
     def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
@@ -224,11 +228,8 @@ class GenerationStore:
         CheckpointError
             If it cannot be written, or another writer took over; the current generation is left as it was.
         """
-        if not self._unwritten.isdisjoint(objects or []):
-            raise CheckpointError(
-                f"the checkpoint was not written to {self.path}, since a part of it could not be; the one before is "
-                f"intact. Go on from there with: dpdist resume {self.path}"
-            )
+        if self._failure is not None:
+            raise self._failure
         self.lock()
         with _told(self.place):
             number = max(commits(self.place), default=0) + 1
@@ -295,19 +296,15 @@ class GenerationStore:
         if not old:
             return
         dropped = [read_commit(self.place, number) for number in old]
-        for number in old:
-            self.place.remove(commit_name(number))
-        for name in sorted(_named(dropped) - _named(kept)):
-            self.place.remove(name)
+        self.place.remove(*map(commit_name, old))
+        self.place.remove(*sorted(_named(dropped) - _named(kept)))
 
     def _sweep(self) -> None:
         """Remove what writers that were killed left: everything that no commit names."""
         kept = _named(self._found())
         kept.add(self.attributes["problem"])
-        for folder in ("generations", "objects", "problems"):
-            for name in self.place.names(folder):
-                if f"{folder}/{name}" not in kept:
-                    self.place.remove(f"{folder}/{name}")
+        found = {f"{folder}/{name}" for folder in _FOLDERS for name in self.place.names(folder)}
+        self.place.remove(*sorted(found - kept))
         for folder in ("", "commits"):
             self.place.sweep(folder)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import zarr
+from zarr.codecs import Crc32cCodec
 
 from dpdist import schema
 from dpdist.allocations import ALLOCATIONS
@@ -81,7 +82,11 @@ def write_family(group: zarr.Group, family: Family | Likelihood) -> None:
     for name, value in family.hyperparameters().items():
         if isinstance(value, np.ndarray):
             group.create_array(
-                name, data=value, compressors=None, dimension_names=[f"{name}_{i}" for i in range(value.ndim)]
+                name,
+                data=value,
+                compressors=[Crc32cCodec()],
+                dimension_names=[f"{name}_{i}" for i in range(value.ndim)],
+                config={"write_empty_chunks": True},
             )
         else:
             plain[name] = value
@@ -97,7 +102,7 @@ def read_family(group: zarr.Group, families: dict[str, Any]) -> Any:
         raise CheckpointError(
             f"the model's family '{name}' is not known here (known: {known}); pass it as families={{'{name}': ...}}."
         )
-    arrays = {key: np.asarray(array[...]) for key, array in group.arrays()}
+    arrays = {key: schema.read(group, key) for key in group.array_keys()}
     return families[name](**plain, **arrays)
 
 

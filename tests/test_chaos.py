@@ -5,28 +5,18 @@ A short form of ``workflows/chaos/run.py``, whose parts it uses.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[1] / "workflows" / "chaos" / "run.py"
-
-
-def _script() -> ModuleType:
-    """The workflow as a module; its dataclasses look it up among the loaded ones."""
-    spec = importlib.util.spec_from_file_location("dpdist_chaos", SCRIPT)
-    assert spec is not None and spec.loader is not None, "the workflow is a Python file"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-chaos = _script()
+SCRIPTS = str(Path(__file__).resolve().parents[1] / "workflows" / "chaos")
+sys.path.insert(0, SCRIPTS)
+chaos, disturbances = (importlib.import_module(name) for name in ("run", "disturbances"))
+sys.path.remove(SCRIPTS)
+KINDS = disturbances.KINDS
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +40,6 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ],
 )
 def test_a_disturbed_run_ends_with_the_bits_of_an_undisturbed_serial_one(campaign: Any, name: str) -> None:
-    outcome = campaign.disturb(list(chaos.KINDS).index(name), name, chaos.KINDS[name])
+    outcome = campaign.disturb(list(KINDS).index(name), name, KINDS[name])
     assert not outcome.fault
     assert outcome.kills > 0, "nothing was disturbed"

@@ -190,6 +190,7 @@ def test_a_process_that_ended_but_was_not_waited_for_is_dead(tmp_path) -> None:
 def test_an_owner_elsewhere_is_refused_while_it_beats_and_followed_when_it_is_silent(
     place, monkeypatch, quick, tmp_path
 ) -> None:
+    monkeypatch.setattr(lease, "SILENCE", 60.0)
     owner, beating, said = this_process()._replace(machine="far away", host="node7"), threading.Event(), []
 
     def beat() -> None:
@@ -207,6 +208,7 @@ def test_an_owner_elsewhere_is_refused_while_it_beats_and_followed_when_it_is_si
     finally:
         beating.set()
         thread.join()
+    monkeypatch.setattr(lease, "SILENCE", SILENCE)
     taken = take_lease(place, say=said.append)
     assert taken.number == 2 and taken.usurped
     assert all("watching" in sentence and "node7" in sentence for sentence in said) and len(said) == 2
@@ -232,6 +234,7 @@ def test_wrong_clocks_change_nothing(place, monkeypatch, quick, year) -> None:
         def now(cls, tz=None):
             return cls(year, 1, 1, tzinfo=tz)
 
+    monkeypatch.setattr(lease, "SILENCE", 60.0)
     first = take_lease(place)
     monkeypatch.setattr(datetime, "datetime", Moved)
     monkeypatch.setattr(time, "time", lambda: Moved.now(datetime.UTC).timestamp())
@@ -351,6 +354,7 @@ def test_a_number_that_fell_free_is_no_lease(place, monkeypatch) -> None:
 
 
 def test_a_lease_is_given_up_soon_though_the_store_is_gone(tmp_path, monkeypatch, quick) -> None:
+    monkeypatch.setattr(lease, "FAREWELL", 0.1)
     place, gone, forever = LocalPlace(tmp_path / "run"), threading.Event(), threading.Event()
     held = take_lease(place)
 

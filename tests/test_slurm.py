@@ -149,7 +149,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: Run) -> None:
     told("submit", "run.toml", "--cluster", "slurm.toml", "--out", run.path, "--checkpoint-every", "0.5")
-    told("fit", "--config", "run.toml", "--out", "serial.zarr", "--serial")
     run.goes_on()
     lose_a_worker(run)
     run.goes_on()
@@ -159,13 +158,11 @@ def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: 
     run.goes_on()
     cancel(run)
     told("resume", run.path, "--cluster", "slurm.toml")
+    told("fit", "--config", "run.toml", "--out", "serial.zarr", "--serial")
     wait(lambda: run.about_job()["JobState"] == "COMPLETED", run.log)
     found = run.status()
-    assert (found["queue"], found["laps"], found["stop_reason"]) == (
-        "COMPLETED, exit 0",
-        LAPS,
-        "stopped: max_laps reached",
-    )
+    assert (found["state"], found["queue"], found["laps"]) == ("ended", "COMPLETED, exit 0", LAPS)
+    assert found["stop_reason"] == "stopped: max_laps reached"
     assert found["ended"].startswith("status 0 at ")
     wait(lambda: not run.queue(), run.queue)
     for lap, laps in run.laps_of_lives():

@@ -49,8 +49,8 @@ class Place(ABC):
         """
 
     @abstractmethod
-    def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing happens if it is not there."""
+    def remove(self, *names: str) -> None:
+        """Remove files, and folders with all that is in them; nothing happens to what is not there."""
 
     @abstractmethod
     def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:

@@ -49,12 +49,12 @@ class LocalPlace(Place):
         except FileNotFoundError:
             return []
 
-    def remove(self, name: str) -> None:
-        target = self.path / name
-        if target.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-        else:
-            target.unlink(missing_ok=True)
+    def remove(self, *names: str) -> None:
+        for target in (self.path / name for name in names):
+            if target.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+            else:
+                target.unlink(missing_ok=True)
 
     def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:
         return zarr.open_group(self.path / name, mode=mode, zarr_format=3)

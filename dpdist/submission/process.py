@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.errors import InputError
+from dpdist.lease import process_began
 from dpdist.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 
 #: Handled by the coordinator, whatever the process that starts it does with them.
@@ -36,7 +37,7 @@ class ProcessSubmitter(Submitter):
             number = _start(list(command), output)
         finally:
             os.close(output)
-        return Job(self.kind, _Identity(socket.gethostname(), number, _stat(number)[1]).text(), str(log))
+        return Job(self.kind, _Identity(socket.gethostname(), number, process_began(number)).text(), str(log))
 
     def state(self, job: Job) -> tuple[JobState, str]:
         process = _Identity.parse(job)
@@ -76,11 +77,7 @@ class _Identity:
 
     def lives(self) -> bool:
         """Whether it runs on this host; one that ended and was not waited for does not."""
-        try:
-            status, start = _stat(self.number)
-        except ProcessLookupError:
-            return False
-        return start == self.start and status not in "ZX"
+        return self.start != 0 and process_began(self.number) == self.start
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
@@ -112,17 +109,6 @@ def _start(command: list[str], output: int) -> int:
         )
     except OSError as error:
         raise InputError(f"{command[0]} cannot be started ({error.strerror}); check its path.") from error
-
-
-def _stat(number: int) -> tuple[str, int]:
-    """State letter and start time of a process; :class:`ProcessLookupError` if there is none."""
-    try:
-        text = Path(f"/proc/{number}/stat").read_text()
-    except OSError as error:
-        raise ProcessLookupError(number) from error
-    # The name in parentheses may hold anything, spaces and parentheses too.
-    rest = text[text.rindex(")") + 2 :].split()
-    return rest[0], int(rest[19])
 
 
 def _ending(process: _Identity) -> str:

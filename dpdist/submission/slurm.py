@@ -57,8 +57,9 @@ fi
 {command} &
 coordinator=$!
 cancelled=
-trap 'cancelled=yes; kill -TERM "$coordinator" 2>/dev/null || true' TERM
-trap 'kill -USR1 "$coordinator" 2>/dev/null || true' USR1
+# Each signal once: where the coordinator ends while bash takes a second one, bash may lose its exit status.
+trap 'cancelled=yes; trap "" TERM USR1; kill -TERM "$coordinator" 2>/dev/null || true' TERM
+trap 'trap "" USR1; kill -USR1 "$coordinator" 2>/dev/null || true' USR1
 # A signal interrupts wait; the last one tells the exit status, also of a process that is gone.
 while kill -0 "$coordinator" 2>/dev/null; do wait "$coordinator" || true; done
 status=0

@@ -1,0 +1,210 @@
+"""A submitted run as who disturbs it sees it: coordinators, checkpoints, log, and in the end its bits."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from processes import PATIENCE, ChaosError, Sessions, at_once, dpdist, until, workers_of
+
+from dpdist.checkpoint import Store
+from dpdist.errors import CheckpointError
+from dpdist.lease import process_began
+from dpdist.places import place_of
+from dpdist.storage import commits, read_commit
+from dpdist.submission.base import CANCELLED
+from dpdist.submitted import end_of, job_of, latest_request
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What the last checkpoint of a run holds: its number, the lap under way, and waves of it that are in."""
+
+    number: int = 0
+    lap: int = 1
+    visit: int = 0
+
+    @classmethod
+    def of(cls, run: Path) -> Reached:
+        """Read it; generations may go while they are read."""
+        while True:
+            place = place_of(run)
+            numbers = commits(place)
+            if not numbers:
+                return cls()
+            try:
+                commit = read_commit(place, numbers[-1])
+                attributes = place.group(f"{commit['generation']}/state").attrs
+                return cls(numbers[-1], int(attributes["lap"]), int(attributes["visit"]))  # type: ignore[arg-type]
+            except (KeyError, OSError, ValueError):
+                continue
+
+
+@dataclass
+class Run:
+    """A submitted run: its files, its coordinator, and what was done to it.
+
+    Attributes
+    ----------
+    lives : what each coordinator wrote to the log, and the checkpoint that was there when it ended
+    waits : seconds from a commanded resume to the first new checkpoint
+    """
+
+    path: Path
+    cluster: Path
+    sessions: Sessions
+    kills: int = 0
+    resumes: int = 0
+    lives: list[tuple[str, Reached]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    _read: int = 0
+
+    def submit(self, settings: Path, checkpoint_every: float) -> None:
+        """Begin it."""
+        dpdist(
+            "submit", settings, "--cluster", self.cluster, "--out", self.path, "--checkpoint-every", checkpoint_every
+        )
+        self.know_leaders()
+
+    def know_leaders(self) -> None:
+        """Count the sessions of all coordinators so far as ours."""
+        self.sessions.leaders.update(pid for pid, _ in self._jobs())
+
+    def _jobs(self) -> list[tuple[int, int]]:
+        """Process id and start of every coordinator so far."""
+        place = place_of(self.path)
+        jobs = [job_of(place, int(name[:6])) for name in place.names("requests")]
+        identities = [job.identity.split() for job in jobs if job is not None]
+        return [(int(pid), int(start)) for _, pid, start in identities]
+
+    def coordinators(self) -> list[psutil.Process]:
+        """Coordinators that live; more than one where resume was commanded twice."""
+        found = []
+        for pid, start in self._jobs():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process_began(pid) == start:
+                    found.append(psutil.Process(pid))
+        return found
+
+    def coordinator(self) -> psutil.Process | None:
+        """The coordinator, if it lives."""
+        return next(iter(self.coordinators()[::-1]), None)
+
+    def workers(self) -> list[psutil.Process]:
+        """Worker processes of a local cluster."""
+        coordinator = self.coordinator()
+        return [] if coordinator is None else workers_of(coordinator)
+
+    def has_ended(self) -> bool:
+        """Whether it found what it was after."""
+        place = place_of(self.path)
+        end = end_of(place, latest_request(place)[0])
+        return end is not None and end.status == 0
+
+    def bury(self, coordinator: psutil.Process, orderly: bool = False) -> None:
+        """Wait for the end of a coordinator that was sent a signal, and note what it leaves."""
+        until(lambda: process_began(coordinator.pid) == 0, 60.0, lambda: f"{coordinator} does not end")
+        self._note_life()
+        if orderly and not self.has_ended():
+            place = place_of(self.path)
+            end = end_of(place, latest_request(place)[0])
+            if end is None or end.status != CANCELLED:
+                raise ChaosError(f"a coordinator that was told to end should say {CANCELLED}; it said {end}")
+
+    def _note_life(self) -> None:
+        text = self.log()
+        self.lives.append((text[self._read :], Reached.of(self.path)))
+        self._read = len(text)
+
+    def log(self) -> str:
+        """The log of all coordinators so far."""
+        return "".join(log.read_text() for log in sorted(Path(f"{self.path}.logs").glob("*.log")))
+
+    def resume(self, times: int = 1) -> None:
+        """Command that the run goes on, `times` at once: all but one are refused, or wait."""
+        began, before = time.monotonic(), Reached.of(self.path)
+        command = ["resume", self.path, "--cluster", self.cluster]
+        try:
+            if times == 1:
+                dpdist(*command)
+            elif len(refused := at_once(times, *command)) == times:
+                raise ChaosError("; ".join(refused))
+        except ChaosError as error:
+            if "has ended" in str(error):
+                return
+            raise
+        finally:
+            self.know_leaders()
+        self.resumes += 1
+        until(lambda: self._has_moved(before), PATIENCE, lambda: f"no checkpoint after a resume; {self.log()[-800:]}")
+        self.waits.append(time.monotonic() - began)
+
+    def _has_moved(self, before: Reached) -> bool:
+        moved = Reached.of(self.path).number > before.number or self.has_ended()
+        if not moved and not self.coordinators():
+            raise ChaosError(f"a resumed coordinator ended: {self.log()[-800:]}")
+        return moved
+
+    def finish(self) -> None:
+        """Wait until it has ended, and all its processes with it."""
+        deadline = time.monotonic() + PATIENCE
+        while self.coordinators():
+            if time.monotonic() > deadline:
+                raise ChaosError(f"it did not end within {PATIENCE:.0f} s; {self.log()[-800:]}")
+            time.sleep(0.1)
+        self._note_life()
+        fitted = Store.open(self.path).fitted()
+        if fitted is None or fitted.stop is None:
+            raise ChaosError(f"its coordinator ended before the run did: {self.log()[-800:]}")
+
+    def laps_again(self) -> int:
+        """Laps that were finished, and finished again after a death.
+
+        Raises
+        ------
+        ChaosError
+            If one of them was in a checkpoint, or a checkpoint that was told of is gone.
+        """
+        again, done, kept = 0, 0, Reached()
+        for text, left in self.lives:
+            laps = [int(lap) for lap in re.findall(r"^lap +(\d+) ", text, re.MULTILINE)]
+            told = [int(number) for number in re.findall(r"^checkpoint (\d+) written", text, re.MULTILINE)]
+            if laps and laps != list(range(kept.lap, kept.lap + len(laps))):
+                raise ChaosError(f"laps {laps} were run from a checkpoint within lap {kept.lap}")
+            if any(not kept.number < number <= left.number for number in told):
+                raise ChaosError(f"checkpoints {told} were told of; there was {kept.number}, and is {left.number}")
+            if (left.lap, left.visit) < (kept.lap, kept.visit):
+                raise ChaosError(f"a checkpoint went back from {kept} to {left}")
+            again += sum(lap <= done for lap in laps)
+            done, kept = max([done, *laps]), left
+        return again
+
+
+def bits(run: Path) -> dict[str, bytes]:
+    """Everything that a finished run holds, but for what its laps took."""
+    store = Store.open(run)
+    fitted, history, (state, _) = store.fitted(), store.history(), store.state()
+    if fitted is None or fitted.stop is None:
+        raise CheckpointError(f"{run} has not ended.")
+    values = {name: column.tobytes() for name, column in history.columns().items() if name != "seconds"}
+    values["statistics"] = fitted.total.stats.tobytes() + np.float64(fitted.total.base).tobytes()
+    values["entropy"], values["ids"] = fitted.total.entropy.tobytes(), fitted.ids.tobytes() + state.ids.tobytes()
+    values["end"] = repr((fitted.elbo, fitted.rows, fitted.stop, state.lap, state.order, state.elbo)).encode()
+    values["rests"] = repr((state.next_id, sorted(state.rests.items()))).encode() + state.chances.tobytes()
+    single = [leaf for leaf in (state.start, state.running) if leaf is not None]
+    parts = [part for leaf in (*state.leaves, *state.queue, *single) for part in (leaf.summary, *leaf.trials)]
+    values["leaves"] = b"".join(
+        part.stats.tobytes() + part.entropy.tobytes() + np.float64(part.base).tobytes() for part in parts
+    )
+    return values
+
+
+def differing(run: Path, expected: dict[str, bytes]) -> list[str]:
+    """Names of what is not the same."""
+    found = bits(run)
+    return [name for name in expected if found[name] != expected[name]]
