@@ -77,12 +77,15 @@ class Store(GenerationStore):
 
     def problem(self, families: dict[str, type[Family]] | None = None) -> Problem:
         """The problem fixed for the run."""
-        return read_problem(self.problem_group(), families)
+        with self.reading(way_back=False):
+            return read_problem(self.problem_group(), families)
 
     def state(self) -> tuple[State, Manifest]:
         """The state to go on from, and the objects its leaves are stored in."""
         generation = self.generation()
-        if "state" not in generation:
+        with self.reading():
+            resumable = "state" in generation
+        if not resumable:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         with self.reading():
             return read_state(subgroup(generation, "state"), lambda name: read_leaf(self.group(name)))
@@ -94,10 +97,8 @@ class Store(GenerationStore):
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""
         generation = self.generation()
-        if "components" not in generation:
-            return None
         with self.reading():
-            return _read_fitted(subgroup(generation, "components"))
+            return _read_fitted(subgroup(generation, "components")) if "components" in generation else None
 
     def history(self) -> History:
         """The history up to the current generation."""

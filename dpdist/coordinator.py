@@ -39,7 +39,7 @@ from dpdist.sources import as_source
 from dpdist.storage import commits
 from dpdist.stored_sequence import SequentialStore
 from dpdist.submission.base import AGAIN
-from dpdist.submitted import Request, latest_request, tell_address, tell_end
+from dpdist.submitted import Request, forget_end, latest_request, tell_address, tell_end
 
 #: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
 PATIENCE = 120.0
@@ -63,7 +63,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
     before = commits(place)
     with obeying_signals():
         try:
-            sentence, status = _run(place, request, console), 0
+            sentence, status = _run(place, number, request, console), 0
         except OrderedToEnd as order:
             sentence, status = _last_word(order, run), order.status
         except DpdistError as error:
@@ -84,13 +84,14 @@ def _last_word(order: OrderedToEnd, run: str | os.PathLike[str]) -> str:
     return f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE"
 
 
-def _run(place: Place, request: Request, console: Console) -> str:
+def _run(place: Place, number: int, request: Request, console: Console) -> str:
     """What the run found; it holds the run from the first moment, though its store takes over later."""
 
     def say(sentence: str) -> None:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
     guard = take_lease(place, PATIENCE, say)
+    forget_end(place, number)
     teller = _Teller(request.identity, say)
     try:
         found = _found_before(place, request)

@@ -191,12 +191,12 @@ class GenerationStore:
             raise CheckpointError(f"{self.path}/{name} is damaged ({error}); restore it from a copy.") from error
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Within it what the current commit names is read; damage is a sentence that tells the way back."""
+    def reading(self, way_back: bool = True) -> Iterator[None]:
+        """Within it what the current commit names is read; damage is a sentence that may tell the `way_back`."""
         try:
             yield
         except (CheckpointError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, DpdistError) and not isinstance(error, CheckpointError):
+            if isinstance(error, DpdistError) and not (way_back and isinstance(error, CheckpointError)):
                 raise
             told = str(error) if isinstance(error, CheckpointError) else f"a part of {self.path} is damaged ({error})."
             last = f"{self.path}/{commit_name(self.number)}"

@@ -111,7 +111,8 @@ class SequentialStore(GenerationStore):
 
     def problem(self, families: dict[str, Any] | None = None) -> SequentialProblem:
         """The problem fixed for the pass; `families` are users' own families and likelihoods by name."""
-        return _read_problem(self.problem_group(), {**FAMILIES, **LIKELIHOODS, **(families or {})})
+        with self.reading(way_back=False):
+            return _read_problem(self.problem_group(), {**FAMILIES, **LIKELIHOODS, **(families or {})})
 
     def state(self) -> SequentialState:
         """The state to go on from."""
@@ -121,7 +122,8 @@ class SequentialStore(GenerationStore):
     @property
     def finished(self) -> bool:
         """Whether the pass reached the end of its rows."""
-        return bool(subgroup(self.generation(), "components").attrs["finished"])
+        with self.reading():
+            return bool(subgroup(self.generation(), "components").attrs["finished"])
 
     def history(self) -> PassHistory:
         """The history up to the current generation."""

@@ -118,6 +118,11 @@ def tell_end(place: Place, number: int, status: int, sentence: str) -> None:
     place.replace(f"jobs/{number:06d}-end.json", _json(asdict(End(status, sentence, now))))
 
 
+def forget_end(place: Place, number: int) -> None:
+    """Take back how an earlier life of a coordinator ended, since another one begins."""
+    place.remove(f"jobs/{number:06d}-end.json")
+
+
 def end_of(place: Place, number: int) -> End | None:
     """How the coordinator of a request ended, if it said so."""
     data = place.read(f"jobs/{number:06d}-end.json")

@@ -38,11 +38,11 @@ class RecordingBackend(SerialBackend):
     def __init__(self) -> None:
         self.orders: dict[int, Orders] = {}
 
-    def map(self, function, *columns):
+    def total(self, function, *columns):
         if function is visit:
             for partition, orders in zip(columns[0], columns[2], strict=True):
                 self.orders[partition.index] = orders
-        return super().map(function, *columns)
+        return super().total(function, *columns)
 
 
 def explicit_resp(problem: Problem, source, backend: RecordingBackend) -> tuple[np.ndarray, dict]:

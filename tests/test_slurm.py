@@ -171,12 +171,11 @@ def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: 
 
 
 def lose_a_worker(run: Run) -> None:
-    """A worker's job is cancelled; another one takes its place."""
+    """A worker's job is cancelled."""
     found = run.status()
     assert (found["state"], found["queue"], found["cluster"]) == ("running", "RUNNING", "slurm")
     wait(lambda: len(run.workers()) == 2, run.queue)
-    lost = run.workers()[0]
-    run.slurm.run("scancel", lost)
+    run.slurm.run("scancel", run.workers()[0])
 
 
 def come_near_the_walltime(run: Run) -> None:
@@ -201,12 +200,15 @@ def lose_the_coordinators_node(run: Run) -> None:
     assert run.about_job()["BatchHost"] != node
     assert run.about_job()["Restarts"] == "2"
     run.slurm.node_up(node)
-    assert [run.slurm.job(number)["JobState"] for number in with_it] == ["NODE_FAIL"], "its scheduler is gone"
+    for number in with_it:
+        assert run.slurm.job(number)["JobState"] == "NODE_FAIL", (
+            "started again, it would look for a scheduler that is gone"
+        )
 
 
 def cancel(run: Run) -> None:
     """The coordinator writes a last checkpoint, takes its workers with it, and does not come back."""
-    told("cancel", run.path)
+    told("cancel", run.path, "--wait", "150")
     run.note_end()
     found = run.status()
     assert (found["state"], found["queue"]) == ("ended", "FAILED, exit 143")
