@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted, Store
 from dpdist.engine import Step, first_state, steps
-from dpdist.errors import InputError
+from dpdist.errors import ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
 from dpdist.history import History
 from dpdist.memo import Manifest, Memo
@@ -26,6 +27,7 @@ from dpdist.schedules import Schedule
 from dpdist.sources.base import Source
 from dpdist.starts import kmeans_start, responsibility_start, sequential_start
 from dpdist.state import Info, State
+from dpdist.storage import GenerationStore
 from dpdist.summary import Summary
 from dpdist.survey import survey_source
 from dpdist.threads import one_thread
@@ -161,6 +163,42 @@ def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, St
     return problem, first_state(problem, source, start_summary(recipe, problem, source, backend))
 
 
+class Stored(Protocol):
+    """Work whose checkpoints go to a store."""
+
+    @property
+    def store(self) -> GenerationStore | None:
+        """Where; None for nowhere."""
+
+    def save(self) -> None:
+        """Write a checkpoint of the present moment."""
+
+    def close(self) -> None:
+        """Finish writing, and let others write."""
+
+
+@contextlib.contextmanager
+def writing(work: Stored) -> Iterator[None]:
+    """Be the one writer of the work's store while it goes on.
+
+    An interruption, which is no error, leaves a checkpoint. Who only lost the cluster stays the writer, and may go on.
+    """
+    if work.store is not None:
+        work.store.lock()
+    try:
+        yield
+    except ClusterLostError:
+        raise
+    except (Exception, GeneratorExit):
+        work.close()
+        raise
+    except BaseException:
+        work.save()
+        work.close()
+        raise
+    work.close()
+
+
 @dataclass
 class Fit:
     """A fit under way: iterate over it for its steps; interrupt it at any time.
@@ -209,9 +247,7 @@ class Fit:
         """
         began = saved = time.monotonic()
         stop = None
-        if self.store is not None:
-            self.store.lock()
-        try:
+        with writing(self):
             for step in steps(self.problem, self.source, self.state, self.backend):
                 self._follow(step)
                 if step.info is not None:
@@ -223,13 +259,6 @@ class Fit:
                 yield step
                 if stop is not None:
                     return
-        except (Exception, GeneratorExit):
-            raise
-        except BaseException:
-            self.save()
-            raise
-        finally:
-            self.close()
 
     def save(self) -> None:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""

@@ -13,7 +13,7 @@ from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
 from dpdist.families.base import Family
-from dpdist.fitting import prepared_family, surveyed
+from dpdist.fitting import prepared_family, surveyed, writing
 from dpdist.likelihoods import Likelihood
 from dpdist.prediction import predictor_of
 from dpdist.preparation import Preparation, TransformPlan
@@ -182,17 +182,8 @@ class PassFit:
         CheckpointError
             If a checkpoint could not be written, or another coordinator holds the model.
         """
-        if self.store is not None:
-            self.store.lock()
-        try:
+        with writing(self):
             yield from self._rounds()
-        except (Exception, GeneratorExit):
-            raise
-        except BaseException:
-            self.save()
-            raise
-        finally:
-            self.close()
 
     def _rounds(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         saved = time.monotonic()

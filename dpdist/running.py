@@ -191,6 +191,7 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
         except ClusterLostError as error:
             lost.append(error)
             if len(lost) > LOSSES:
+                _give_up(work, teller, error)
                 raise
         except (KeyboardInterrupt, OrderedToEnd) as order:
             if work is not None:
@@ -202,11 +203,18 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
                 teller.end("stopped as it was told; nothing is lost.")
             raise
         except Exception as error:
-            teller.end(str(error))
+            _give_up(work, teller, error)
             raise
         finally:
             if backend is not None:
                 backend.close()
+
+
+def _give_up(work: Work | None, teller: Teller, error: Exception) -> None:
+    """Say why, and let others write."""
+    teller.end(str(error))
+    if work is not None:
+        work.close()
 
 
 def _with_mishaps(events: Iterator[Event], backend: Backend) -> Iterator[Event]:

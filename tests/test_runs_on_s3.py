@@ -32,7 +32,7 @@ SERVERS = {"moto": moto_server, "rgw": rgw_server}
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
-ROWS, LAPS = clusters(0, rows=1200), 4
+ROWS, LAPS = clusters(0, rows=600), 3
 
 
 @pytest.fixture(scope="module", params=["moto", pytest.param("rgw", marks=pytest.mark.rgw)])
@@ -135,7 +135,7 @@ def test_a_fit_interrupted_within_a_lap_resumes_to_the_same_bits(rows, run, undi
         if count == 6:
             break
     assert Store.open(run).state()[0].visit not in (0, 4)
-    assert dpdist.resume(run, rows).elbo_ == undisturbed[3]
+    assert dpdist.resume(run, rows, max_laps=LAPS).elbo_ == undisturbed[3]
     assert bits(run) == undisturbed and leftovers(run) == set()
 
 
@@ -159,7 +159,7 @@ def test_what_was_fitted_is_loaded_shown_and_predicts(rows, run, tmp_path, monke
     for _ in model.iter_fit(rows, checkpoint_path=run):
         pass
     np.testing.assert_array_equal(dpdist.load(run).predict(ROWS), model.predict(ROWS))
-    assert f"{len(model.component_ids_)} clusters" in printed(monkeypatch, capsys, "show", run)
+    assert f"{model.elbo_:.4f}" in printed(monkeypatch, capsys, "show", run)
     printed(monkeypatch, capsys, "predict", run, rows, "--out", tmp_path / "labels.zarr", "--serial")
     labels = xr.open_zarr(tmp_path / "labels.zarr", consolidated=False)["label"].values
     np.testing.assert_array_equal(labels, model.component_ids_[model.predict(ROWS)])

@@ -15,6 +15,8 @@ from distributed import LocalCluster, Nanny, Status
 
 #: Starts in a row that may fail, and seconds between them.
 _STARTS, _BETWEEN = 30, 0.5
+#: States of a nanny that is told to end.
+_ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
 #: Time after which a worker that has not come back is taken for lost.
 _LOST_AFTER = {"distributed.deploy.lost-worker-timeout": "10m"}
 
@@ -26,11 +28,14 @@ class PersistentNanny(Nanny):
         """Start the worker process; raises what the last try raised."""
         for _ in range(_STARTS):
             try:
-                return await super().instantiate()
+                if (status := await super().instantiate()) == Status.running:
+                    return status
             except Exception:
-                if self.status in (Status.closing, Status.closed, Status.closing_gracefully):
+                if self.status in _ENDING:
                     raise
-                await asyncio.sleep(_BETWEEN)
+            if self.status in _ENDING:
+                return self.status
+            await asyncio.sleep(_BETWEEN)
         await super().close(reason="the worker process ends whenever it is started")
         raise RuntimeError("the worker process ends whenever it is started")
 
