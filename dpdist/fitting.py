@@ -272,8 +272,13 @@ class Fit:
     def settle(self) -> None:
         """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
         written, self._written = self._written, deque()
-        for future in written:
-            future.result()
+        try:
+            for future in written:
+                future.result()
+        except BaseException:
+            for future in written:
+                future.cancel()
+            raise
 
     def close(self) -> None:
         """Wait as :meth:`settle` does, then let others write to the run."""
