@@ -234,6 +234,7 @@ def resume(
     model = _estimator_of(fit.problem)
     for _ in model.follow(fit):
         pass
+    model.adopt(fit.problem, fit.fitted, fit.history)
     return model
 
 

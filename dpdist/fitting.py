@@ -75,11 +75,15 @@ class Limits:
         if self.max_time is not None and not self.max_time > 0:
             raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time}.")
 
+    def reached(self, laps: int) -> bool:
+        """Whether so many laps are as many as there may be."""
+        return self.max_laps is not None and laps >= self.max_laps
+
     def reason(self, state: State, info: Info, began: float) -> str | None:
         """Why to stop after a lap, or None to go on."""
         if state.quiet:
             return CONVERGED
-        if self.max_laps is not None and info.lap >= self.max_laps:
+        if self.reached(info.lap):
             return MAX_LAPS
         if self.max_time is not None and time.monotonic() - began >= self.max_time:
             return MAX_TIME
@@ -237,8 +241,8 @@ class Fit:
     def __iter__(self) -> Iterator[Step]:
         """Yield after each wave; the last step is the lap that met a limit.
 
-        An interruption such as Ctrl-C leaves a checkpoint of the last wave. After an error that lost the cluster the
-        fit can be iterated over again, with another backend.
+        A fit that has ended yields nothing. An interruption such as Ctrl-C leaves a checkpoint of the last wave.
+        After an error that lost the cluster the fit can be iterated over again, with another backend.
 
         Raises
         ------
@@ -246,7 +250,10 @@ class Fit:
             If a checkpoint could not be written, or another coordinator holds the run.
         """
         began = saved = time.monotonic()
-        stop = None
+        stop = None if self.fitted is None else self.fitted.stop
+        if stop is not None:
+            self.close()
+            return
         with writing(self):
             for step in steps(self.problem, self.source, self.state, self.backend):
                 self._follow(step)
@@ -328,10 +335,11 @@ def resumed(
     store.lock()
     store.check_data(source.fingerprint())
     problem = store.problem(families)
-    fitted = store.fitted()
-    if fitted is not None and fitted.stop is not None:
+    fitted, history = store.fitted(), store.history()
+    if fitted is not None and limits.reached(len(history.laps)):
+        fitted = fitted._replace(stop=fitted.stop or MAX_LAPS)
+    elif fitted is not None:
         fitted = fitted._replace(stop=None, converged=False)
     state, manifest = store.state()
-    history = store.history()
     state = replace(state, quiet=False)
     return Fit(problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)

@@ -196,6 +196,14 @@ def test_a_fit_goes_on_after_it_lost_its_cluster(tmp_path, data_path, monkeypatc
     assert fit.fitted.elbo == whole.elbo_ and dpdist.load(tmp_path / "part.zarr").elbo_ == whole.elbo_
 
 
+def test_a_run_with_all_its_laps_is_not_given_another(tmp_path, data_path) -> None:
+    first = fitted_run(data_path, tmp_path / "run.zarr", 3)
+    for laps in (3, 2):
+        again = dpdist.resume(tmp_path / "run.zarr", data_path, max_laps=laps)
+        assert again.elbo_ == first.elbo_ and again.n_iter_ == 3 and again.stop_reason_ == first.stop_reason_
+    assert dpdist.resume(tmp_path / "run.zarr", data_path, max_laps=4).n_iter_ == 4
+
+
 def test_xarray_alone_reads_a_run(tmp_path, data_path) -> None:
     model = fitted_run(data_path, tmp_path / "run.zarr", 5)
     path = tmp_path / "run.zarr"
