@@ -13,6 +13,7 @@ WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 
 #: Benchmark -> the start of a line that it prints.
 PROMISED = {
+    "checkpoint": "4 ",
     "kernel": "dense",
     "kill": "0 ",
     "lap": "dpdist float32 waves=20",

@@ -45,10 +45,14 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=64)
     parser.add_argument("--laps", type=int, default=5)
     parser.add_argument("--place", help="folder or URL; default: a temporary folder")
+    parser.add_argument("--small", action="store_true", help="a reduced size, for tests")
+    parser.add_argument("--out", help="taken as by the other workflows; nothing is written there")
     parser.add_argument("--share", action="store_true", help="measure laps with and without checkpoints instead")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    if given.small:
+        given.waves, given.components, given.columns, given.laps = [4], 20, 8, 2
     if given.share:
         print(share(given.rows, given.rounds))
         return
