@@ -545,7 +545,7 @@ def test_a_failed_write_leaves_the_model_that_was_extended(model_path: Path, mon
     def full(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(dpdist.storage, "_replace_attributes", full)
+    monkeypatch.setattr(dpdist.stored_sequence, "_write_components", full)
     with pytest.raises(dpdist.CheckpointError, match="No space left"):
         dpdist.extend(model_path, grid(7, 600))
     monkeypatch.undo()

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = clusters(0, rows=3500, columns=4, groups=6)
     for name, part in (("rows", rows[:2500]), ("more", rows[2500:3000]), ("held", rows[3000:])):
         stored(folder / f"{name}.zarr", part)
-    stored(folder / "narrow.zarr", np.zeros((5, 3)))
+    stored(folder / "narrow.zarr", np.ones((5, 3)))
     bad = rows[:600].copy()
     bad[[7, 300], 1] = np.nan
     stored(folder / "nan.zarr", bad)

@@ -308,11 +308,12 @@ def _quietly() -> Iterator[None]:
 
 
 def active_client() -> Client | None:
-    """The Dask client in use here, if there is one."""
+    """The Dask client in use here, if there is one that is connected."""
     try:
-        return get_client()
+        client = get_client()
     except ValueError:
         return None
+    return client if client.status == "running" else None
 
 
 def local_backend(

@@ -217,10 +217,18 @@ class SlurmSubmitter(Submitter):
         """As every submitter's; a coordinator that hangs is ended by ``scancel`` and the job's number."""
         if self._settled(job) is JobState.WAITING:
             # Leaves the job alone if it starts in this moment.
-            _slurm("scancel", "--state=PENDING", job.identity)
+            self._signal(job, "--state=PENDING")
         if self._settled(job) in (JobState.RUNNING, JobState.UNKNOWN):
             # A plain scancel would kill after the site's KillWait, whether the checkpoint is written or not.
-            _slurm("scancel", "--signal=TERM", "--batch", job.identity)
+            self._signal(job, "--signal=TERM", "--batch")
+
+    def _signal(self, job: Job, *options: str) -> None:
+        """Have SLURM signal a job, unless it has just ended."""
+        try:
+            _slurm("scancel", *options, job.identity)
+        except InputError:
+            if self._settled(job) is not JobState.ENDED:
+                raise
 
     def _settled(self, job: Job) -> JobState:
         """The state once it is known whether a job that is just ending is put back."""
