@@ -271,19 +271,21 @@ class Fit:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""
         if self.store is not None and self._saved is not self.state:
             self.settle()
-            self._saved = self.state
             history = self.history.before(self.state.lap)
             manifest = self._kept().manifest(self.state)
             self._later(self.store.commit, self.problem, self.fitted, history, self.state, manifest)
+            self._saved = self.state
 
     def settle(self) -> None:
         """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
-        written, self._written = self._written, deque()
         try:
-            for future in written:
-                future.result()
-        except BaseException:
-            for future in written:
+            while self._written:
+                self._written[0].result()
+                self._written.popleft()
+        except Exception:
+            # An interruption comes here too but is no Exception: what waits is then still to be written.
+            failed, self._written = self._written, deque()
+            for future in failed:
                 future.cancel()
             raise
 

@@ -13,20 +13,22 @@ from dpdist.events import Event, Happening, LapEvent, NoteEvent, RoundEvent, Wav
 
 
 class _Drawn(ABC):
-    """A context in which events are drawn: a line for what is done, a bar for what goes on."""
+    """A context in which events are drawn: a line for what is done and, on a terminal, a bar for what goes on."""
 
     def __init__(self, console: Console, bar: Progress, description: str) -> None:
         self._console, self._bar = console, bar
         self._task = bar.add_task(description, total=None)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._console.is_interactive:
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._console.is_interactive:
+            self._bar.stop()
 
     def show(self, event: Event) -> None:
         """Draw one event."""

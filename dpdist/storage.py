@@ -61,6 +61,7 @@ class GenerationStore:
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
         self._failure: Exception | None = None  # of an object, without which later generations are not whole
+        self._added: set[str] = set()  # objects that are whole
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -219,6 +220,7 @@ class GenerationStore:
         except Exception as error:
             self._failure = error
             raise
+        self._added.add(name)
 
     def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
@@ -230,6 +232,7 @@ class GenerationStore:
         """
         if self._failure is not None:
             raise self._failure
+        assert self._added.issuperset(set(objects or []) - set(self.attributes["objects"])), "objects come before"
         self.lock()
         with _told(self.place):
             number = max(commits(self.place), default=0) + 1

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from distributed import Client
 from hypothesis import settings
 
 settings.register_profile("dpdist", max_examples=25, deadline=None, derandomize=True)
@@ -23,3 +26,11 @@ def shared_path(*parts: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_closed_client_is_left() -> Iterator[None]:
+    """A client of ours that stayed the default would take everything else this process asks of Dask down with it."""
+    yield
+    with suppress(ValueError):
+        assert Client.current(allow_global=False).status == "running"

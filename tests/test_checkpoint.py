@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import inspect
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +25,8 @@ from dpdist.allocations import LearnedDirichletProcess
 from dpdist.backends import SerialBackend
 from dpdist.checkpoint import Store
 from dpdist.families import FAMILIES
-from dpdist.fitting import Limits, resumed
+from dpdist.fitting import Fit, Limits, resumed
+from dpdist.memo import Memo
 from dpdist.places import LocalPlace
 from dpdist.schedules import Memoized, Stochastic
 from dpdist.sources import as_source
@@ -174,6 +179,37 @@ def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_wave(tmp_p
     stored = Store.open(tmp_path / "part.zarr").state()[0]
     assert digest(stored) == digest(fit.state) and stored.visit not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path, data_path, seed) -> None:
+    fit = mixture(max_laps=2, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
+    fit.checkpoint_seconds = 0.0
+    lines, place = {inspect.getfile(Fit), inspect.getfile(Memo)}, random.Random(seed).randrange(450)
+    put, counted = fit.store.put_leaf, itertools.count()
+    fit.store.put_leaf = lambda name, leaf: (time.sleep(0.003), put(name, leaf))
+
+    def watch(frame, event, _argument):
+        if frame.f_code.co_filename not in lines:
+            return None
+        if event == "line" and next(counted) == place:
+            raise KeyboardInterrupt
+        return watch
+
+    reached = 0
+    sys.settrace(watch)
+    try:
+        for step in fit:
+            reached = step.state.visit + 4 * step.state.lap
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    assert next(counted) > place, "no interruption came"
+    stored = Store.open(tmp_path / "part.zarr").state()[0]
+    assert stored.visit + 4 * stored.lap >= reached
+    whole = mixture(max_laps=2, tolerance=0.0).fit(data_path)
+    assert gone_on(data_path, tmp_path / "part.zarr", 2).fitted.elbo == whole.elbo_
 
 
 def test_a_fit_goes_on_after_it_lost_its_cluster(tmp_path, data_path, monkeypatch) -> None:

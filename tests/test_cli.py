@@ -231,7 +231,7 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
 
 def test_the_wrong_width_at_predict_is_refused(folder, run, monkeypatch, capsys) -> None:
     array = zarr.create_array(folder / "narrow.zarr", shape=(5, 3), dtype="float64", overwrite=True)
-    array[...] = 0.0
+    array[...] = 1.0
     text = told(folder, monkeypatch, capsys, "predict", run, "narrow.zarr", "--out", "x.zarr", "--serial")
     assert "rows should have 4 columns" in text and not (folder / "x.zarr").exists()
 

@@ -330,7 +330,7 @@ def local_backend(
     count = workers or len(os.sched_getaffinity(0))
     with environment(WORKER_ENVIRONMENT), dask.config.set(WORKER_SETTINGS):
         cluster = PersistentCluster(count, memory_limit)
-    return DaskBackend(Client(cluster), owned=True, limits=limits, workers=count)
+    return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
 
 
 def connect(address: str, timeout: float = 10.0, security: Any = None, limits: Limits | None = None) -> DaskBackend:
@@ -344,7 +344,7 @@ def connect(address: str, timeout: float = 10.0, security: Any = None, limits: L
     limits : how long to wait and how often to begin again
     """
     try:
-        client = Client(address, timeout=timeout, security=security)
+        client = Client(address, timeout=timeout, security=security, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
         raise InputError(
             f"no Dask scheduler answers at {address} ({error}). Start one with: dask scheduler --host 127.0.0.1"

@@ -166,7 +166,9 @@ def connected(cluster: Any, limits: Limits) -> DaskBackend:
     """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
-        backend = DaskBackend(undo.enter_context(Client(cluster)), owned=True, limits=limits)
+        client = Client(cluster, set_as_default=False)
+        undo.callback(client.close)
+        backend = DaskBackend(client, owned=True, limits=limits)
         undo.pop_all()
     return backend
 

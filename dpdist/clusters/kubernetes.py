@@ -252,7 +252,7 @@ def _connected(api: Any, config: KubernetesConfig, security: Security | None, un
     """A client of the scheduler, once it has a worker."""
     address, client = scheduler_address(config), None
     try:
-        client = Client(address, timeout=until - time.monotonic(), security=security)
+        client = Client(address, timeout=until - time.monotonic(), security=security, set_as_default=False)
         client.wait_for_workers(1, timeout=until - time.monotonic())
     except (OSError, TimeoutError) as error:
         if client is not None:

@@ -49,14 +49,14 @@ class SchedulerConfig(ClusterConfig):
         self.require()
         security = self.tls(("client",))
         try:
-            client = Client(self.address, timeout=self.timeout, security=security)
+            client = Client(self.address, timeout=self.timeout, security=security, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
             raise InputError(
                 f"no Dask scheduler answers at {self.address} ({error}); check that it runs, and that its certificates "
                 "were signed by the same authority."
             ) from error
         with contextlib.ExitStack() as undo:
-            undo.enter_context(client)
+            undo.callback(client.close)
             backend = DaskBackend(client, owned=True, limits=self.limits())
             if self.allowed_failures is not None:
                 _allow_failures(client, self.allowed_failures)
