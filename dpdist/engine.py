@@ -1,61 +1,25 @@
-"""The loop: visit every wave, turn the lap, yield. The only loop there is, whatever the model or the place.
+"""How mixtures are fitted: what the loop does with their rows, and with every lap's end.
 
 for state, info in laps(problem, source, state, backend): ...
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from dpdist.backends.base import Backend, Ref
+from dpdist.backends.base import Backend
+from dpdist.loop import Step, Work, run_steps, wave_count
 from dpdist.problem import Problem
 from dpdist.sources.base import Source
 from dpdist.state import Info, State
 from dpdist.summary import Summary
-from dpdist.threads import one_thread
-from dpdist.turn import Turn, Turning, arm, no_trials, sampling_chances, take_turn
-from dpdist.visit import Leaf, Orders, Visit, visit
+from dpdist.turn import Turn, arm, no_trials, sampling_chances, take_turn
+from dpdist.visit import Leaf, Orders, visit
 
-
-class Step(NamedTuple):
-    """The state after a wave.
-
-    Parameters
-    ----------
-    state : State
-    info : there when the wave ended a lap
-    exact : sum over all waves' last visits, before the lap's moves
-    wave : the wave just visited
-    leaf : what its visit gave, before the lap's moves
-    turning : what the lap's end made of every leaf; None within a lap, or if nothing moves
-    """
-
-    state: State
-    info: Info | None
-    exact: Leaf
-    wave: int
-    leaf: Leaf
-    turning: Turning | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Ground:
-    """The data as the backend holds them: refs to partitions by wave."""
-
-    waves: list[list[Ref]]
-    rows: list[int]
-    preparation: Ref
-
-
-def wave_count(problem: Problem, source: Source) -> int:
-    """Number of waves: as asked for, or one a partition where there are fewer."""
-    return min(problem.schedule.waves, len(source.partitions))
+__all__ = ["Step", "first_state", "laps", "steps"]
 
 
 def first_state(problem: Problem, source: Source, start: Summary | None) -> State:
@@ -67,7 +31,7 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     """
     components = 1 if start is None else len(start.entropy)
     columns = start.stats.shape[1] if start is not None else _feature_columns(problem)
-    waves = wave_count(problem, source)
+    waves = wave_count(problem.schedule, source)
     trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
     blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
     state = State(
@@ -112,72 +76,22 @@ def laps(problem: Problem, source: Source, state: State, backend: Backend) -> It
 
 def steps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
     """As :func:`laps`, stopping after every wave."""
-    ground = _lay_out(problem, source, backend)
-    while True:
-        for step in _lap(problem, ground, state, backend):
-            state = step.state
-            yield step
+    return run_steps(_MixtureWork(problem), source, state, backend)
 
 
-def _lay_out(problem: Problem, source: Source, backend: Backend) -> _Ground:
-    partitions = source.partitions
-    count = wave_count(problem, source)
-    waves = [backend.share_each(partitions[w::count]) for w in range(count)]
-    rows = [sum(p.rows for p in partitions[w::count]) for w in range(count)]
-    return _Ground(waves, rows, backend.share(problem.preparation))
+class _MixtureWork(Work):
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.schedule, self.shared, self.visit = problem.schedule, problem.preparation, visit
 
-
-def _lap(problem: Problem, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
-    began = time.perf_counter()
-    ledger = problem.schedule.open(state, ground.rows)
-    waiting = [ledger.total()] * problem.schedule.lookahead if state.visit == 0 else list(state.queue)
-    under_way: deque[tuple[int, Ref, Leaf]] = deque()
-    position = state.visit
-    for total in waiting[: len(state.order) - position]:
-        _launch(problem, ground, state, backend, position + len(under_way), total, under_way)
-    while position < len(state.order):
-        ahead = position + len(under_way)
-        if ahead < len(state.order):
-            _launch(problem, ground, state, backend, ahead, ledger.total(), under_way)
-        wave, ref, _ = under_way.popleft()
-        seen: Visit = backend.fetch([ref])[0]
-        del ref
-        ledger.fold(wave, seen.leaf)
-        position += 1
-        state = replace(
-            state,
-            visit=position,
-            leaves=ledger.leaves(),
-            sample=seen.sample if state.sample is None else state.sample + seen.sample,
-            queue=tuple(total for _, _, total in under_way),
-            running=ledger.running(),
-        )
-        if position < len(state.order):
-            yield Step(state, None, ledger.exact(), wave, seen.leaf)
-    last = Step(state, None, ledger.exact(), wave, seen.leaf)
-    with one_thread():
-        end = _end(problem, backend, last, sum(ground.rows), time.perf_counter() - began)
-    yield end
-
-
-def _launch(
-    problem: Problem,
-    ground: _Ground,
-    state: State,
-    backend: Backend,
-    position: int,
-    total: Leaf,
-    under_way: deque[tuple[int, Ref, Leaf]],
-) -> None:
-    """Start the visit of the wave at `position` of the lap under the posterior of `total`."""
-    wave = state.order[position]
-    with one_thread():
+    def orders(self, state: State, total: Leaf) -> Orders:
+        problem = self._problem
         posterior = problem.model.posterior(total.summary, problem.precision)
         trials = arm(problem.model, posterior, total, state.trials)
-    orders = backend.share(Orders(posterior, trials, state.chances, problem.seed, state.lap))
-    refs = ground.waves[wave]
-    seen = backend.total(visit, refs, [ground.preparation] * len(refs), [orders] * len(refs))
-    under_way.append((wave, seen, total))
+        return Orders(posterior, trials, state.chances, problem.seed, state.lap)
+
+    def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+        return _end(self._problem, backend, last, rows, seconds)
 
 
 def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: float) -> Step:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
 from dpdist.backends.base import Counts
-from dpdist.engine import Step, wave_count
+from dpdist.loop import Step, wave_count
 from dpdist.moves.base import Reason
 from dpdist.problem import Problem
 from dpdist.sequence import SequentialInfo
@@ -199,7 +199,7 @@ class Pace:
     def __init__(
         self, problem: Problem, source: Source, state: State, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        waves = wave_count(problem, source)
+        waves = wave_count(problem.schedule, source)
         self._rows = [sum(p.rows for p in source.partitions[wave::waves]) for wave in range(waves)]
         self._clock, self._began, self._before = clock, clock(), self._visited(state)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpdist.engine import Step
+from dpdist.loop import Step
 from dpdist.state import State
 from dpdist.storage import token
 from dpdist.turn import Turning

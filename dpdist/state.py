@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpdist.moves.base import Reason, Trial
-from dpdist.summary import Summary
-from dpdist.visit import Leaf, Sample
+from dpdist.moves.base import Reason
+from dpdist.visit import Sample
 
 
 class Rest(NamedTuple):
@@ -31,7 +30,7 @@ class State:
     visit : int, waves of this lap already folded in
     ids : (K,) int64 stable component ids, in component order
     next_id : int, first unused id
-    leaves : one a wave: its last visit (memoized), or the waves of this lap (stochastic)
+    leaves : one a wave: its last visit (memoized), or the waves of this lap (stochastic); of the model's own kind
     start : leaf that stands in for rows not yet seen this lap (a first model, new children), or None
     trials : proposals being tried this lap
     chances : (K,) chance with which a row joins the sample of its component this lap
@@ -48,13 +47,13 @@ class State:
     visit: int
     ids: np.ndarray
     next_id: int
-    leaves: tuple[Leaf, ...]
-    start: Leaf | None
-    trials: tuple[Trial, ...]
+    leaves: tuple[Any, ...]
+    start: Any
+    trials: tuple[Any, ...]
     chances: np.ndarray
     sample: Sample | None = None
-    queue: tuple[Leaf, ...] = ()
-    running: Leaf | None = None
+    queue: tuple[Any, ...] = ()
+    running: Any = None
     elbo: float | None = None
     rests: dict[int, Rest] = field(default_factory=dict)
     quiet: bool = False
@@ -94,4 +93,4 @@ class Info(NamedTuple):
     counts: np.ndarray
     records: tuple[Record, ...]
     seconds: float
-    total: Summary
+    total: Any

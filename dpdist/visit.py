@@ -93,8 +93,8 @@ class Orders:
     lap: int
 
 
-def visit(partition: Partition, preparation: Preparation, orders: Orders) -> Visit:
-    """Visit one partition."""
+def visit(partition: Partition, preparation: Preparation, orders: Orders, _known: None = None) -> Visit:
+    """Visit one partition; rows leave nothing behind for the next visit."""
     rows, weights = partition.load()
     rng = generator(orders.seed, "sample", orders.lap, partition.index)
     leaf, samples = None, []

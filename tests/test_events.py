@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpdist.backends import SerialBackend
 from dpdist.backends.base import Counts
-from dpdist.engine import steps, wave_count
+from dpdist.engine import steps
 from dpdist.events import (
     Broadcast,
     Event,
@@ -32,6 +32,7 @@ from dpdist.events import (
     notes_of_counts,
     to_dict,
 )
+from dpdist.loop import wave_count
 from dpdist.moves.base import Reason
 from dpdist.schedules import Memoized
 from dpdist.sequence import SequentialInfo
@@ -147,7 +148,7 @@ def test_a_fit_shows_each_wave_and_each_lap_with_the_moves_taken() -> None:
 def test_pace_counts_rows_of_the_lap_from_where_the_fit_went_on() -> None:
     source = source_of(clusters(0, rows=2000), 128)
     problem, state = begun(mixture(schedule=Memoized(4)), source)
-    assert wave_count(problem, source) == 4
+    assert wave_count(problem.schedule, source) == 4
     run = steps(problem, source, state, SerialBackend())
     state = next(run).state
     now = iter(range(100))

@@ -53,6 +53,10 @@ _LOST = ("cancelled", "lost")
 _BROKEN = (*_LOST, "error")
 
 
+#: What tasks need is sent with them, so that it can be sent again; Dask would call that a large graph.
+_LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
+
+
 class DaskBackend(Backend):
     """Tasks on the cluster behind `client`.
 
@@ -152,9 +156,10 @@ class DaskBackend(Backend):
         stem = f"{tasks[0].name}-{next(self._calls)}-{self._run}"
         keys = [(stem, i) for i in range(len(tasks))]
         calls, inputs = zip(*(_as_call(task, self._terms) for task in tasks), strict=True)
-        futures = self.client.map(
-            perform, calls, inputs, key=keys, priority=tasks[0].priority, retries=self.limits.attempts - 1
-        )
+        with dask.config.set(_LARGE):
+            futures = self.client.map(
+                perform, calls, inputs, key=keys, priority=tasks[0].priority, retries=self.limits.attempts - 1
+            )
         for task, key in zip(tasks, keys, strict=True):
             task.key = key
             self._tasks[key] = task

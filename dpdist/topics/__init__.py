@@ -1,0 +1,1 @@
+"""Hierarchical Dirichlet process topic models: documents share topics, whose number is learned."""

@@ -1,0 +1,132 @@
+"""How topic models are fitted: what the loop does with their documents, and with every lap's end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dpdist.backends.base import Backend
+from dpdist.loop import Step, Work, run_steps, wave_count
+from dpdist.sources.base import Partition, Source
+from dpdist.state import Info, Record, State
+from dpdist.topics.documents import PairSums
+from dpdist.topics.leaf import Measured, TopicLeaf, TopicVisit
+from dpdist.topics.moves import Judged
+from dpdist.topics.problem import TopicProblem
+from dpdist.topics.summary import TOKENS, TopicSummary
+from dpdist.topics.turn import TopicTrials, take_topic_turn, wanted_documents
+from dpdist.topics.visit import Known, TopicOrders, Under, visit_documents
+
+
+def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary) -> State:
+    """The state before the first lap.
+
+    Parameters
+    ----------
+    start : sums over documents under the first topics, scaled to the whole corpus
+    """
+    topics = len(start.entropy)
+    waves = wave_count(problem.schedule, source)
+    blank = TopicLeaf(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0)))
+    return State(
+        lap=1,
+        order=problem.schedule.order(1, problem.seed, waves),
+        visit=0,
+        ids=np.arange(topics, dtype=np.int64),
+        next_id=topics,
+        leaves=(blank,) * waves,
+        start=TopicLeaf(Measured(start, PairSums.zeros(0))),
+        trials=(TopicTrials(),),
+        chances=_chances(problem, TopicTrials(), 1, source.shape[0]),
+    )
+
+
+def topic_steps(problem: TopicProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """Run laps from `state` without end, stopping after every wave; the caller decides when to stop."""
+    return run_steps(_TopicWork(problem), source, state, backend)
+
+
+class _TopicWork(Work):
+    def __init__(self, problem: TopicProblem) -> None:
+        self._problem = problem
+        self.schedule, self.shared, self.visit = problem.schedule, None, _visit
+
+    def orders(self, state: State, total: TopicLeaf) -> TopicOrders:
+        problem, trials, other = self._problem, _trials(state), total.other
+        posterior = problem.model.posterior
+        return TopicOrders(
+            own=Under(posterior(total.own.summary), trials.pairs),
+            other=None if other is None else Under(posterior(other.summary), trials.other_pairs),
+            effort=problem.effort,
+            chance=float(state.chances[0]),
+            seed=problem.seed,
+            lap=state.lap,
+        )
+
+    def known(self, leaf: TopicLeaf, rows: Sequence[int]) -> list[Known]:
+        ends = np.cumsum([0, *rows])
+        own = leaf.own.topics
+        other = None if leaf.other is None else leaf.other.topics
+        return [
+            Known(None if own is None else own.part(a, b), None if other is None else other.part(a, b))
+            for a, b in itertools.pairwise(ends.tolist())
+        ]
+
+    def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+        problem, state, exact = self._problem, last.state, last.exact
+        before = problem.model.elbo(exact.summary)
+        change = np.inf if state.elbo is None else abs(before - state.elbo)
+        settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
+        sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
+        sample = None if sample is None or not sample.shape[0] else sample
+        trials = _trials(state)
+        turn = take_topic_turn(
+            problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.rests
+        )
+        elbo = problem.model.elbo(turn.total)
+        following = replace(
+            state,
+            ids=turn.ids,
+            next_id=turn.next_id,
+            leaves=tuple(turn.turning.leaf(leaf) for leaf in state.leaves),
+            start=turn.start,
+            trials=(turn.turning.after,),
+            rests=turn.rests,
+            lap=state.lap + 1,
+            order=problem.schedule.order(state.lap + 1, problem.seed, len(state.order)),
+            visit=0,
+            sample=None,
+            queue=(),
+            elbo=elbo,
+            quiet=settled and not turn.pending,
+            chances=_chances(problem, turn.turning.after, state.lap + 1, rows),
+        )
+        records = tuple(_record(one, state.ids, state.next_id) for one in turn.judged)
+        total = turn.total
+        info = Info(
+            state.lap, elbo, before, rows, len(total.entropy), following.ids, total.counts, records, seconds, total
+        )
+        return last._replace(state=following, info=info, turning=turn.turning)
+
+
+def _visit(partition: Partition, _shared: None, orders: TopicOrders, known: Known) -> TopicVisit:
+    return visit_documents(partition, orders, known)
+
+
+def _trials(state: State) -> TopicTrials:
+    trials = state.trials[0]
+    assert isinstance(trials, TopicTrials), "a topic model's state"
+    return trials
+
+
+def _chances(problem: TopicProblem, trials: TopicTrials, lap: int, documents: int) -> np.ndarray:
+    """The chance with which a document joins the sample of a lap, (1,)."""
+    return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials, lap) / max(documents, 1))])
+
+
+def _record(judged: Judged, ids: np.ndarray, next_id: int) -> Record:
+    names = tuple(int(ids[k]) if k < len(ids) else next_id + k - len(ids) for k in judged.topics)
+    return Record(judged.kind, names, judged.gain, judged.reason)

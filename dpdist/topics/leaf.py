@@ -1,0 +1,125 @@
+"""What a wave of documents leaves behind: sums under the topics in use and under those that are tried instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from dpdist.topics.documents import DocumentTopics, PairSums, join_documents
+from dpdist.topics.summary import DOCUMENTS, LOG_GAMMA, LOG_PI, PRIOR, PSI_SUM, SLACK, TopicSummary
+from dpdist.visit import Sample
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Documents under one set of topics.
+
+    Parameters
+    ----------
+    summary : their sums
+    pairs : sums of unions of two topics
+    topics : the topics of each document; None in sums over waves
+    """
+
+    summary: TopicSummary
+    pairs: PairSums
+    topics: DocumentTopics | None = None
+
+    def __add__(self, other: Measured) -> Measured:
+        return Measured(self.summary + other.summary, self.pairs + other.pairs)
+
+    def scaled(self, factor: float) -> Measured:
+        """Every sum times `factor`."""
+        return Measured(self.summary.scaled(factor), self.pairs.scaled(factor))
+
+    def beside(self, other: Measured) -> Measured:
+        """Of documents of the same wave, one set after the other."""
+        assert self.topics is not None and other.topics is not None, "documents of a wave are known"
+        joined = join_documents([self.topics, other.topics])
+        return Measured(self.summary + other.summary, self.pairs + other.pairs, joined)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicLeaf:
+    """The last visit of a wave, or a sum of such: under the topics in use, and under those tried instead, if any."""
+
+    own: Measured
+    other: Measured | None = None
+
+    @property
+    def summary(self) -> TopicSummary:
+        """Under the topics in use."""
+        return self.own.summary
+
+    def __add__(self, other: TopicLeaf) -> TopicLeaf:
+        mine, others = self.other, other.other
+        return TopicLeaf(self.own + other.own, None if mine is None or others is None else mine + others)
+
+    def scaled(self, factor: float) -> TopicLeaf:
+        """Every sum times `factor`."""
+        return TopicLeaf(self.own.scaled(factor), None if self.other is None else self.other.scaled(factor))
+
+
+@dataclass(frozen=True, eq=False)
+class TopicVisit:
+    """What comes back from documents; adds over partitions of a wave."""
+
+    leaf: TopicLeaf
+    sample: Sample
+
+    def __add__(self, other: TopicVisit) -> TopicVisit:
+        mine, others = self.leaf, other.leaf
+        tried = None if mine.other is None or others.other is None else mine.other.beside(others.other)
+        return TopicVisit(TopicLeaf(mine.own.beside(others.own), tried), self.sample + other.sample)
+
+
+def expanded(summary: TopicSummary, fresh: int) -> TopicSummary:
+    """The same documents with `fresh` further topics that none of them uses, last.
+
+    Every document's theta for topics not in use is divided evenly among them and what is left. The documents must
+    have been fitted under the same global weights, as those of a wave were; then the division is exact.
+    """
+    documents = max(float(summary.totals[DOCUMENTS]), 1.0)
+    each = summary.groups[-1, PRIOR] / documents / (fresh + 1)
+    groups = np.concatenate([summary.groups[:-1], np.repeat(_unused(summary, each)[None], fresh + 1, axis=0)])
+    words = np.concatenate([summary.words, np.zeros((len(summary.words), fresh))], axis=1)
+    return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(fresh)]), groups, summary.totals)
+
+
+def without(summary: TopicSummary, gone: np.ndarray) -> TopicSummary:
+    """The same documents without the topics `gone` and without the tokens these explained, until the next visit."""
+    documents = max(float(summary.totals[DOCUMENTS]), 1.0)
+    rest = summary.groups[[*gone, -1], PRIOR].sum() / documents
+    groups = np.concatenate([np.delete(summary.groups[:-1], gone, axis=0), _unused(summary, rest)[None]])
+    words = np.ascontiguousarray(np.delete(summary.words, gone, axis=1))
+    return TopicSummary(words, np.delete(summary.entropy, gone), groups, summary.totals)
+
+
+def _unused(summary: TopicSummary, prior: float) -> np.ndarray:
+    """Sums (4,) of a topic that no document uses and each gives the same `prior`."""
+    row, documents = np.zeros(4), summary.totals[DOCUMENTS]
+    if documents > 0:
+        row[LOG_PI] = documents * psi(prior) - summary.totals[PSI_SUM]
+        row[LOG_GAMMA] = documents * gammaln(prior)
+        row[SLACK] = -prior * row[LOG_PI]
+        row[PRIOR] = documents * prior
+    return row
+
+
+def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray) -> TopicSummary:
+    """The same documents with the `chosen` of the `pairs` made one each, in the first one's place.
+
+    Parameters
+    ----------
+    pairs : (P, 2) topics
+    chosen : which of them, no topic twice
+    """
+    first, second = pairs[chosen, 0], pairs[chosen, 1]
+    words, entropy, groups = summary.words.copy(), summary.entropy.copy(), summary.groups.copy()
+    words[:, first] += words[:, second]
+    entropy[first] += entropy[second] + measured.entropy[chosen]
+    groups[first] = measured.groups[chosen]
+    kept = np.setdiff1d(np.arange(len(entropy)), second)
+    return TopicSummary(words, entropy, groups, summary.totals).take(kept)

@@ -1,0 +1,59 @@
+"""What is fixed for a whole run of a topic model, apart from the documents and the place where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dpdist.schedules.base import Schedule
+from dpdist.topics.documents import Effort
+from dpdist.topics.model import TopicModel
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """Which moves a run makes, and how hard it tries.
+
+    Parameters
+    ----------
+    birth, merge, delete : whether to try them
+    topics : new topics looked for at once, at least; where there are more in use, as many as these
+    most : new topics looked for at once, at most
+    sample : documents in which they are looked for
+    iterations : of batch inference on that sample
+    tries : refused births in a row after which no more are tried until topics change
+    rest : laps that a topic rests after it was refused to go
+    partners : topics each topic may be made one with, per lap
+    """
+
+    birth: bool = True
+    merge: bool = True
+    delete: bool = True
+    topics: int = 10
+    most: int = 50
+    sample: int = 1000
+    iterations: int = 15
+    tries: int = 4
+    rest: int = 20
+    partners: int = 3
+
+
+@dataclass(frozen=True, eq=False)
+class TopicProblem:
+    """The model and how to fit it.
+
+    Parameters
+    ----------
+    model : TopicModel
+    schedule : how summaries become the total
+    plan : the moves
+    effort : how far documents are iterated
+    seed : key of every draw
+    tolerance : change of the ELBO in nats a token below which a lap counts as settled
+    """
+
+    model: TopicModel
+    schedule: Schedule
+    plan: TopicPlan = field(default_factory=TopicPlan)
+    effort: Effort = field(default_factory=Effort)
+    seed: int = 0
+    tolerance: float = 1e-5

@@ -1,0 +1,75 @@
+"""Additive summaries of documents: all that a worker ever sends back about them.
+
+Documents enter the bound through sums alone, so summaries of disjoint documents add, whatever global weights they were
+fitted under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Columns of :attr:`TopicSummary.groups`.
+LOG_PI, LOG_GAMMA, SLACK, PRIOR = range(4)
+#: Entries of :attr:`TopicSummary.totals`.
+LOG_GAMMA_SUM, PSI_SUM, DOCUMENTS, TOKENS = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicSummary:
+    """Sums over documents j, with words w and topics k; the last row of `groups` is for all topics not in use.
+
+    Parameters
+    ----------
+    words : (W, K) float64
+        Expected counts sum_j n_jwk.
+    entropy : (K,) float64
+        -sum_jw c_jw r_jwk log r_jwk, in nats.
+    groups : (K + 1, 4) float64
+        sum_j of E log pi_jk, of log Gamma(theta_jk), of the slack (n_jk - theta_jk) E log pi_jk, and of the prior
+        theta_jk - n_jk = alpha E[beta_k] that the document was fitted under.
+    totals : (4,) float64
+        sum_j of log Gamma(sum_k theta_jk), of psi(sum_k theta_jk), of 1, and of the document's tokens.
+    """
+
+    words: np.ndarray
+    entropy: np.ndarray
+    groups: np.ndarray
+    totals: np.ndarray
+
+    @staticmethod
+    def zeros(vocabulary: int, topics: int) -> TopicSummary:
+        """The summary of no documents."""
+        return TopicSummary(np.zeros((vocabulary, topics)), np.zeros(topics), np.zeros((topics + 1, 4)), np.zeros(4))
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Expected tokens of each topic, (K,)."""
+        return self.words.sum(axis=0)
+
+    @property
+    def documents(self) -> float:
+        """Number of documents."""
+        return float(self.totals[DOCUMENTS])
+
+    def __add__(self, other: TopicSummary) -> TopicSummary:
+        return TopicSummary(
+            self.words + other.words,
+            self.entropy + other.entropy,
+            self.groups + other.groups,
+            self.totals + other.totals,
+        )
+
+    def scaled(self, factor: float) -> TopicSummary:
+        """Every entry times `factor`."""
+        return TopicSummary(factor * self.words, factor * self.entropy, factor * self.groups, factor * self.totals)
+
+    def take(self, topics: Sequence[int] | np.ndarray) -> TopicSummary:
+        """The summary with the topics in another order."""
+        index = np.asarray(topics, dtype=np.intp)
+        rows = np.append(index, len(self.entropy))
+        return TopicSummary(
+            np.ascontiguousarray(self.words[:, index]), self.entropy[index], self.groups[rows], self.totals
+        )
