@@ -1,4 +1,4 @@
-"""Runs and models fitted by variational inference, as generations on disk.
+"""Runs and models fitted by variational inference, as generations on disk: what is alike, and mixtures.
 
 run.zarr/problems/4f21c0/                      the model's priors and everything fixed for the run
 run.zarr/generations/000007-9ae310/components  the model after some lap
@@ -10,6 +10,7 @@ run.zarr/objects/000003-00017-77d2aa/          a leaf: what visiting a wave gave
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, NamedTuple, Self
 
@@ -26,9 +27,8 @@ from dpdist.problem import Problem
 from dpdist.state import State
 from dpdist.storage import GenerationStore
 from dpdist.stored_problem import read_problem, subgroup, write_problem
-from dpdist.stored_state import read_leaf, read_state, write_leaf, write_state
+from dpdist.stored_state import MIXTURE, StateKind, read_state, write_state
 from dpdist.summary import Summary
-from dpdist.visit import Leaf
 
 
 class Fitted(NamedTuple):
@@ -45,23 +45,43 @@ class Fitted(NamedTuple):
     """
 
     ids: np.ndarray
-    total: Summary
+    total: Any
     elbo: float
     rows: float
     stop: str | None = None
     converged: bool = False
 
 
-class Store(GenerationStore):
-    """A run, or a model saved from one."""
+class RunStore(GenerationStore, ABC):
+    """A run, or a model saved from one; subclasses say how what differs between kinds of models is stored."""
 
-    method = "memoized"
+    kind: StateKind
+
+    @staticmethod
+    @abstractmethod
+    def write_problem(group: zarr.Group, problem: Any) -> None:
+        """Store what is fixed for the run in an empty group."""
+
+    @staticmethod
+    @abstractmethod
+    def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None) -> Any:
+        """What is fixed for the run."""
+
+    @staticmethod
+    @abstractmethod
+    def write_fitted(group: zarr.Group, problem: Any, fitted: Fitted) -> None:
+        """Store a model in an empty group."""
+
+    @staticmethod
+    @abstractmethod
+    def read_total(group: zarr.Group) -> Any:
+        """The summary of the whole data of a stored model."""
 
     @classmethod
     def create(
         cls,
         path: str | os.PathLike[str],
-        problem: Problem,
+        problem: Any,
         settings: dict[str, Any],
         fingerprint: dict[str, Any],
         overwrite: bool = False,
@@ -73,12 +93,12 @@ class Store(GenerationStore):
         OutputExistsError
             If something is there and `overwrite` is false.
         """
-        return cls.begin(path, partial(write_problem, problem=problem), settings, fingerprint, overwrite)
+        return cls.begin(path, partial(cls.write_problem, problem=problem), settings, fingerprint, overwrite)
 
-    def problem(self, families: dict[str, type[Family]] | None = None) -> Problem:
+    def problem(self, families: dict[str, type[Family]] | None = None) -> Any:
         """The problem fixed for the run."""
         with self.reading(way_back=False):
-            return read_problem(self.problem_group(), families)
+            return self.read_problem(self.problem_group(), families)
 
     def state(self) -> tuple[State, Manifest]:
         """The state to go on from, and the objects its leaves are stored in."""
@@ -88,17 +108,19 @@ class Store(GenerationStore):
         if not resumable:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         with self.reading():
-            return read_state(subgroup(generation, "state"), lambda name: read_leaf(self.group(name)))
+            return read_state(
+                subgroup(generation, "state"), lambda name: self.kind.read_leaf(self.group(name)), self.kind
+            )
 
-    def put_leaf(self, name: str, leaf: Leaf) -> None:
+    def put_leaf(self, name: str, leaf: Any) -> None:
         """Store a leaf; raises :class:`CheckpointError` if it cannot be written."""
-        self.add_object(name, partial(write_leaf, leaf=leaf))
+        self.add_object(name, lambda group: self.kind.write_leaf(group, leaf))
 
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""
         generation = self.generation()
         with self.reading():
-            return _read_fitted(subgroup(generation, "components")) if "components" in generation else None
+            return self._fitted(subgroup(generation, "components")) if "components" in generation else None
 
     def history(self) -> History:
         """The history up to the current generation."""
@@ -107,7 +129,7 @@ class Store(GenerationStore):
 
     def commit(
         self,
-        problem: Problem,
+        problem: Any,
         fitted: Fitted | None,
         history: History,
         state: State | None = None,
@@ -123,37 +145,59 @@ class Store(GenerationStore):
 
         def write(group: zarr.Group) -> None:
             if fitted is not None:
-                _write_fitted(group.create_group("components"), problem, fitted)
+                components = group.create_group("components")
+                components.attrs.update(_attributes(fitted))
+                self.write_fitted(components, problem, fitted)
             history.write(group.create_group("history"))
             if state is not None and manifest is not None:
-                write_state(group.create_group("state"), state, manifest)
+                write_state(group.create_group("state"), state, manifest, self.kind)
 
         self.add_generation(write, manifest.objects if manifest is not None else [])
 
+    def _fitted(self, group: zarr.Group) -> Fitted:
+        attrs: dict[str, Any] = dict(group.attrs)
+        kept = {name: attrs[name] for name in ("elbo", "rows", "stop", "converged")}
+        return Fitted(ids=schema.read(group, "id"), total=self.read_total(group), **kept)
 
-def _read_fitted(group: zarr.Group) -> Fitted:
-    attrs: dict[str, Any] = dict(group.attrs)
-    total = Summary(schema.read(group, "stats"), schema.read(group, "entropy"), attrs["base"])
-    return Fitted(schema.read(group, "id"), total, attrs["elbo"], attrs["rows"], attrs["stop"], attrs["converged"])
+
+def _attributes(fitted: Fitted) -> dict[str, Any]:
+    return {
+        "elbo": fitted.elbo,
+        "rows": fitted.rows,
+        "n_components": len(fitted.ids),
+        "stop": fitted.stop,
+        "converged": fitted.converged,
+    }
 
 
-def _write_fitted(group: zarr.Group, problem: Problem, fitted: Fitted) -> None:
-    total = fitted.total
-    weights, rest = problem.model.allocation.weights(total.counts)
-    group.attrs.update(
-        {
-            "elbo": fitted.elbo,
-            "rows": fitted.rows,
-            "base": total.base,
-            "n_components": len(fitted.ids),
-            "rest_weight": rest,
-            "stop": fitted.stop,
-            "converged": fitted.converged,
-        }
-    )
-    for name, values in {"id": fitted.ids, "weight": weights, "stats": total.stats, "entropy": total.entropy}.items():
-        schema.write(group, name, values)
-    if fitted.stop is not None:
-        predictor = MixturePredictor(problem.model, problem.preparation, total, fitted.ids)
-        for name, (_, values) in predictor.described().items():
+class Store(RunStore):
+    """A run of a mixture, or a mixture saved from one."""
+
+    method = "memoized"
+    kind = MIXTURE
+
+    @staticmethod
+    def write_problem(group: zarr.Group, problem: Problem) -> None:
+        write_problem(group, problem)
+
+    @staticmethod
+    def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None) -> Problem:
+        return read_problem(group, families)
+
+    @staticmethod
+    def write_fitted(group: zarr.Group, problem: Problem, fitted: Fitted) -> None:
+        total = fitted.total
+        weights, rest = problem.model.allocation.weights(total.counts)
+        group.attrs.update({"base": total.base, "rest_weight": rest})
+        columns = {"id": fitted.ids, "weight": weights, "stats": total.stats, "entropy": total.entropy}
+        for name, values in columns.items():
             schema.write(group, name, values)
+        if fitted.stop is not None:
+            predictor = MixturePredictor(problem.model, problem.preparation, total, fitted.ids)
+            for name, (_, values) in predictor.described().items():
+                schema.write(group, name, values)
+
+    @staticmethod
+    def read_total(group: zarr.Group) -> Summary:
+        base: Any = group.attrs["base"]
+        return Summary(schema.read(group, "stats"), schema.read(group, "entropy"), base)

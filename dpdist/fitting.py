@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
-from dpdist.checkpoint import Fitted, Store
+from dpdist.checkpoint import Fitted, RunStore
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
@@ -219,18 +219,20 @@ class Fit:
     checkpoint_seconds : longest time between two checkpoints, even within a lap
     fitted : the model of the last lap; None before the first
     manifest : stored objects of `state`, where it comes from a checkpoint
+    run : the steps of this kind of model
     """
 
-    problem: Problem
+    problem: Any
     source: Source
     backend: Backend
     state: State
     limits: Limits
     history: History
-    store: Store | None = None
+    store: RunStore | None = None
     checkpoint_seconds: float = 600.0
     fitted: Fitted | None = None
     manifest: Manifest | None = None
+    run: Callable[[Any, Source, State, Backend], Iterator[Step]] = steps
 
     def __post_init__(self) -> None:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
@@ -255,7 +257,7 @@ class Fit:
             self.close()
             return
         with writing(self):
-            for step in steps(self.problem, self.source, self.state, self.backend):
+            for step in self.run(self.problem, self.source, self.state, self.backend):
                 self._follow(step)
                 if step.info is not None:
                     stop = self._finish_lap(step.state, step.info, began)
@@ -321,11 +323,12 @@ class Fit:
 
 
 def resumed(
-    store: Store,
+    store: RunStore,
     source: Source,
     backend: Backend,
     limits: Limits,
     families: dict[str, type[Family]] | None = None,
+    run: Callable[[Any, Source, State, Backend], Iterator[Step]] = steps,
 ) -> Fit:
     """The fit in `store`, to go on from its checkpoint.
 
@@ -344,4 +347,4 @@ def resumed(
         fitted = fitted._replace(stop=None, converged=False)
     state, manifest = store.state()
     state = replace(state, quiet=False)
-    return Fit(problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+    return Fit(problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest, run=run)

@@ -15,7 +15,7 @@ from dpdist.moves.base import Reason
 from dpdist.state import Info
 
 #: Codes of the kinds and reasons, in the CF convention's flag_values / flag_meanings.
-KINDS = ("split", "merge", "delete")
+KINDS = ("split", "merge", "delete", "birth")
 REASONS = tuple(Reason)
 
 

@@ -1,19 +1,18 @@
 """Which stored object holds each wave's leaf, so that generations share them instead of writing them again.
 
 A leaf is stored once, as its wave's visit gave it. What the lap's end makes of every leaf is a small
-:class:`~dpdist.turn.Turning`, stored with the generation; applied to the stored leaf it gives the same bits.
+turning, stored with the generation; applied to the stored leaf it gives the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from dpdist.loop import Step
 from dpdist.state import State
 from dpdist.storage import token
-from dpdist.turn import Turning
-from dpdist.visit import Leaf
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Manifest:
     start: str | None
     running: str | None
     queue: tuple[str, ...]
-    turning: Turning | None
+    turning: Any
 
     @property
     def objects(self) -> list[str]:
@@ -62,8 +61,8 @@ class Memo:
     manifest : of the checkpoint it goes on from; None for a new run
     """
 
-    def __init__(self, put: Callable[[str, Leaf], None], state: State, manifest: Manifest | None = None) -> None:
-        self._put, self._stored = put, dict[int, tuple[Leaf, str]]()
+    def __init__(self, put: Callable[[str, Any], None], state: State, manifest: Manifest | None = None) -> None:
+        self._put, self._stored = put, dict[int, tuple[Any, str]]()
         if manifest is None:
             waves, turning = tuple(Kept(self._store(leaf), False) for leaf in state.leaves), None
         else:
@@ -94,7 +93,7 @@ class Memo:
             turning=moment.turning if any(kept.turned for kept in moment.waves) else None,
         )
 
-    def _store(self, leaf: Leaf, lap: int = 0, wave: int = 0) -> str:
+    def _store(self, leaf: Any, lap: int = 0, wave: int = 0) -> str:
         """The object of a leaf, the same for the same leaf."""
         known = self._stored.get(id(leaf))
         if known is not None:
@@ -109,4 +108,4 @@ class Memo:
 class _Moment:
     state: State
     waves: tuple[Kept, ...]
-    turning: Turning | None
+    turning: Any

@@ -97,6 +97,28 @@ VARIABLES: dict[str, Variable] = {
     "holdout_score": Variable(
         ("round",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat"
     ),
+    # topic models
+    "word_count": Variable(("word", "topic"), "expected tokens of a word in a topic"),
+    "topic_entropy": Variable(("topic",), "entropy of a topic's responsibilities", "nat"),
+    "topic_group": Variable(
+        ("topic_or_rest", "group_sum"),
+        "sums over documents of E log pi, log Gamma(theta), (n - theta) E log pi, theta - n; last: topics not in use",
+    ),
+    "document_total": Variable(
+        ("total",), "sums over documents of log Gamma(sum theta), psi(sum theta), 1 and their tokens"
+    ),
+    "pair_entropy": Variable(("pair_index",), "change of entropy if a pair of topics is one", "nat"),
+    "pair_group": Variable(("pair_index", "group_sum"), "as of topics, for unions of two"),
+    "document_indptr": Variable(("document_boundary",), "boundaries of documents in their topics"),
+    "document_topic": Variable(("use",), "topic that a document uses"),
+    "document_count": Variable(("use",), "expected tokens of that topic in the document"),
+    "topic_pair": Variable(("pair_index", "pair"), "topics whose union is measured"),
+    "other_pair": Variable(("other_pair_index", "pair"), "topics among those tried whose union is measured"),
+    "topic_gone": Variable(("gone",), "topics tried to do without"),
+    "turned_pair": Variable(("turned_pair_index", "pair"), "pairs measured in the lap that ended"),
+    "turned_chosen": Variable(("chosen",), "those of them that became one"),
+    "turned_order": Variable(("topic",), "order of the topics left"),
+    "topic_weight": Variable(("topic",), "expected global weight of a topic"),
     # predictions
     "label": Variable(("row",), "id of the most probable component"),
     "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),

@@ -28,8 +28,8 @@ def write_problem(group: zarr.Group, problem: Problem) -> None:
     group.attrs.update(
         {
             "allocation": {"name": allocation.name, **allocation.hyperparameters()},
-            "schedule": {"name": schedule.name, **_plain_fields(schedule)},
-            "plan": _plain_fields(problem.plan),
+            "schedule": {"name": schedule.name, **plain_fields(schedule)},
+            "plan": plain_fields(problem.plan),
             "precision": {"dtype": np.dtype(problem.precision.dtype).name, "floor": problem.precision.floor},
             "seed": problem.seed,
             "tolerance": problem.tolerance,
@@ -72,7 +72,8 @@ def subgroup(group: zarr.Group, name: str) -> zarr.Group:
     return node
 
 
-def _plain_fields(value: Any) -> dict[str, Any]:
+def plain_fields(value: Any) -> dict[str, Any]:
+    """Field name -> value of a dataclass of plain values."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -22,7 +22,21 @@ from dpdist.turn import Turning
 from dpdist.visit import Leaf, Sample
 
 
-def write_state(group: zarr.Group, state: State, manifest: Manifest) -> None:
+class StateKind(NamedTuple):
+    """How what differs between kinds of models is stored: leaves, what is tried in a lap, and its end's turning.
+
+    Each writer takes an empty group and the value, each reader the group; a turning is read with the trials after it.
+    """
+
+    write_leaf: Callable[[zarr.Group, Any], None]
+    read_leaf: Callable[[zarr.Group], Any]
+    write_trials: Callable[[zarr.Group, Any], None]
+    read_trials: Callable[[zarr.Group], tuple[Any, ...]]
+    write_turning: Callable[[zarr.Group, Any], None]
+    read_turning: Callable[[zarr.Group, tuple[Any, ...]], Any]
+
+
+def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: StateKind) -> None:
     """Store `state` in an empty group; its leaves are the objects of `manifest`."""
     group.attrs.update(
         {
@@ -43,23 +57,23 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest) -> None:
     schema.write(group, "order", np.array(state.order, dtype=np.int64))
     _write_rests(group.create_group("rests"), state.rests)
     if state.trials:
-        _write_trials(group.create_group("trials"), state.trials)
+        kind.write_trials(group.create_group("trials"), state.trials)
     if state.sample is not None:
         _write_sample(group.create_group("sample"), state.sample)
     if manifest.turning is not None:
-        _write_turning(group.create_group("turning"), manifest.turning)
+        kind.write_turning(group.create_group("turning"), manifest.turning)
 
 
-def read_state(group: zarr.Group, leaf: Callable[[str], Leaf]) -> tuple[State, Manifest]:
+def read_state(group: zarr.Group, leaf: Callable[[str], Any], kind: StateKind) -> tuple[State, Manifest]:
     """The state stored in `group` and its manifest; `leaf` reads an object."""
     attrs: dict[str, Any] = dict(group.attrs)
-    trials = _read_trials(subgroup(group, "trials")) if attrs["has_trials"] else ()
+    trials = kind.read_trials(subgroup(group, "trials")) if attrs["has_trials"] else ()
     manifest = Manifest(
         waves=tuple(Kept(name, turned) for name, turned in attrs["waves"]),
         start=attrs["start"],
         running=attrs["running"],
         queue=tuple(attrs["queue"]),
-        turning=_read_turning(subgroup(group, "turning"), trials) if "turning" in group else None,
+        turning=kind.read_turning(subgroup(group, "turning"), trials) if "turning" in group else None,
     )
     state = State(
         lap=attrs["lap"],
@@ -81,10 +95,10 @@ def read_state(group: zarr.Group, leaf: Callable[[str], Leaf]) -> tuple[State, M
     return state, manifest
 
 
-def _leaves(manifest: Manifest, leaf: Callable[[str], Leaf]) -> tuple[Leaf, ...]:
+def _leaves(manifest: Manifest, leaf: Callable[[str], Any]) -> tuple[Any, ...]:
     turning = manifest.turning
 
-    def one(kept: Kept) -> Leaf:
+    def one(kept: Kept) -> Any:
         stored = leaf(kept.name)
         return turning.leaf(stored) if kept.turned and turning is not None else stored
 
@@ -197,3 +211,7 @@ def _read_sample(group: zarr.Group) -> Sample:
     parts = [schema.read(group, f"sample_{name}") for name in ("data", "indices", "indptr")]
     shape = (len(keys), int(group.attrs["columns"]))  # type: ignore[arg-type]
     return Sample(keys, owners, weights, sparse.csr_array(tuple(parts), shape=shape))
+
+
+#: How the states of mixtures are stored.
+MIXTURE = StateKind(write_leaf, read_leaf, _write_trials, _read_trials, _write_turning, _read_turning)

@@ -43,6 +43,7 @@ FLOORS = [
     ["memo"],
     ["stored_state"],
     ["checkpoint", "stored_sequence"],
+    ["stored_topics"],
     ["fitting", "labelling", "convert"],
     ["passing"],
     ["clustering"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,13 @@ from dpdist.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import local_backend
 from dpdist.errors import InputError, PrecisionError
+from dpdist.fitting import Fit, Limits, resumed
+from dpdist.history import History
 from dpdist.kernels.special import digamma, trigamma
 from dpdist.moves.base import Reason
 from dpdist.schedules import Memoized
 from dpdist.sources import as_source
+from dpdist.stored_topics import TopicStore
 from dpdist.topics.births import seek_topics
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
 from dpdist.topics.engine import first_topic_state, topic_steps
@@ -499,3 +503,41 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
     topics = np.array([[0.4, 0.5, 0.05, 0.05], [0.05, 0.05, 0.5, 0.4]])
     np.testing.assert_allclose(coherence(topics, documents, words=2), [1.0, -1.0])
     assert top_words(topics, ["a", "b", "c", "d"], 2) == [["b", "a"], ["c", "d"]]
+
+
+def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Fit:
+    problem, source = problem_of(documents, waves=3, lookahead=1), as_source(documents)
+    state = first_topic_state(problem, source, start_of(documents, 2))
+    return Fit(problem, source, SerialBackend(), state, Limits(laps), History(), store, 0.0, run=topic_steps)
+
+
+def bits(fit: Fit) -> tuple:
+    fitted = fit.fitted
+    arrays = (fitted.total.words, fitted.total.groups, fitted.ids)
+    return fitted.elbo, fit.history.proposals, *(array.tobytes() for array in arrays)
+
+
+def test_a_stored_state_goes_on_from_every_wave_to_the_same_bits(tmp_path) -> None:
+    documents = corpus(6, documents=900, topics=8)
+    whole = fit_of(documents, None, 6)
+    for _ in whole:
+        pass
+    source = as_source(documents)
+    store = TopicStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint())
+    fit, copies = fit_of(documents, store, 6), 0
+    for step in fit:
+        fit.settle()
+        if step.state.lap in (2, 3, 5) and step.info is None:
+            copies += 1
+            shutil.copytree(tmp_path / "run.zarr", tmp_path / f"copy{copies}.zarr")
+    assert bits(fit) == bits(whole)
+    for number in range(1, copies + 1):
+        shutil.rmtree(tmp_path / f"copy{number}.zarr" / "leases")  # the writer of the run itself is alive
+        stored = TopicStore.open(tmp_path / f"copy{number}.zarr")
+        again = resumed(stored, source, SerialBackend(), Limits(6), run=topic_steps)
+        for _ in again:
+            pass
+        assert bits(again) == bits(whole)
+    assert copies == 6
+    fitted = TopicStore.open(tmp_path / "run.zarr").fitted()
+    assert fitted.total.words.tobytes() == whole.fitted.total.words.tobytes()

@@ -1,0 +1,151 @@
+"""Topic models as generations on disk: as runs of mixtures are, with leaves and trials of their own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import zarr
+
+from dpdist import schema
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.checkpoint import Fitted, RunStore
+from dpdist.schedules import SCHEDULES
+from dpdist.stored_problem import plain_fields, subgroup
+from dpdist.stored_state import StateKind
+from dpdist.topics.documents import DocumentTopics, Effort, PairSums
+from dpdist.topics.leaf import Measured, TopicLeaf
+from dpdist.topics.model import TopicModel
+from dpdist.topics.problem import TopicPlan, TopicProblem
+from dpdist.topics.summary import TopicSummary
+from dpdist.topics.turn import TopicTrials, TopicTurning
+
+
+def write_summary(group: zarr.Group, summary: TopicSummary) -> None:
+    """Store sums over documents in a group."""
+    schema.write(group, "word_count", summary.words)
+    schema.write(group, "topic_entropy", summary.entropy)
+    schema.write(group, "topic_group", summary.groups)
+    schema.write(group, "document_total", summary.totals)
+
+
+def read_summary(group: zarr.Group) -> TopicSummary:
+    """The sums over documents in a group."""
+    names = ("word_count", "topic_entropy", "topic_group", "document_total")
+    return TopicSummary(*(schema.read(group, name) for name in names))
+
+
+def _write_measured(group: zarr.Group, measured: Measured) -> None:
+    write_summary(group, measured.summary)
+    schema.write(group, "pair_entropy", measured.pairs.entropy)
+    schema.write(group, "pair_group", measured.pairs.groups)
+    group.attrs["documents_known"] = measured.topics is not None
+    if measured.topics is not None:
+        schema.write(group, "document_indptr", measured.topics.indptr)
+        schema.write(group, "document_topic", measured.topics.topics)
+        schema.write(group, "document_count", measured.topics.counts)
+
+
+def _read_measured(group: zarr.Group) -> Measured:
+    pairs = PairSums(schema.read(group, "pair_entropy"), schema.read(group, "pair_group"))
+    if not group.attrs["documents_known"]:
+        return Measured(read_summary(group), pairs)
+    names = ("document_indptr", "document_topic", "document_count")
+    return Measured(read_summary(group), pairs, DocumentTopics(*(schema.read(group, name) for name in names)))
+
+
+def _write_leaf(group: zarr.Group, leaf: TopicLeaf) -> None:
+    group.attrs["others_tried"] = leaf.other is not None
+    _write_measured(group.create_group("own"), leaf.own)
+    if leaf.other is not None:
+        _write_measured(group.create_group("other"), leaf.other)
+
+
+def _read_leaf(group: zarr.Group) -> TopicLeaf:
+    other = _read_measured(subgroup(group, "other")) if group.attrs["others_tried"] else None
+    return TopicLeaf(_read_measured(subgroup(group, "own")), other)
+
+
+def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
+    (tried,) = trials
+    group.attrs.update({name: getattr(tried, name) for name in ("fresh", "births_refused", "deletes_refused")})
+    schema.write(group, "topic_pair", tried.pairs)
+    schema.write(group, "topic_gone", tried.gone)
+    schema.write(group, "other_pair", tried.other_pairs)
+
+
+def _read_trials(group: zarr.Group) -> tuple[TopicTrials]:
+    attrs: dict[str, Any] = dict(group.attrs)
+    arrays = (schema.read(group, name) for name in ("topic_pair", "topic_gone", "other_pair"))
+    pairs, gone, other_pairs = arrays
+    return (TopicTrials(pairs=pairs, gone=gone, other_pairs=other_pairs, **attrs),)
+
+
+def _write_turning(group: zarr.Group, turning: TopicTurning) -> None:
+    group.attrs["take_other"] = turning.take_other
+    schema.write(group, "turned_pair", turning.pairs)
+    schema.write(group, "turned_chosen", turning.chosen)
+    schema.write(group, "turned_order", turning.order)
+
+
+def _read_turning(group: zarr.Group, after: tuple[TopicTrials]) -> TopicTurning:
+    return TopicTurning(
+        take_other=bool(group.attrs["take_other"]),
+        pairs=schema.read(group, "turned_pair"),
+        chosen=schema.read(group, "turned_chosen").astype(np.intp),
+        order=schema.read(group, "turned_order").astype(np.intp),
+        after=after[0],
+    )
+
+
+#: How the states of topic models are stored.
+TOPICS = StateKind(_write_leaf, _read_leaf, _write_trials, _read_trials, _write_turning, _read_turning)
+
+
+class TopicStore(RunStore):
+    """A run of a topic model, or a model saved from one."""
+
+    method = "memoized topics"
+    kind = TOPICS
+
+    @staticmethod
+    def write_problem(group: zarr.Group, problem: TopicProblem) -> None:
+        model, schedule = problem.model, problem.schedule
+        group.attrs.update(
+            {
+                "vocabulary": model.vocabulary,
+                "pseudocount": model.pseudocount,
+                "allocation": asdict(model.allocation),
+                "schedule": {"name": schedule.name, **plain_fields(schedule)},
+                "plan": asdict(problem.plan),
+                "effort": asdict(problem.effort),
+                "seed": problem.seed,
+                "tolerance": problem.tolerance,
+            }
+        )
+
+    @staticmethod
+    def read_problem(group: zarr.Group, families: Any) -> TopicProblem:
+        attrs: dict[str, Any] = dict(group.attrs)
+        schedule, allocation = dict(attrs["schedule"]), HierarchicalDirichletProcess(**attrs["allocation"])
+        return TopicProblem(
+            model=TopicModel(attrs["vocabulary"], attrs["pseudocount"], allocation),
+            schedule=SCHEDULES[schedule.pop("name")](**schedule),
+            plan=TopicPlan(**attrs["plan"]),
+            effort=Effort(**attrs["effort"]),
+            seed=attrs["seed"],
+            tolerance=attrs["tolerance"],
+        )
+
+    @staticmethod
+    def write_fitted(group: zarr.Group, problem: TopicProblem, fitted: Fitted) -> None:
+        weights = problem.model.sticks(fitted.total).weights
+        group.attrs["rest_weight"] = float(weights[-1])
+        schema.write(group, "id", fitted.ids)
+        schema.write(group, "topic_weight", weights[:-1])
+        write_summary(group, fitted.total)
+
+    @staticmethod
+    def read_total(group: zarr.Group) -> TopicSummary:
+        return read_summary(group)
