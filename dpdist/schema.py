@@ -114,6 +114,7 @@ VARIABLES: dict[str, Variable] = {
     "document_count": Variable(("use",), "expected tokens of that topic in the document"),
     "topic_pair": Variable(("pair_index", "pair"), "topics whose union is measured"),
     "other_pair": Variable(("other_pair_index", "pair"), "topics among those tried whose union is measured"),
+    "other_id": Variable(("other",), "stable ids of the topics tried"),
     "topic_gone": Variable(("gone",), "topics tried to do without"),
     "turned_pair": Variable(("turned_pair_index", "pair"), "pairs measured in the lap that ended"),
     "turned_chosen": Variable(("chosen",), "those of them that became one"),

@@ -19,7 +19,10 @@ from dpdist.topics.leaf import Measured, TopicLeaf
 from dpdist.topics.model import TopicModel
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.topics.summary import TopicSummary
-from dpdist.topics.turn import TopicTrials, TopicTurning
+from dpdist.topics.turn import Merging, TopicTrials, TopicTurning
+
+#: Plain values of trials.
+_PLAIN = ("kind", "fresh", "age", "births_refused", "deletes_refused")
 
 
 def write_summary(group: zarr.Group, summary: TopicSummary) -> None:
@@ -69,34 +72,47 @@ def _read_leaf(group: zarr.Group) -> TopicLeaf:
 
 def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
     (tried,) = trials
-    group.attrs.update({name: getattr(tried, name) for name in ("fresh", "births_refused", "deletes_refused")})
+    gain = tried.gain if np.isfinite(tried.gain) else None
+    group.attrs.update({name: getattr(tried, name) for name in _PLAIN} | {"gain": gain})
     schema.write(group, "topic_pair", tried.pairs)
     schema.write(group, "topic_gone", tried.gone)
+    schema.write(group, "other_id", tried.other_ids)
     schema.write(group, "other_pair", tried.other_pairs)
 
 
 def _read_trials(group: zarr.Group) -> tuple[TopicTrials]:
     attrs: dict[str, Any] = dict(group.attrs)
-    arrays = (schema.read(group, name) for name in ("topic_pair", "topic_gone", "other_pair"))
-    pairs, gone, other_pairs = arrays
-    return (TopicTrials(pairs=pairs, gone=gone, other_pairs=other_pairs, **attrs),)
+    attrs["gain"] = -np.inf if attrs["gain"] is None else attrs["gain"]
+    names = {"pairs": "topic_pair", "gone": "topic_gone", "other_ids": "other_id", "other_pairs": "other_pair"}
+    arrays: dict[str, Any] = {name: schema.read(group, key) for name, key in names.items()}
+    return (TopicTrials(**arrays, **attrs),)
 
 
 def _write_turning(group: zarr.Group, turning: TopicTurning) -> None:
-    group.attrs["take_other"] = turning.take_other
-    schema.write(group, "turned_pair", turning.pairs)
-    schema.write(group, "turned_chosen", turning.chosen)
-    schema.write(group, "turned_order", turning.order)
+    group.attrs.update({"take_other": turning.take_other, "tried_on": turning.other is not None})
+    _write_merging(group.create_group("own"), turning.own)
+    if turning.other is not None:
+        _write_merging(group.create_group("other"), turning.other)
 
 
 def _read_turning(group: zarr.Group, after: tuple[TopicTrials]) -> TopicTurning:
     return TopicTurning(
         take_other=bool(group.attrs["take_other"]),
-        pairs=schema.read(group, "turned_pair"),
-        chosen=schema.read(group, "turned_chosen").astype(np.intp),
-        order=schema.read(group, "turned_order").astype(np.intp),
+        own=_read_merging(subgroup(group, "own")),
+        other=_read_merging(subgroup(group, "other")) if group.attrs["tried_on"] else None,
         after=after[0],
     )
+
+
+def _write_merging(group: zarr.Group, merging: Merging) -> None:
+    schema.write(group, "turned_pair", merging.pairs)
+    schema.write(group, "turned_chosen", merging.chosen)
+    schema.write(group, "turned_order", merging.order)
+
+
+def _read_merging(group: zarr.Group) -> Merging:
+    pairs, chosen, order = (schema.read(group, f"turned_{name}") for name in ("pair", "chosen", "order"))
+    return Merging(pairs, chosen.astype(np.intp), order.astype(np.intp))
 
 
 #: How the states of topic models are stored.

@@ -25,6 +25,7 @@ from dpdist.errors import InputError, PrecisionError
 from dpdist.kernels.sticks import stick_bound
 
 #: When L-BFGS stops: far below what changes a bound.
+_REACH = 20.0  # a step in the logarithm of a parameter that no search needs
 _EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
 
 
@@ -97,7 +98,8 @@ class HierarchicalDirichletProcess:
             return -value / scale, -np.concatenate([by_first * sticks.first, by_second * sticks.second]) / scale
 
         start = np.log(np.concatenate([begin.first, begin.second]))
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", options=_EFFORT)
+        bounds = np.stack([start - _REACH, start + _REACH], axis=1)
+        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
         if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
             raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
         return Sticks(*np.exp(found.x).reshape(2, topics))

@@ -39,6 +39,7 @@ def seek_topics(
     topics: int,
     iterations: int,
     rng: np.random.Generator,
+    targets: int = 0,
 ) -> tuple[Seeds, TopicSummary]:
     """Look for new topics in a sample.
 
@@ -51,6 +52,8 @@ def seek_topics(
     topics : number to look for
     iterations : of batch inference on the sample
     rng : of the seeds
+    targets : number of topics in use of whose own tokens the seeds are made, equally many of each: those that fit
+        their documents worst; 0 for seeds of what all of them leave unexplained
 
     Returns
     -------
@@ -59,8 +62,7 @@ def seek_topics(
     """
     scale = whole[DOCUMENTS] / documents.shape[0]
     held = np.zeros((model.vocabulary, 0)) if total is None else total.words
-    residual = sparse.csr_array(documents, dtype=np.float64) if total is None else _residual(model, total, documents)
-    fresh = scale * _seed_words(residual, topics, rng)
+    fresh = scale * _seeds(model, total, documents, topics, rng, targets)
     old = np.zeros(0) if total is None else model.sticks(total).weights[:-1]
     prior = _prior(model, old, fresh.shape[1])
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
@@ -87,30 +89,82 @@ def _prior(model: TopicModel, old: np.ndarray, fresh: int) -> np.ndarray:
     return model.allocation.document_concentration * weights / weights.sum()
 
 
-def _residual(model: TopicModel, total: TopicSummary, documents: sparse.csr_array) -> sparse.csr_array:
-    """What of each document's counts the topics in use do not expect, never below zero."""
-    posterior = model.posterior(total)
-    _, _, topics = share_out(posterior, documents, DocumentTopics.unknown(documents.shape[0]), _NO_PAIRS, _EFFORT)
+def _seeds(
+    model: TopicModel,
+    total: TopicSummary | None,
+    documents: sparse.csr_array,
+    topics: int,
+    rng: np.random.Generator,
+    targets: int,
+) -> np.ndarray:
+    """Counts (W, B) that new topics begin with."""
+    if total is None:
+        return _far_apart(sparse.csr_array(documents, dtype=np.float64), topics, rng)
+    used, words = _explained(model, total, documents)
+    expected = _at_entries(used, words, documents)
+    if not targets:
+        return _far_apart(_with_data(documents, np.maximum(documents.data - expected, 0.0)), topics, rng)
+    own = [_own_tokens(used, words, documents, expected, k) for k in range(words.shape[1])]
+    worst = np.argsort([-_misfit(part, words[:, k]) for k, part in enumerate(own)], kind="stable")[:targets]
+    return np.concatenate([_far_apart(own[k], topics // targets, rng) for k in worst], axis=1)
+
+
+def _own_tokens(
+    used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array, expected: np.ndarray, topic: int
+) -> sparse.csr_array:
+    """Expected counts of a topic's tokens in the documents that use it, (m, W)."""
+    there = np.flatnonzero(used[:, [topic]].toarray().ravel())
+    share = _at_entries(used[:, [topic]], words[:, [topic]], documents) / np.maximum(expected, 1e-300)
+    return _with_data(documents, documents.data * share)[there]
+
+
+def _misfit(own: sparse.csr_array, words: np.ndarray) -> float:
+    """By how much documents' tokens of a topic differ from its words, in nats a token, beyond what chance explains.
+
+    The sum over documents of n KL(document's share of words || topic's) is about half the number of its words where
+    tokens are drawn from the topic, and more where they are drawn from several.
+    """
+    tokens = np.asarray(own.sum(axis=1)).ravel()
+    rows = np.repeat(np.arange(own.shape[0]), np.diff(own.indptr))
+    there = own.data > 0
+    data, columns = own.data[there], own.indices[there]
+    apart = float((data * np.log(data / (tokens[rows[there]] * words[columns]))).sum())
+    return (apart - 0.5 * len(data)) / max(float(tokens.sum()), 1.0)
+
+
+def _explained(
+    model: TopicModel, total: TopicSummary, documents: sparse.csr_array
+) -> tuple[sparse.csr_array, np.ndarray]:
+    """Expected tokens of each topic in each document (n, K), and topics' expected probabilities of words (W, K)."""
+    unknown = DocumentTopics.unknown(documents.shape[0])
+    _, _, topics = share_out(model.posterior(total), documents, unknown, _NO_PAIRS, _EFFORT)
     shape = (documents.shape[0], len(total.entropy))
     used = sparse.csr_array((topics.counts.astype(np.float64), topics.topics, topics.indptr), shape=shape)
     words = total.words + model.pseudocount
-    words = words / words.sum(axis=0)
+    return used, words / words.sum(axis=0)
+
+
+def _at_entries(used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array) -> np.ndarray:
+    """``(used @ words.T)`` where `documents` have counts, in the order of their data."""
     rows = np.repeat(np.arange(documents.shape[0]), np.diff(documents.indptr))
-    expected = np.empty(len(documents.data))
+    found = np.empty(len(documents.data))
     for start in range(0, len(rows), 65536):
         part = slice(start, start + 65536)
-        expected[part] = np.asarray(used[rows[part]].multiply(words[documents.indices[part]]).sum(axis=1)).ravel()
-    left = np.maximum(documents.data - expected, 0.0)
-    return sparse.csr_array((left, documents.indices, documents.indptr), shape=documents.shape)
+        found[part] = np.asarray(used[rows[part]].multiply(words[documents.indices[part]]).sum(axis=1)).ravel()
+    return found
 
 
-def _seed_words(residual: sparse.csr_array, topics: int, rng: np.random.Generator) -> np.ndarray:
-    """Residual counts of at most `topics` documents, (W, B), each drawn with a chance that grows with its distance
-    from those drawn before (by the cosine) and with what it leaves unexplained."""
-    mass = np.asarray(residual.sum(axis=1)).ravel()
-    norms = np.sqrt(np.asarray(residual.multiply(residual).sum(axis=1)).ravel())
-    unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ residual)
-    nearest, chosen = np.zeros(residual.shape[0]), list[int]()
+def _with_data(documents: sparse.csr_array, data: np.ndarray) -> sparse.csr_array:
+    return sparse.csr_array((data, documents.indices, documents.indptr), shape=documents.shape)
+
+
+def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) -> np.ndarray:
+    """The counts of at most `topics` documents, (W, B), each drawn with a chance that grows with its distance from
+    those drawn before (by the cosine) and with its own counts."""
+    mass = np.asarray(counts.sum(axis=1)).ravel()
+    norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
+    unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ counts)
+    nearest, chosen = np.zeros(counts.shape[0]), list[int]()
     while len(chosen) < topics:
         chances = mass * (1 - np.minimum(nearest, 1.0)) ** 2
         chances[chosen] = 0.0
@@ -118,4 +172,4 @@ def _seed_words(residual: sparse.csr_array, topics: int, rng: np.random.Generato
             break
         chosen.append(int(rng.choice(len(mass), p=chances / chances.sum())))
         nearest = np.maximum(nearest, (unit @ unit[[chosen[-1]]].T).toarray().ravel())
-    return np.ascontiguousarray(residual[chosen].toarray().T)
+    return np.ascontiguousarray(counts[chosen].toarray().T)

@@ -11,13 +11,12 @@ import numpy as np
 from dpdist.backends.base import Backend
 from dpdist.loop import Step, Work, run_steps, wave_count
 from dpdist.sources.base import Partition, Source
-from dpdist.state import Info, Record, State
+from dpdist.state import Info, State
 from dpdist.topics.documents import PairSums
 from dpdist.topics.leaf import Measured, TopicLeaf, TopicVisit
-from dpdist.topics.moves import Judged
 from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import TOKENS, TopicSummary
-from dpdist.topics.turn import TopicTrials, take_topic_turn, wanted_documents
+from dpdist.topics.turn import TopicTrials, heirs, take_topic_turn, wanted_documents
 from dpdist.topics.visit import Known, TopicOrders, Under, visit_documents
 
 
@@ -40,7 +39,7 @@ def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary
         leaves=(blank,) * waves,
         start=TopicLeaf(Measured(start, PairSums.zeros(0))),
         trials=(TopicTrials(),),
-        chances=_chances(problem, TopicTrials(), 1, source.shape[0]),
+        chances=_chances(problem, TopicTrials(), source.shape[0]),
     )
 
 
@@ -87,13 +86,15 @@ class _TopicWork(Work):
             problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.rests
         )
         elbo = problem.model.elbo(turn.total)
+        after, leaves = turn.turning.after, tuple(turn.turning.leaf(leaf) for leaf in state.leaves)
+        start = heirs(turn.total, after, leaves) if after.kind == "delete" and after.age == 0 else turn.start
         following = replace(
             state,
             ids=turn.ids,
             next_id=turn.next_id,
-            leaves=tuple(turn.turning.leaf(leaf) for leaf in state.leaves),
-            start=turn.start,
-            trials=(turn.turning.after,),
+            leaves=leaves,
+            start=start,
+            trials=(after,),
             rests=turn.rests,
             lap=state.lap + 1,
             order=problem.schedule.order(state.lap + 1, problem.seed, len(state.order)),
@@ -102,12 +103,11 @@ class _TopicWork(Work):
             queue=(),
             elbo=elbo,
             quiet=settled and not turn.pending,
-            chances=_chances(problem, turn.turning.after, state.lap + 1, rows),
+            chances=_chances(problem, after, rows),
         )
-        records = tuple(_record(one, state.ids, state.next_id) for one in turn.judged)
         total = turn.total
         info = Info(
-            state.lap, elbo, before, rows, len(total.entropy), following.ids, total.counts, records, seconds, total
+            state.lap, elbo, before, rows, len(total.entropy), following.ids, total.counts, turn.records, seconds, total
         )
         return last._replace(state=following, info=info, turning=turn.turning)
 
@@ -122,11 +122,6 @@ def _trials(state: State) -> TopicTrials:
     return trials
 
 
-def _chances(problem: TopicProblem, trials: TopicTrials, lap: int, documents: int) -> np.ndarray:
+def _chances(problem: TopicProblem, trials: TopicTrials, documents: int) -> np.ndarray:
     """The chance with which a document joins the sample of a lap, (1,)."""
-    return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials, lap) / max(documents, 1))])
-
-
-def _record(judged: Judged, ids: np.ndarray, next_id: int) -> Record:
-    names = tuple(int(ids[k]) if k < len(ids) else next_id + k - len(ids) for k in judged.topics)
-    return Record(judged.kind, names, judged.gain, judged.reason)
+    return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])

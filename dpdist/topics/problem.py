@@ -21,6 +21,7 @@ class TopicPlan:
     sample : documents in which they are looked for
     iterations : of batch inference on that sample
     tries : refused births in a row after which no more are tried until topics change
+    refine : laps that topics which do not pay yet are fitted on, while they may
     rest : laps that a topic rests after it was refused to go
     partners : topics each topic may be made one with, per lap
     """
@@ -33,6 +34,7 @@ class TopicPlan:
     sample: int = 1000
     iterations: int = 15
     tries: int = 4
+    refine: int = 3
     rest: int = 20
     partners: int = 3
 

@@ -1,28 +1,29 @@
 """The turn of a lap of a topic model: judge what was tried, apply it to every leaf, choose what to try next.
 
-In a lap documents may be fitted twice: under the topics in use, and under other ones, with new topics beside them or
-with some left out. Under both, unions of pairs are measured. At the end both are given the merges that raise their
-bounds, and the higher bound of the whole corpus is kept.
+Documents may be fitted twice in a lap: under the topics in use, and under others, with new topics beside them or with
+some left out. Under both, unions of pairs are measured; at the end both are given the merges that raise their bounds,
+and the higher bound of the whole corpus is kept. Topics that do not pay yet are fitted on for a few laps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy import sparse
 
 from dpdist.backends.base import Backend
 from dpdist.families.base import Rows
 from dpdist.moves.base import Reason
 from dpdist.randomness import generator
-from dpdist.state import Rest
+from dpdist.state import Record, Rest
 from dpdist.threads import one_thread
 from dpdist.topics.births import Seeds, seek_topics
 from dpdist.topics.documents import PairSums
 from dpdist.topics.leaf import Measured, TopicLeaf, expanded, united, without
 from dpdist.topics.model import TopicModel
-from dpdist.topics.moves import NO_PAIRS, ROUNDING, Judged, judge_merges, propose_pairs
+from dpdist.topics.moves import NO_PAIRS, ROUNDING, judge_merges, propose_pairs
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.topics.summary import LOG_PI, TopicSummary
 
@@ -35,32 +36,74 @@ class TopicTrials:
 
     Parameters
     ----------
-    pairs : (P, 2) of topics whose unions are measured
-    fresh : number of new topics tried beside those in use, after them
-    gone : topics tried to do without
+    pairs : (P, 2) of topics in use whose unions are measured
+    kind : "birth", "delete", or "" where no other topics are tried
+    fresh : number of new topics, tried beside those in use and after them
+    gone : positions of the topics tried to do without
+    other_ids : stable ids of the topics tried
     other_pairs : (P', 2) of the topics tried, whose unions are measured
+    age : laps the others were fitted before
+    gain : by which their bound was higher at the end of the last of these
     births_refused, deletes_refused : in a row
     """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
+    kind: str = ""
     fresh: int = 0
     gone: np.ndarray = field(default_factory=lambda: _NONE)
+    other_ids: np.ndarray = field(default_factory=lambda: _NONE)
     other_pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
+    age: int = 0
+    gain: float = -np.inf
     births_refused: int = 0
     deletes_refused: int = 0
 
-    def other(self, summary: TopicSummary) -> TopicSummary | None:
-        """Documents under the topics tried before they are visited; None if none are."""
-        if self.fresh:
-            return expanded(summary, self.fresh)
-        return without(summary, self.gone) if len(self.gone) else None
-
-    def other_names(self, topics: int) -> np.ndarray:
-        """The position of each topic among those tried, -1 for those gone."""
+    def begun(self, own: Measured) -> Measured | None:
+        """Documents under topics newly tried, before they are visited; None if none are."""
+        if not self.kind:
+            return None
+        topics = len(own.summary.entropy)
+        summary = expanded(own.summary, self.fresh) if self.fresh else without(own.summary, self.gone)
         names = np.full(topics, -1, dtype=np.int64)
         kept = np.setdiff1d(np.arange(topics), self.gone)
         names[kept] = np.arange(len(kept))
-        return names
+        known = None if own.topics is None else own.topics.renamed(names)
+        return Measured(summary, PairSums.zeros(len(self.other_pairs)), known)
+
+
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """Topics made one, and all of them put in order.
+
+    Parameters
+    ----------
+    pairs : (P, 2) pairs that were measured
+    chosen : those of them that are one from now on
+    order : of the topics that are left
+    """
+
+    pairs: np.ndarray
+    chosen: np.ndarray
+    order: np.ndarray
+
+    def apply(self, measured: Measured, pairs: int) -> Measured:
+        """The same documents under the topics left, of which `pairs` pairs are measured next."""
+        topics = len(measured.summary.entropy)
+        summary = united(measured.summary, measured.pairs, self.pairs, self.chosen).take(self.order)
+        known = None if measured.topics is None else measured.topics.renamed(self._names(topics))
+        return Measured(summary, PairSums.zeros(pairs), known)
+
+    def left(self, topics: int) -> np.ndarray:
+        """The old topics that are left, in their new order."""
+        return np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order]
+
+    def _names(self, topics: int) -> np.ndarray:
+        """The new position of each of the old topics, (K,)."""
+        into = np.arange(topics)
+        into[self.pairs[self.chosen, 1]] = self.pairs[self.chosen, 0]
+        places = np.empty(topics, dtype=np.int64)
+        places[self.left(topics)] = np.arange(len(self.order))
+        return places[into]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,43 +113,23 @@ class TopicTurning:
     Parameters
     ----------
     take_other : whether the topics that were tried are in use from now on
-    pairs : (P, 2) pairs of these topics that were measured
-    chosen : those of them that are one from now on
-    order : of the topics that are left
+    own : what becomes of the topics in use from now on
+    other : what becomes of topics that are tried on; None where they are not
     after : what is tried in the next lap
     """
 
     take_other: bool
-    pairs: np.ndarray
-    chosen: np.ndarray
-    order: np.ndarray
+    own: Merging
+    other: Merging | None
     after: TopicTrials
 
     def leaf(self, leaf: TopicLeaf) -> TopicLeaf:
         """An old leaf in the new topics."""
         base = leaf.other if self.take_other and leaf.other is not None else leaf.own
-        summary = united(base.summary, base.pairs, self.pairs, self.chosen).take(self.order)
-        topics = None if base.topics is None else base.topics.renamed(self.names(len(base.summary.entropy)))
-        own = Measured(summary, PairSums.zeros(len(self.after.pairs)), topics)
-        tried = self.after.other(summary)
-        if tried is None:
-            return TopicLeaf(own)
-        names = self.after.other_names(len(summary.entropy))
-        others = None if topics is None else topics.renamed(names)
-        return TopicLeaf(own, Measured(tried, PairSums.zeros(len(self.after.other_pairs)), others))
-
-    def names(self, topics: int) -> np.ndarray:
-        """The new position of each of the old topics, (K,)."""
-        into = np.arange(topics)
-        into[self.pairs[self.chosen, 1]] = self.pairs[self.chosen, 0]
-        places = np.empty(topics, dtype=np.int64)
-        places[self.left(topics)] = np.arange(len(self.order))
-        return places[into]
-
-    def left(self, topics: int) -> np.ndarray:
-        """The old topics that are left, in their new order."""
-        kept = np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])
-        return kept[self.order]
+        own = self.own.apply(base, len(self.after.pairs))
+        if self.other is not None and leaf.other is not None:
+            return TopicLeaf(own, self.other.apply(leaf.other, len(self.after.other_pairs)))
+        return TopicLeaf(own, self.after.begun(own))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +140,7 @@ class TopicTurn:
     ----------
     turning : what becomes of the leaves
     total : the corpus in the new topics
-    judged : every proposal; topics as they were, new ones after them
+    records : every proposal
     start : stands in for documents that have not met new topics; None if there are none
     rests : topic id -> how long it is not tried to do without it
     ids, next_id : stable ids of the new topics, and the first unused one
@@ -126,7 +149,7 @@ class TopicTurn:
 
     turning: TopicTurning
     total: TopicSummary
-    judged: tuple[Judged, ...]
+    records: tuple[Record, ...]
     start: TopicLeaf | None
     rests: dict[int, Rest]
     ids: np.ndarray
@@ -135,15 +158,28 @@ class TopicTurn:
 
 
 @dataclass(frozen=True, eq=False)
-class _Outcome:
+class _Side:
     """One of the two fits of a lap with the merges that raise its bound."""
 
     total: TopicSummary
-    pairs: np.ndarray
-    chosen: np.ndarray
-    order: np.ndarray
-    judged: tuple[Judged, ...]
+    merging: Merging
+    ids: np.ndarray
+    records: tuple[Record, ...]
     bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Ground:
+    """What the next trials are chosen from."""
+
+    problem: TopicProblem
+    backend: Backend
+    total: TopicSummary
+    sample: Rows | None
+    lap: int
+    ids: np.ndarray
+    next_id: int
+    rests: Mapping[int, Rest]
 
 
 def take_topic_turn(
@@ -167,141 +203,136 @@ def take_topic_turn(
     lap : its number
     ids, next_id, rests : as :class:`TopicTurn` gives them
     """
-    own = _outcome(problem.model, exact.own, trials.pairs)
-    other = None if exact.other is None else _outcome(problem.model, exact.other, trials.other_pairs)
-    verdict = None if other is None else _verdict(trials, ids, own.bound, other.bound)
-    taken = other is not None and verdict is not None and verdict.reason is Reason.ACCEPTED
-    best = other if taken and other is not None else own
-    before = _ids_tried(trials, ids, next_id) if taken else ids
-    turning = TopicTurning(taken, best.pairs, best.chosen, best.order, TopicTrials())
-    new_ids = before[turning.left(len(before))]
-    rests = _rested(rests, trials, verdict, ids, lap, problem.plan, best.total, new_ids)
-    counted = _counted(trials, verdict)
-    after, start = _next_trials(problem, backend, counted, best.total, sample, lap, new_ids, rests)
-    turning = TopicTurning(taken, best.pairs, best.chosen, best.order, after)
-    judged = (*(() if verdict is None else (verdict,)), *best.judged)
-    tried = after.fresh > 0 or len(after.gone) > 0 or _may_seek(problem.plan, after)
-    pending = taken or bool(len(best.chosen)) or tried
-    fresh = trials.fresh if taken else 0
-    return TopicTurn(turning, best.total, judged, start, rests, new_ids, next_id + fresh, pending)
+    own = _side(problem.model, exact.own, trials.pairs, ids)
+    other = None if exact.other is None else _side(problem.model, exact.other, trials.other_pairs, trials.other_ids)
+    verdict = None if other is None else _verdict(problem.plan, trials, ids, other.bound - own.bound, abs(own.bound))
+    reason = None if verdict is None else verdict.reason
+    best = other if other is not None and reason is Reason.ACCEPTED else own
+    there = set(best.ids.tolist())
+    kept = {identity: rest for identity, rest in rests.items() if rest.until > lap and identity in there}
+    if verdict is not None and reason is Reason.NO_GAIN and trials.kind == "delete" and len(verdict.components) == 1:
+        kept[verdict.components[0]] = Rest(1, lap + problem.plan.rest, 0.0)
+    if other is not None and verdict is not None and reason is Reason.REFINING:
+        after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
+    else:
+        ground = _Ground(problem, backend, best.total, sample, lap, best.ids, next_id, kept)
+        (after, start), going_on = _next_trials(ground, _refusals(trials, reason)), None
+    turning = TopicTurning(reason is Reason.ACCEPTED, best.merging, going_on, after)
+    records = (*(() if verdict is None else (verdict,)), *best.records)
+    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
+    pending = tried or reason is Reason.ACCEPTED
+    last = next_id + (after.fresh if after.age == 0 else 0)
+    return TopicTurn(turning, best.total, records, start, kept, best.ids, last, pending)
 
 
-def _outcome(model: TopicModel, measured: Measured, pairs: np.ndarray) -> _Outcome:
+def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
     chosen, judged = judge_merges(model, measured, pairs)
     joined = united(measured.summary, measured.pairs, pairs, chosen)
     order = np.argsort(-joined.counts, kind="stable")
-    joined = joined.take(order)
-    return _Outcome(joined, pairs, chosen, order, tuple(judged), model.elbo(joined))
+    joined, merging = joined.take(order), Merging(pairs, chosen, order)
+    records = tuple(Record("merge", tuple(int(ids[k]) for k in one.topics), one.gain, one.reason) for one in judged)
+    return _Side(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
 
 
-def _verdict(trials: TopicTrials, ids: np.ndarray, own: float, other: float) -> Judged:
+def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float, bound: float) -> Record:
     """What becomes of the topics tried."""
-    gain = other - own
-    reason = Reason.NO_GAIN if gain <= 0 else Reason.ROUNDING if gain <= ROUNDING * abs(own) else Reason.ACCEPTED
-    if trials.fresh:
-        return Judged("birth", tuple(range(len(ids), len(ids) + trials.fresh)), gain, reason)
-    return Judged("delete", tuple(map(int, trials.gone)), gain, reason)
+    names = set(trials.other_ids.tolist()) ^ set(ids.tolist())
+    subjects = tuple(sorted(names if trials.kind == "birth" else names & set(ids.tolist())))
+    if gain > 0:
+        reason = Reason.ROUNDING if gain <= ROUNDING * bound else Reason.ACCEPTED
+    else:
+        left = plan.refine - trials.age
+        hopeful = not np.isfinite(trials.gain) or gain + left * (gain - trials.gain) > 0
+        reason = Reason.REFINING if left > 0 and hopeful else Reason.NO_GAIN
+    return Record(trials.kind, subjects or (-1,), gain, reason)
 
 
-def _ids_tried(trials: TopicTrials, ids: np.ndarray, next_id: int) -> np.ndarray:
-    """Stable ids of the topics tried."""
-    if trials.fresh:
-        return np.append(ids, np.arange(next_id, next_id + trials.fresh))
-    return np.delete(ids, trials.gone)
+def _fitted_on(plan: TopicPlan, trials: TopicTrials, own: _Side, other: _Side, gain: float) -> TopicTrials:
+    """The same topics tried for another lap."""
+    return replace(
+        trials,
+        pairs=_pairs(plan, own.total.words),
+        other_pairs=_pairs(plan, other.total.words),
+        other_ids=other.ids,
+        age=trials.age + 1,
+        gain=gain,
+    )
 
 
-def _counted(trials: TopicTrials, verdict: Judged | None) -> TopicTrials:
-    """Refusals in a row so far; an accepted change starts them anew."""
+def _refusals(trials: TopicTrials, reason: Reason | None) -> TopicTrials:
+    """Refusals in a row so far; an accepted birth starts all of them anew."""
     births, deletes = trials.births_refused, trials.deletes_refused
-    if verdict is not None and verdict.reason is not Reason.ACCEPTED:
-        births, deletes = births + (verdict.kind == "birth"), deletes + (verdict.kind == "delete")
-    if verdict is not None and verdict.reason is Reason.ACCEPTED:
-        births, deletes = 0, 0 if verdict.kind == "delete" else deletes
+    if reason is Reason.ACCEPTED:
+        births, deletes = 0 if trials.kind == "birth" else births, 0
+    elif reason is not None:
+        births, deletes = births + (trials.kind == "birth"), deletes + (trials.kind == "delete")
     return TopicTrials(births_refused=births, deletes_refused=deletes)
-
-
-def _rested(
-    rests: Mapping[int, Rest],
-    trials: TopicTrials,
-    verdict: Judged | None,
-    ids: np.ndarray,
-    lap: int,
-    plan: TopicPlan,
-    total: TopicSummary,
-    new_ids: np.ndarray,
-) -> dict[int, Rest]:
-    """Which topics rest: those refused to go alone, while they are there."""
-    counts = dict(zip(new_ids.tolist(), total.counts.tolist(), strict=True))
-    kept = {identity: rest for identity, rest in rests.items() if identity in counts and rest.until > lap}
-    refused = verdict is not None and verdict.kind == "delete" and verdict.reason is not Reason.ACCEPTED
-    if refused and len(trials.gone) == 1:
-        identity = int(ids[trials.gone[0]])
-        if identity in counts:
-            kept[identity] = Rest(1, lap + plan.rest, counts[identity])
-    return kept
 
 
 def _may_seek(plan: TopicPlan, trials: TopicTrials) -> bool:
     return plan.birth and trials.births_refused < plan.tries
 
 
-def _next_trials(
-    problem: TopicProblem,
-    backend: Backend,
-    counted: TopicTrials,
-    total: TopicSummary,
-    sample: Rows | None,
-    lap: int,
-    ids: np.ndarray,
-    rests: Mapping[int, Rest],
-) -> tuple[TopicTrials, TopicLeaf | None]:
-    """What to try in the next lap: new topics in even laps, to do without some in odd ones."""
-    plan = problem.plan
-    pairs = propose_pairs(total.words, plan.partners) if plan.merge else NO_PAIRS
-    refused = {"births_refused": counted.births_refused, "deletes_refused": counted.deletes_refused}
-    if sample is not None and _may_seek(plan, counted) and lap % 2:
-        seeds = _seek(problem, backend, total, sample, lap, counted.births_refused)
-        if seeds is None:
-            refused["births_refused"] += 1
-        else:
-            words = np.concatenate([total.words, seeds.words], axis=1)
-            others = propose_pairs(words, plan.partners) if plan.merge else NO_PAIRS
-            trials = TopicTrials(pairs, len(seeds), _NONE, others, **refused)
-            own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(pairs)))
-            return trials, TopicLeaf(own, Measured(stand_in(total, seeds), PairSums.zeros(len(others))))
-    gone = _to_go(plan, total, ids, rests, counted.deletes_refused) if lap > 1 else _NONE
-    left = np.delete(total.words, gone, axis=1)
-    others = propose_pairs(left, plan.partners) if plan.merge and len(gone) else NO_PAIRS
-    return TopicTrials(pairs, 0, gone, others, **refused), None
+def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
+    return propose_pairs(words, plan.partners) if plan.merge else NO_PAIRS
+
+
+def _next_trials(ground: _Ground, refused: TopicTrials) -> tuple[TopicTrials, TopicLeaf | None]:
+    """What to try in the next lap: new topics until they are refused, then to do without some until that is."""
+    plan, total = ground.problem.plan, ground.total
+    trials = replace(refused, pairs=_pairs(plan, total.words))
+    gone = _to_go(plan, total, ground.ids, ground.rests, refused.deletes_refused)
+    seeking = ground.sample is not None and _may_seek(plan, refused)
+    if seeking and (refused.births_refused == 0 or not len(gone)):
+        seeds = _seek(ground, refused.births_refused)
+        if seeds is not None:
+            return _with_births(ground, replace(trials, deletes_refused=0), seeds)
+        trials = replace(trials, births_refused=trials.births_refused + 1)
+    if not len(gone):
+        return trials, None
+    left = _pairs(plan, np.delete(total.words, gone, axis=1))
+    return replace(trials, kind="delete", gone=gone, other_ids=np.delete(ground.ids, gone), other_pairs=left), None
+
+
+def _with_births(ground: _Ground, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicLeaf]:
+    total, fresh = ground.total, len(seeds)
+    others = _pairs(ground.problem.plan, np.concatenate([total.words, seeds.words], axis=1))
+    ids = np.append(ground.ids, np.arange(ground.next_id, ground.next_id + fresh))
+    trials = replace(trials, kind="birth", fresh=fresh, other_ids=ids, other_pairs=others)
+    own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
+    return trials, TopicLeaf(own, Measured(stand_in(total, seeds), PairSums.zeros(len(others))))
 
 
 def _to_go(
     plan: TopicPlan, total: TopicSummary, ids: np.ndarray, rests: Mapping[int, Rest], refused: int
 ) -> np.ndarray:
-    """The smallest topics, a tenth of all at first and fewer the more often they were refused."""
-    topics = len(ids)
-    if not plan.delete or topics < 2:
+    """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none."""
+    topics, counts = len(ids), total.counts
+    number = (topics // 10 + 1) >> refused
+    if not plan.delete or topics < 2 or refused > plan.tries + np.log2(topics):
         return _NONE
-    candidates = [k for k in np.argsort(total.counts, kind="stable").tolist() if int(ids[k]) not in rests]
-    number = max(1, (topics // 10) >> refused)
-    return np.array(sorted(candidates[: min(number, topics - 1)]), dtype=np.int64)
+    small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]
+    candidates = [k for k in small if int(ids[k]) not in rests]
+    return np.array(sorted(candidates[: max(1, min(number, topics - 1))]), dtype=np.int64)
 
 
-def _seek(
-    problem: TopicProblem, backend: Backend, total: TopicSummary, sample: Rows, lap: int, refused: int
-) -> Seeds | None:
+def _seek(ground: _Ground, refused: int) -> Seeds | None:
     """New topics in the sample, fewer the more often they were refused; None if it holds none."""
-    plan = problem.plan
-    wanted = max(1, min(max(plan.topics, len(total.entropy)), plan.most) >> (2 * refused))
-    refs = backend.map(_seek_task, [problem], [total], [sample], [wanted], [lap])
-    seeds: Seeds = backend.fetch(refs)[0]
+    columns = ([ground.problem], [ground.total], [ground.sample], [refused], [ground.lap])
+    seeds: Seeds = ground.backend.fetch(ground.backend.map(_seek_task, *columns))[0]
     return seeds if len(seeds) else None
 
 
-def _seek_task(problem: TopicProblem, total: TopicSummary, sample: Rows, wanted: int, lap: int) -> Seeds:
+def _seek_task(problem: TopicProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
+    plan, topics = problem.plan, len(total.entropy)
     rng = generator(problem.seed, "seek topics", lap)
+    targets, wanted = 0, max(1, min(max(plan.topics, topics), plan.most) >> refused)
+    if refused % 2:  # what all topics leave unexplained held nothing: look into topics that may be several
+        targets = min(topics, max(1, plan.most >> (2 * refused)))
+        wanted = 2 * targets
     with one_thread():
-        return seek_topics(problem.model, total, sample, total.totals, wanted, problem.plan.iterations, rng)[0]
+        found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, targets)
+    return found[0]
 
 
 def stand_in(total: TopicSummary, seeds: Seeds) -> TopicSummary:
@@ -314,6 +345,28 @@ def stand_in(total: TopicSummary, seeds: Seeds) -> TopicSummary:
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
 
-def wanted_documents(plan: TopicPlan, trials: TopicTrials, lap: int) -> int:
+def heirs(total: TopicSummary, after: TopicTrials, leaves: Sequence[TopicLeaf]) -> TopicLeaf:
+    """What topics are taken to be without those gone, for documents that have not been fitted so.
+
+    The words of each topic gone are shared out among the topics that its documents use beside it.
+    """
+    topics = len(total.entropy)
+    beside = np.zeros((len(after.gone), topics))
+    for leaf in leaves:
+        known = leaf.own.topics
+        if known is not None:
+            used = sparse.csr_array((known.counts.astype(np.float64), known.topics, known.indptr), (len(known), topics))
+            tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
+            beside += ((used[:, after.gone].T / tokens) @ used).toarray()
+    beside[:, after.gone] = 0.0
+    beside /= np.maximum(beside.sum(axis=1, keepdims=True), 1e-300)
+    words = np.delete(total.words[:, after.gone] @ beside, after.gone, axis=1)
+    left = words.shape[1]
+    empty = TopicSummary(words, np.zeros(left), np.zeros((left + 1, 4)), np.zeros(4))
+    own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(after.pairs)))
+    return TopicLeaf(own, Measured(empty, PairSums.zeros(len(after.other_pairs))))
+
+
+def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:
     """Documents to draw in a lap, so that new topics can be looked for in them when it ends."""
-    return plan.sample if lap % 2 and _may_seek(plan, trials) else 0
+    return plan.sample if trials.kind != "birth" and _may_seek(plan, trials) else 0
