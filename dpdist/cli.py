@@ -370,6 +370,21 @@ def convert(
     _output.print(f"{rows} rows of {width} columns in {out}", highlight=False)
 
 
+@app.command()
+def corpus(
+    file: Annotated[str, typer.Argument(help="Documents as .npz (SciPy CSR), docword.*.txt[.gz] or .ldac.")],
+    out: Out = "corpus.zarr",
+    vocabulary: Annotated[str | None, typer.Option(help="File with the word of each column, one a line.")] = None,
+    format: Annotated[str, typer.Option(help="npz, docword, ldac, or auto to go by the file's name.")] = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Write documents as counts of words to a corpus, a block at a time."""
+    from dpdist.corpora import convert_corpus
+
+    documents, words = convert_corpus(file, out, vocabulary=vocabulary, format=format, overwrite=overwrite)
+    _output.print(f"{documents} documents over {words} words in {out}", highlight=False)
+
+
 @contextmanager
 def _backend(workers: int | None, scheduler: str | None, serial: bool) -> Iterator[Backend]:
     backend = _launcher(workers, scheduler, serial)()

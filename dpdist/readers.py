@@ -346,5 +346,5 @@ READERS: dict[str, Callable[[Path, Sequence[str] | None], Table]] = {
 _REFUSED = {
     ".zarr": "is Zarr already and needs no conversion; give it to fit as it is.",
     ".npz": "is a NumPy archive, which cannot be read a block at a time; save its array of rows with numpy.save and "
-    "convert that, or give a sparse matrix from scipy.sparse.load_npz to fit in Python.",
+    "convert that; sparse counts are written by dpdist corpus, or given to fit in Python by scipy.sparse.load_npz.",
 }

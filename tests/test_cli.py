@@ -254,5 +254,5 @@ def test_the_demo_finds_the_digits(tmp_path) -> None:
 
 def test_help_lists_the_commands(folder) -> None:
     text = succeeded(dpdist_command("--help", folder=folder))
-    assert all(name in text for name in ("fit", "resume", "show", "predict", "demo", "convert"))
+    assert all(name in text for name in ("fit", "resume", "show", "predict", "demo", "convert", "corpus"))
     assert succeeded(dpdist_command("--version", folder=folder)).strip() == dpdist.__version__

@@ -12,16 +12,26 @@ from zarr import Array as ZarrArray
 from dpdist.errors import InputError
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Partition, Source
+from dpdist.sources.corpus import CorpusSource, holds_corpus
 from dpdist.sources.zarr import ZarrSource
 
 if TYPE_CHECKING:
     from dpdist.sources.dask import DaskSource
 
-__all__ = ["ArraySource", "DaskSource", "Partition", "Source", "ZarrSource", "as_source", "stream_blocks"]
+__all__ = [
+    "ArraySource",
+    "CorpusSource",
+    "DaskSource",
+    "Partition",
+    "Source",
+    "ZarrSource",
+    "as_source",
+    "stream_blocks",
+]
 
 
 def as_source(data: Any, weights: Any = None) -> Source:
-    """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array.
+    """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array or a corpus.
 
     Parameters
     ----------
@@ -38,16 +48,28 @@ def as_source(data: Any, weights: Any = None) -> Source:
             raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
         return data
     if isinstance(data, str | PathLike):
-        path = fspath(data)
-        if str(path).endswith((".npy", ".npz", ".csv", ".parquet", ".fvecs", ".bvecs")):
-            raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
-        return ZarrSource.open(str(path), weights)
+        return _stored(str(fspath(data)), weights)
     if isinstance(data, ZarrArray):
         return ZarrSource(data, weights)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(inner, "dask.array", "Array"):
         return _dask().DaskSource(inner, weights)
     return ArraySource(inner, weights)
+
+
+def _stored(path: str, weights: Any) -> Source:
+    """The source at a path or URL."""
+    if path.endswith((".npy", ".csv", ".parquet", ".fvecs", ".bvecs")):
+        raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
+    if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
+        raise InputError(
+            f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr"
+        )
+    if not holds_corpus(path):
+        return ZarrSource.open(path, weights)
+    if weights is not None:
+        raise InputError(f"{path} is a corpus, whose documents have no weights; leave sample_weight out.")
+    return CorpusSource.open(path)
 
 
 def stream_blocks(data: Any) -> Iterator[Any] | None:

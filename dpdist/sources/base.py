@@ -73,11 +73,14 @@ class Source(ABC):
         for place in spread_over(len(partitions), FINGERPRINT_PARTITIONS):
             rows, weights = partitions[place].load()
             chosen = spread_over(rows.shape[0], FINGERPRINT_ROWS)
-            part = rows[chosen]
-            digest.update((part.toarray() if sparse.issparse(part) else np.ascontiguousarray(part)).tobytes())
+            digest.update(self.row_bytes(rows[chosen]))
             if weights is not None:
                 digest.update(np.ascontiguousarray(weights).tobytes())
         return {**self.identity(), "sha256": digest.hexdigest()}
+
+    def row_bytes(self, rows: Rows) -> bytes:
+        """What a fingerprint sees of some rows."""
+        return bytes((rows.toarray() if sparse.issparse(rows) else np.ascontiguousarray(rows)).tobytes())
 
 
 def spread_over(count: int, most: int) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import lzma
 import warnings
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +34,8 @@ COMPLETE = "dpdist_complete"
 MOST_LISTED = 10_000
 #: What decoding raises for bytes that are not what was written.
 _UNDECODABLE = (ValueError, RuntimeError, TypeError, EOFError, zlib.error, lzma.LZMAError)
-_RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
+#: What to do about rows that are damaged.
+RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,27 +61,9 @@ class ZarrPartition(Partition):
         OSError
             If the store cannot be read, now.
         """
-        try:
-            return self._rows(), self.weights
-        except DpdistError:
-            raise
-        except gzip.BadGzipFile as error:
-            raise self._damaged(error) from error
-        except OSError as error:
-            raise OSError(f"{self.label} could not be read: {error}") from error
-        except _UNDECODABLE as error:
-            raise self._damaged(error) from error
-
-    def _rows(self) -> np.ndarray:
-        array = open_array(self.array) if isinstance(self.array, str) else self.array
-        watched, store = _watched(array)
-        rows = np.asarray(watched[self.start : self.stop])
-        if store.absent and array.attrs.get(COMPLETE) is True:
-            raise CorruptDataError(f"{self.label} lacks chunk {store.absent[0]}, which was written. {_RESTORE}")
-        return rows
-
-    def _damaged(self, error: Exception) -> CorruptDataError:
-        return CorruptDataError(f"{self.label} is damaged ({error}). {_RESTORE}")
+        with told_of_damage(self.label, RESTORE):
+            array = open_array(self.array) if isinstance(self.array, str) else self.array
+            return read_stored(array, self.label, RESTORE, slice(self.start, self.stop)), self.weights
 
     @property
     def label(self) -> str:
@@ -118,7 +102,7 @@ class ZarrSource(Source):
         """
         where = path if "://" in path else str(Path(path).absolute())
         try:
-            node = _open(path)
+            node = open_node(path)
         except DpdistError:
             raise
         except (FileNotFoundError, KeyError, ValueError) as error:
@@ -160,6 +144,51 @@ class ZarrSource(Source):
         }
 
 
+@contextlib.contextmanager
+def told_of_damage(label: str, remedy: str) -> Iterator[None]:
+    """Tell failures to read what is stored apart: damage, or a store that cannot be read now.
+
+    Parameters
+    ----------
+    label : what is read, for messages
+    remedy : sentence that says what to do about damage
+
+    Raises
+    ------
+    CorruptDataError
+        If what is read does not decode.
+    OSError
+        If the store cannot be read, now.
+    """
+    try:
+        yield
+    except DpdistError:
+        raise
+    except gzip.BadGzipFile as error:
+        raise CorruptDataError(f"{label} is damaged ({error}). {remedy}") from error
+    except OSError as error:
+        raise OSError(f"{label} could not be read: {error}") from error
+    except _UNDECODABLE as error:
+        raise CorruptDataError(f"{label} is damaged ({error}). {remedy}") from error
+
+
+def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = slice(None)) -> np.ndarray:
+    """Rows of an array; a chunk that is missing where all were written is a :class:`CorruptDataError`.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    label : what is read, for messages
+    remedy : sentence that says what to do about damage
+    selection : rows to read; default: all
+    """
+    watched, store = _watched(array)
+    rows = np.asarray(watched[selection])
+    if store.absent and array.attrs.get(COMPLETE) is True:
+        raise CorruptDataError(f"{label} lacks chunk {store.absent[0]}, which was written. {remedy}")
+    return rows
+
+
 def open_array(path: str) -> zarr.Array:
     """The Zarr array at a path or URL, to read, with the credentials of this process.
 
@@ -169,7 +198,7 @@ def open_array(path: str) -> zarr.Array:
         If it is not there (any more), or the store cannot be read.
     """
     try:
-        node = _open(path)
+        node = open_node(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no Zarr array at {path} any more, or not as seen from here.") from error
     if isinstance(node, zarr.Group):
@@ -177,7 +206,8 @@ def open_array(path: str) -> zarr.Array:
     return node
 
 
-def _open(path: str) -> zarr.Array | zarr.Group:
+def open_node(path: str) -> zarr.Array | zarr.Group:
+    """What Zarr finds at a path or URL, to read; its own errors where that is nothing."""
     return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
 
 
