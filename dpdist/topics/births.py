@@ -104,9 +104,9 @@ def _seeds(
     expected = _at_entries(used, words, documents)
     if not targets:
         return _far_apart(_with_data(documents, np.maximum(documents.data - expected, 0.0)), topics, rng)
-    own = [_own_tokens(used, words, documents, expected, k) for k in range(words.shape[1])]
-    worst = np.argsort([-_misfit(part, words[:, k]) for k, part in enumerate(own)], kind="stable")[:targets]
-    return np.concatenate([_far_apart(own[k], topics // targets, rng) for k in worst], axis=1)
+    worst = np.argsort(-_misfits(used, words, documents, expected), kind="stable")[:targets]
+    own = [_own_tokens(used, words, documents, expected, int(k)) for k in worst]
+    return np.concatenate([_far_apart(part, topics // targets, rng) for part in own], axis=1)
 
 
 def _own_tokens(
@@ -118,18 +118,19 @@ def _own_tokens(
     return _with_data(documents, documents.data * share)[there]
 
 
-def _misfit(own: sparse.csr_array, words: np.ndarray) -> float:
-    """By how much documents' tokens of a topic differ from its words, in nats a token, beyond what chance explains.
+def _misfits(
+    used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array, expected: np.ndarray
+) -> np.ndarray:
+    """By how much documents' counts differ from what is expected of them, in nats a token of each topic, (K,).
 
-    The sum over documents of n KL(document's share of words || topic's) is about half the number of its words where
-    tokens are drawn from the topic, and more where they are drawn from several.
+    The sum of c log(c / expected), shared out among topics as the tokens are, is about half the number of distinct
+    words where these are drawn from the topic, and more where they are drawn from several.
     """
-    tokens = np.asarray(own.sum(axis=1)).ravel()
-    rows = np.repeat(np.arange(own.shape[0]), np.diff(own.indptr))
-    there = own.data > 0
-    data, columns = own.data[there], own.indices[there]
-    apart = float((data * np.log(data / (tokens[rows[there]] * words[columns]))).sum())
-    return (apart - 0.5 * len(data)) / max(float(tokens.sum()), 1.0)
+    ratio = documents.data / np.maximum(expected, 1e-300)
+    apart = _with_data(documents, ratio * np.log(ratio) - 0.5 / np.maximum(expected, 1e-300)) @ words
+    tokens = np.asarray(used.sum(axis=0)).ravel()
+    sums: np.ndarray = np.asarray(used.multiply(apart).sum(axis=0)).ravel()
+    return np.where(tokens >= 1, sums / np.maximum(tokens, 1.0), -np.inf)
 
 
 def _explained(
