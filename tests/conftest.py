@@ -28,6 +28,19 @@ def shared_path(*parts: str) -> Path:
     return path
 
 
+#: Files that take longest, which begin first; tests of those that share nothing go to whichever process is free.
+LONG = ("test_chaos.py", "test_workflows.py", "test_slurm.py", "test_cli.py", "test_runs_on_s3.py", "test_faults.py")
+SPREAD = ("test_workflows.py",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep a file's tests in one process, where they share what they started, and begin with the longest."""
+    for item in items:
+        if item.path.name not in SPREAD:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
 @pytest.fixture(autouse=True)
 def no_closed_client_is_left() -> Iterator[None]:
     """A client of ours that stayed the default would take everything else this process asks of Dask down with it."""

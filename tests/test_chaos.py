@@ -31,11 +31,9 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Any:
     "name",
     [
         "a worker every 1.5 s",
-        "all workers",
         "coordinator, two resume",
         "scheduler, coordinator",
         "everything",
-        "worker stopped",
         "told to end",
     ],
 )

@@ -269,13 +269,13 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = {
-        "leaf": (checkpoint, "write_leaf"),
-        "generation": (checkpoint, "write_state"),
-        "commit": (LocalPlace, "create"),
+        "leaf": (Store, "kind", Store.kind._replace(write_leaf=full)),
+        "generation": (checkpoint, "write_state", full),
+        "commit": (LocalPlace, "create", full),
     }
     store = Store.open(run)
     store.lock()
-    monkeypatch.setattr(*broken[when], full)
+    monkeypatch.setattr(*broken[when])
     with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the one before is intact.*dpdist resume"):
         for _ in resumed(store, as_source(data_path), SerialBackend(), Limits(6)):
             pass

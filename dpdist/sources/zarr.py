@@ -185,7 +185,7 @@ def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = s
     watched, store = _watched(array)
     rows = np.asarray(watched[selection])
     if store.absent and array.attrs.get(COMPLETE) is True:
-        raise CorruptDataError(f"{label} lacks chunk {store.absent[0]}, which was written. {remedy}")
+        raise CorruptDataError(f"{label} lacks chunk {min(store.absent)}, which was written. {remedy}")
     return rows
 
 
