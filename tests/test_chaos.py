@@ -33,7 +33,6 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "a worker every 1.5 s",
         "coordinator, two resume",
         "scheduler, coordinator",
-        "everything",
         "told to end",
     ],
 )

@@ -112,7 +112,7 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
         if step.info is not None:
             break
     at_lap_end = Store.open(begun).number
-    for first in range(0, 60, 2 if count == 1 else 7):
+    for first in range(0, 60, 3 if count == 1 else 7):
         run = tmp_path / f"{first}.zarr"
         shutil.copytree(begun, run)
         fit = resumed(Store.open(run), as_source(rows), SerialBackend(), Limits(LAPS))

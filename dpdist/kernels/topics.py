@@ -304,7 +304,7 @@ def share_documents(
 
 
 @jit
-def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray, tops: np.ndarray) -> None:
+def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> None:
     """exp(E log phi_kw) of Dirichlet posteriors, each word's divided by its largest.
 
     Parameters
@@ -312,7 +312,6 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray, top
     words : (W, K) float64, expected counts
     pseudocount : of the prior
     weights : (W, K) float64, overwritten
-    tops : (W,) float64, overwritten by the largest E log phi_kw of each word
     """
     size, topics = words.shape
     sums = np.zeros(topics)
@@ -328,7 +327,6 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray, top
             value = (absent if words[w, k] == 0.0 else digamma(pseudocount + words[w, k])) - sums[k]
             weights[w, k] = value
             top = max(top, value)
-        tops[w] = top
         for k in range(topics):
             weights[w, k] = math.exp(weights[w, k] - top)
 

@@ -26,12 +26,10 @@ class TopicPosterior:
     Parameters
     ----------
     weights : (W, K) exp(E log phi_kw) divided by the largest of each word
-    log_tops : (W,) the largest E log phi_kw of each word
     prior : (K + 1,) alpha E[beta]
     """
 
     weights: np.ndarray
-    log_tops: np.ndarray
     prior: np.ndarray
 
 
@@ -64,9 +62,9 @@ class TopicModel:
 
     def posterior_of(self, words: np.ndarray, prior: np.ndarray) -> TopicPosterior:
         """The same from expected counts (W, K) and alpha E[beta] (K + 1,)."""
-        weights, tops = np.empty(words.shape), np.empty(self.vocabulary)
-        word_weights(np.ascontiguousarray(words), self.pseudocount, weights, tops)
-        return TopicPosterior(weights, tops, prior)
+        weights = np.empty(words.shape)
+        word_weights(np.ascontiguousarray(words), self.pseudocount, weights)
+        return TopicPosterior(weights, prior)
 
     def log_evidences(self, words: np.ndarray) -> np.ndarray:
         """A(S_k) of topics' word counts (W, K), (K,)."""
