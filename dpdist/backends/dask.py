@@ -197,11 +197,13 @@ class DaskBackend(Backend):
         """Begin again what is broken, or raise what there is to raise."""
         self._require_cluster()
         broken = [one.task for one in held if one.future.status in _BROKEN]
-        task = self._tasks.get(_key(error)) or (broken[0] if broken else held[0].task)
-        judged = verdict(error, task, self.limits)
-        if judged is not None:
-            raise judged
-        logger.warning("%s was lost (%s) and is begun again", describe(task), type(error).__name__)
+        first = self._tasks.get(_key(error)) or (broken[0] if broken else held[0].task)
+        # Several may be at fault at once, though one error comes first: none is begun again without being judged.
+        for task, fault in {first: error, **_faults(broken)}.items():
+            judged = verdict(fault, task, self.limits)
+            if judged is not None:
+                raise judged
+            logger.warning("%s was lost (%s) and is begun again", describe(task), type(fault).__name__)
         self._resubmitted += len(broken)
         self._submit(broken, _BROKEN)
 
@@ -241,6 +243,17 @@ def _plan(task: Task, depths: dict[Task, int], broken: tuple[str, ...]) -> int:
         needed = [each for each in task.inputs() if not _stands(each, broken)]
         depths[task] = max((_plan(each, depths, broken) + 1 for each in needed), default=0)
     return depths[task]
+
+
+def _faults(tasks: Sequence[Task]) -> dict[Task, BaseException]:
+    """Those of the tasks, and of what they need, whose own error broke them, with that error."""
+    depths: dict[Task, int] = {}
+    for task in tasks:
+        _plan(task, depths, _BROKEN)
+    erred = [
+        (task, held.future.exception()) for task in depths if (held := task.held()) and held.future.status == "error"
+    ]
+    return {task: error for task, error in erred if _key(error) == task.key}
 
 
 def _stands(task: Task, broken: tuple[str, ...]) -> bool:
