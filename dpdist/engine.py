@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.backends.base import Backend
-from dpdist.loop import Step, Work, run_steps, wave_count
+from dpdist.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.problem import Problem
 from dpdist.sources.base import Source
 from dpdist.state import Info, State
@@ -31,16 +31,14 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     """
     components = 1 if start is None else len(start.entropy)
     columns = start.stats.shape[1] if start is not None else _feature_columns(problem)
-    waves = wave_count(problem.schedule, source)
     trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
     blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
-    state = State(
-        lap=1,
-        order=problem.schedule.order(1, problem.seed, waves),
-        visit=0,
-        ids=np.arange(components, dtype=np.int64),
-        next_id=components,
-        leaves=(blank,) * waves,
+    state = first_lap(
+        problem.schedule,
+        problem.seed,
+        source,
+        blank,
+        components,
         start=None if start is None else Leaf(start, blank.trials),
         trials=trials,
         chances=np.zeros(components),
@@ -108,16 +106,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: flo
     else:
         following, turning, records = replace(state, start=None), None, ()
         total, quiet, elbo = exact.summary, settled, before
-    following = replace(
-        following,
-        lap=state.lap + 1,
-        order=problem.schedule.order(state.lap + 1, problem.seed, len(state.order)),
-        visit=0,
-        sample=None,
-        queue=(),
-        elbo=elbo,
-        quiet=quiet,
-    )
+    following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet)
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
     return last._replace(state=_with_chances(problem, following, total.counts), info=info, turning=turning)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dpdist.backends.base import Backend, Ref
 from dpdist.schedules.base import Schedule
 from dpdist.sources.base import Partition, Source
@@ -62,6 +64,29 @@ class Work(ABC):
 def wave_count(schedule: Schedule, source: Source) -> int:
     """Number of waves: as asked for, or one a partition where there are fewer."""
     return min(schedule.waves, len(source.partitions))
+
+
+def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, components: int, **given: Any) -> State:
+    """The state before the first lap, of waves that were never visited.
+
+    Parameters
+    ----------
+    schedule, seed : of the run
+    source : the data
+    blank : leaf of a wave not yet visited
+    components : at the start
+    given : what else the state holds
+    """
+    waves = wave_count(schedule, source)
+    ids = np.arange(components, dtype=np.int64)
+    order = schedule.order(1, seed, waves)
+    return State(lap=1, order=order, visit=0, ids=ids, next_id=components, leaves=(blank,) * waves, **given)
+
+
+def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
+    """The state before the lap that follows `state`'s, with what that lap's end `changed`."""
+    order = schedule.order(state.lap + 1, seed, len(state.order))
+    return replace(state, lap=state.lap + 1, order=order, visit=0, sample=None, queue=(), **changed)
 
 
 def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Iterator[Step]:

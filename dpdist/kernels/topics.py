@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.special import digamma
 
 #: Tokens of a topic in a document below which the topic is left out of the document.
@@ -351,12 +352,8 @@ def log_evidences(words: np.ndarray, pseudocount: float, found: np.ndarray) -> N
 
 @jit
 def complete_documents(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    data: np.ndarray,
-    held_indptr: np.ndarray,
-    held_indices: np.ndarray,
-    held_data: np.ndarray,
+    observed: Sparse,
+    held: Sparse,
     topics: np.ndarray,
     prior: np.ndarray,
     tolerance: float,
@@ -367,8 +364,8 @@ def complete_documents(
 
     Parameters
     ----------
-    indptr, indices, data : CSR counts of n documents
-    held_indptr, held_indices, held_data : CSR counts of the tokens scored
+    observed : counts of n documents
+    held : counts of the tokens scored
     topics : (W, K) probability of each word in each topic
     prior : (K,) Dirichlet parameter of the proportions
     tolerance : mean change of n_k at convergence, times the larger of 1 and N / K
@@ -378,8 +375,9 @@ def complete_documents(
     pull, theta, update = np.empty(size), np.empty(size), np.empty(size)
     for j in range(found.shape[0]):
         found[j] = 0.0
-        first, last = indptr[j], indptr[j + 1]
-        tokens = data[first:last].sum()
+        first, last = observed.begins[j], observed.begins[j + 1]
+        words, counts = observed.columns[first:last], observed.values[first:last]
+        tokens = counts.sum()
         for k in range(size):
             theta[k] = prior[k] + (tokens / size if last > first else 0.0)
         threshold = tolerance * max(1.0, tokens / size)
@@ -387,7 +385,7 @@ def complete_documents(
             for k in range(size):
                 pull[k] = math.exp(digamma(max(theta[k], 1e-10)))
                 update[k] = 0.0
-            _expect(indices[first:last], data[first:last], topics, pull, update)
+            _expect(words, counts, topics, pull, update)
             change = 0.0
             for k in range(size):
                 new = prior[k] + pull[k] * update[k]
@@ -396,11 +394,11 @@ def complete_documents(
             if change / size < threshold:
                 break
         mass = theta.sum()
-        for place in range(held_indptr[j], held_indptr[j + 1]):
-            row, probability = topics[held_indices[place]], 0.0
+        for place in range(held.begins[j], held.begins[j + 1]):
+            row, probability = topics[held.columns[place]], 0.0
             for k in range(size):
                 probability += row[k] * theta[k]
-            found[j] += held_data[place] * math.log(probability / mass)
+            found[j] += held.values[place] * math.log(probability / mass)
 
 
 @jit_reassociated

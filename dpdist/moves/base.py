@@ -127,13 +127,17 @@ def sorted_counts(model: Model, counts: np.ndarray) -> np.ndarray:
     return np.sort(counts)[::-1] if model.allocation.ordered else counts
 
 
-def _decide(model: Model, gain: float, noise: float, components: int) -> Reason:
-    limit = model.allocation.max_components
+def reason_for(gain: float, noise: float) -> Reason:
+    """What becomes of a proposal that nothing but its gain speaks for or against; `noise` is the rounding of it."""
     if gain <= 0:
         return Reason.NO_GAIN
-    if gain <= noise:
-        return Reason.ROUNDING
-    return Reason.LIMIT if limit is not None and components > limit else Reason.ACCEPTED
+    return Reason.ROUNDING if gain <= noise else Reason.ACCEPTED
+
+
+def _decide(model: Model, gain: float, noise: float, components: int) -> Reason:
+    limit, reason = model.allocation.max_components, reason_for(gain, noise)
+    beyond = limit is not None and components > limit
+    return Reason.LIMIT if beyond and reason is Reason.ACCEPTED else reason
 
 
 def _growth(candidate: _Candidate) -> int:

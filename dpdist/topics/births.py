@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from dpdist.topics.documents import DocumentTopics, Effort, share_out
+from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
 from dpdist.topics.model import TopicModel
 from dpdist.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSummary
 
-_NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 #: Updates of a document while topics are sought; they need not be settled.
 _EFFORT = Effort(tolerance=1e-2, most=30)
 
@@ -68,17 +67,17 @@ def seek_topics(
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
     for _ in range(iterations):
         posterior = model.posterior_of(np.concatenate([held, fresh], axis=1), prior)
-        summary, _, known = share_out(posterior, documents, known, _NO_PAIRS, _EFFORT)
+        summary, _, known = share_out(posterior, documents, known, NO_PAIRS, _EFFORT)
         fresh = scale * summary.words[:, held.shape[1] :]
     assert summary is not None, "there is at least one iteration"
-    used = fresh.sum(axis=0) > _least(whole, documents.shape[0], scale)
+    used = fresh.sum(axis=0) > _least(whole, scale)
     log_pi = scale * summary.groups[held.shape[1] : -1, LOG_PI]
     return Seeds(np.ascontiguousarray(fresh[:, used]), log_pi[used]), summary
 
 
-def _least(whole: np.ndarray, documents: int, scale: float) -> float:
+def _least(whole: np.ndarray, scale: float) -> float:
     """Tokens that a topic must explain to be tried: a twentieth of a document of the sample."""
-    return float(scale * 0.05 * whole[TOKENS] / max(whole[DOCUMENTS], 1.0)) if documents else 0.0
+    return float(scale * 0.05 * whole[TOKENS] / whole[DOCUMENTS])
 
 
 def _prior(model: TopicModel, old: np.ndarray, fresh: int) -> np.ndarray:
@@ -138,11 +137,9 @@ def _explained(
 ) -> tuple[sparse.csr_array, np.ndarray]:
     """Expected tokens of each topic in each document (n, K), and topics' expected probabilities of words (W, K)."""
     unknown = DocumentTopics.unknown(documents.shape[0])
-    _, _, topics = share_out(model.posterior(total), documents, unknown, _NO_PAIRS, _EFFORT)
-    shape = (documents.shape[0], len(total.entropy))
-    used = sparse.csr_array((topics.counts.astype(np.float64), topics.topics, topics.indptr), shape=shape)
+    _, _, topics = share_out(model.posterior(total), documents, unknown, NO_PAIRS, _EFFORT)
     words = total.words + model.pseudocount
-    return used, words / words.sum(axis=0)
+    return topics.matrix(len(total.entropy)), words / words.sum(axis=0)
 
 
 def _at_entries(used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array) -> np.ndarray:

@@ -8,10 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.errors import PrecisionError
+from dpdist.families.multinomial import entries_of
 from dpdist.kernels.topics import LEAST, share_documents
 from dpdist.topics.model import TopicPosterior
 from dpdist.topics.summary import TopicSummary
 
+#: No pairs of topics.
+NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 #: Documents of a block, of which n_jk is held densely.
 BLOCK = 256
 
@@ -57,6 +60,10 @@ class DocumentTopics:
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def matrix(self, topics: int) -> sparse.csr_array:
+        """n_jk as a matrix (n, K), float64."""
+        return sparse.csr_array((self.counts.astype(np.float64), self.topics, self.indptr), shape=(len(self), topics))
 
     def part(self, start: int, stop: int) -> DocumentTopics:
         """Of documents `start` to `stop`."""
@@ -132,18 +139,16 @@ def share_out(
         If a document's numbers are not finite.
     """
     vocabulary, topics = posterior.weights.shape
-    total, words = TopicSummary.zeros(vocabulary, topics), np.zeros((vocabulary, topics))
-    entropy, groups, totals = np.zeros(topics), np.zeros((topics + 1, 2)), np.zeros(2)
-    pair_entropy, pair_groups, parts = np.zeros(len(pairs)), np.zeros((len(pairs), 2)), []
-    counts, indices = documents.data.astype(np.float64), documents.indices.astype(np.int64)
-    indptr = documents.indptr.astype(np.int64)
+    words, entropy, groups = np.zeros((vocabulary, topics)), np.zeros(topics), np.zeros((topics + 1, 2))
+    totals, pair_entropy, pair_groups, parts = np.zeros(2), np.zeros(len(pairs)), np.zeros((len(pairs), 2)), []
+    entries = entries_of(documents)
     for start in range(0, documents.shape[0], BLOCK):
         stop = min(start + BLOCK, documents.shape[0])
         held, known = np.zeros((stop - start, topics)), before.part(start, stop)
         failed = share_documents(
-            indptr[start : stop + 1],
-            indices,
-            counts,
+            entries.begins[start : stop + 1],
+            entries.columns,
+            entries.values,
             posterior.weights,
             posterior.prior,
             known.indptr,
@@ -171,7 +176,7 @@ def share_out(
         words,
         entropy,
         _with_slack(groups, posterior.prior, documents.shape[0]),
-        np.array([*totals, documents.shape[0], counts.sum()]),
+        np.array([*totals, documents.shape[0], entries.values.sum()]),
     )
     unions = posterior.prior[pairs].sum(axis=1)
     return total, PairSums(pair_entropy, _with_slack(pair_groups, unions, documents.shape[0])), join_documents(parts)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from dpdist.backends.base import Backend
-from dpdist.loop import Step, Work, run_steps, wave_count
-from dpdist.sources.base import Partition, Source
+from dpdist.loop import Step, Work, first_lap, next_lap, run_steps
+from dpdist.sources.base import Source
 from dpdist.state import Info, State
 from dpdist.topics.documents import PairSums
-from dpdist.topics.leaf import Measured, TopicLeaf, TopicVisit
+from dpdist.topics.leaf import Measured, TopicLeaf
 from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import TOKENS, TopicSummary
 from dpdist.topics.turn import TopicTrials, heirs, take_topic_turn, wanted_documents
@@ -28,15 +27,12 @@ def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary
     start : sums over documents under the first topics, scaled to the whole corpus
     """
     topics = len(start.entropy)
-    waves = wave_count(problem.schedule, source)
-    blank = TopicLeaf(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0)))
-    return State(
-        lap=1,
-        order=problem.schedule.order(1, problem.seed, waves),
-        visit=0,
-        ids=np.arange(topics, dtype=np.int64),
-        next_id=topics,
-        leaves=(blank,) * waves,
+    return first_lap(
+        problem.schedule,
+        problem.seed,
+        source,
+        TopicLeaf(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0))),
+        topics,
         start=TopicLeaf(Measured(start, PairSums.zeros(0))),
         trials=(TopicTrials(),),
         chances=_chances(problem, TopicTrials(), source.shape[0]),
@@ -51,7 +47,7 @@ def topic_steps(problem: TopicProblem, source: Source, state: State, backend: Ba
 class _TopicWork(Work):
     def __init__(self, problem: TopicProblem) -> None:
         self._problem = problem
-        self.schedule, self.shared, self.visit = problem.schedule, None, _visit
+        self.schedule, self.shared, self.visit = problem.schedule, None, visit_documents
 
     def orders(self, state: State, total: TopicLeaf) -> TopicOrders:
         problem, trials, other = self._problem, _trials(state), total.other
@@ -85,10 +81,11 @@ class _TopicWork(Work):
         turn = take_topic_turn(
             problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.rests
         )
-        elbo = problem.model.elbo(turn.total)
         after, leaves = turn.turning.after, tuple(turn.turning.leaf(leaf) for leaf in state.leaves)
         start = heirs(turn.total, after, leaves) if after.kind == "delete" and after.age == 0 else turn.start
-        following = replace(
+        following = next_lap(
+            problem.schedule,
+            problem.seed,
             state,
             ids=turn.ids,
             next_id=turn.next_id,
@@ -96,24 +93,24 @@ class _TopicWork(Work):
             start=start,
             trials=(after,),
             rests=turn.rests,
-            lap=state.lap + 1,
-            order=problem.schedule.order(state.lap + 1, problem.seed, len(state.order)),
-            visit=0,
-            sample=None,
-            queue=(),
-            elbo=elbo,
+            elbo=turn.elbo,
             quiet=settled and not turn.pending,
             chances=_chances(problem, after, rows),
         )
         total = turn.total
         info = Info(
-            state.lap, elbo, before, rows, len(total.entropy), following.ids, total.counts, turn.records, seconds, total
+            state.lap,
+            turn.elbo,
+            before,
+            rows,
+            len(total.entropy),
+            following.ids,
+            total.counts,
+            turn.records,
+            seconds,
+            total,
         )
         return last._replace(state=following, info=info, turning=turn.turning)
-
-
-def _visit(partition: Partition, _shared: None, orders: TopicOrders, known: Known) -> TopicVisit:
-    return visit_documents(partition, orders, known)
 
 
 def _trials(state: State) -> TopicTrials:

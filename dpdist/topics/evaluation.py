@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.errors import InputError
+from dpdist.families.multinomial import entries_of
 from dpdist.kernels.topics import complete_documents
 
 
@@ -56,11 +57,17 @@ def completion_score(
     tokens = float(held.sum())
     if not tokens > 0:
         raise InputError("no token is held out; give documents of which some tokens are to be scored.")
-    parts = [observed, held]
-    arrays = [(m.indptr.astype(np.int64), m.indices.astype(np.int64), m.data.astype(np.float64)) for m in parts]
     by_word = np.ascontiguousarray(topics.T, dtype=np.float64)
     found = np.zeros(rows)
-    complete_documents(*arrays[0], *arrays[1], by_word, np.asarray(prior, dtype=np.float64), tolerance, most, found)
+    complete_documents(
+        entries_of(observed),
+        entries_of(held),
+        by_word,
+        np.asarray(prior, dtype=np.float64),
+        tolerance,
+        most,
+        found,
+    )
     return Score(float(found.sum()) / tokens, tokens)
 
 

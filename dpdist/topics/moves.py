@@ -6,24 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.moves.base import Reason
+from dpdist.moves.base import Reason, Verdict, reason_for
+from dpdist.topics.documents import NO_PAIRS
 from dpdist.topics.leaf import Measured
 from dpdist.topics.model import TopicModel
 from dpdist.topics.summary import TopicSummary
 
 #: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
 ROUNDING = 1e-9
-NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A proposal, its exact gain in nats, and what became of it."""
-
-    kind: str
-    topics: tuple[int, ...]
-    gain: float
-    reason: Reason
 
 
 def propose_pairs(words: np.ndarray, partners: int) -> np.ndarray:
@@ -42,29 +32,28 @@ def propose_pairs(words: np.ndarray, partners: int) -> np.ndarray:
     return found
 
 
-def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple[np.ndarray, list[Judged]]:
+def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple[np.ndarray, list[Verdict]]:
     """Choose pairs greedily: best first, each judged against the corpus as those before it left it.
 
     Returns
     -------
     chosen : positions in `pairs`, no topic twice
-    judged : every pair
+    judged : every pair, by its position in `pairs`
     """
     gains = _gains_by_words(model, total, pairs)
     order = np.argsort(-gains, kind="stable")
     state = _Groups.of(model, total)
     taken: set[int] = set()
-    chosen, judged = list[int](), list[Judged]()
+    chosen, judged = list[int](), list[Verdict]()
     for place in order:
         first, second = map(int, pairs[place])
         if {first, second} & taken:
-            judged.append(Judged("merge", (first, second), float(gains[place]), Reason.CONFLICT))
+            judged.append(Verdict(0, int(place), float(gains[place]), Reason.CONFLICT))
             continue
         after = state.merged(first, second, total.pairs.groups[place])
         gain = float(gains[place] + after.value - state.value)
-        noise = ROUNDING * abs(state.value)
-        reason = Reason.ACCEPTED if gain > noise else Reason.ROUNDING if gain > 0 else Reason.NO_GAIN
-        judged.append(Judged("merge", (first, second), gain, reason))
+        reason = reason_for(gain, ROUNDING * abs(state.value))
+        judged.append(Verdict(0, int(place), gain, reason))
         if reason is Reason.ACCEPTED:
             state, taken = after, taken | {first, second}
             chosen.append(int(place))

@@ -11,19 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import sparse
 
 from dpdist.backends.base import Backend
 from dpdist.families.base import Rows
-from dpdist.moves.base import Reason
+from dpdist.moves.base import Reason, reason_for
 from dpdist.randomness import generator
 from dpdist.state import Record, Rest
 from dpdist.threads import one_thread
 from dpdist.topics.births import Seeds, seek_topics
-from dpdist.topics.documents import PairSums
+from dpdist.topics.documents import NO_PAIRS, PairSums
 from dpdist.topics.leaf import Measured, TopicLeaf, expanded, united, without
 from dpdist.topics.model import TopicModel
-from dpdist.topics.moves import NO_PAIRS, ROUNDING, judge_merges, propose_pairs
+from dpdist.topics.moves import ROUNDING, judge_merges, propose_pairs
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.topics.summary import LOG_PI, TopicSummary
 
@@ -140,6 +139,7 @@ class TopicTurn:
     ----------
     turning : what becomes of the leaves
     total : the corpus in the new topics
+    elbo : its bound, in nats
     records : every proposal
     start : stands in for documents that have not met new topics; None if there are none
     rests : topic id -> how long it is not tried to do without it
@@ -149,6 +149,7 @@ class TopicTurn:
 
     turning: TopicTurning
     total: TopicSummary
+    elbo: float
     records: tuple[Record, ...]
     start: TopicLeaf | None
     rests: dict[int, Rest]
@@ -222,7 +223,7 @@ def take_topic_turn(
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
     pending = tried or reason is Reason.ACCEPTED
     last = next_id + (after.fresh if after.age == 0 else 0)
-    return TopicTurn(turning, best.total, records, start, kept, best.ids, last, pending)
+    return TopicTurn(turning, best.total, best.bound, records, start, kept, best.ids, last, pending)
 
 
 def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
@@ -230,7 +231,9 @@ def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndar
     joined = united(measured.summary, measured.pairs, pairs, chosen)
     order = np.argsort(-joined.counts, kind="stable")
     joined, merging = joined.take(order), Merging(pairs, chosen, order)
-    records = tuple(Record("merge", tuple(int(ids[k]) for k in one.topics), one.gain, one.reason) for one in judged)
+    records = tuple(
+        Record("merge", tuple(int(ids[k]) for k in pairs[one.proposal]), one.gain, one.reason) for one in judged
+    )
     return _Side(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
 
 
@@ -238,12 +241,11 @@ def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float,
     """What becomes of the topics tried."""
     names = set(trials.other_ids.tolist()) ^ set(ids.tolist())
     subjects = tuple(sorted(names if trials.kind == "birth" else names & set(ids.tolist())))
-    if gain > 0:
-        reason = Reason.ROUNDING if gain <= ROUNDING * bound else Reason.ACCEPTED
-    else:
+    reason = reason_for(gain, ROUNDING * bound)
+    if reason is Reason.NO_GAIN:
         left = plan.refine - trials.age
         hopeful = not np.isfinite(trials.gain) or gain + left * (gain - trials.gain) > 0
-        reason = Reason.REFINING if left > 0 and hopeful else Reason.NO_GAIN
+        reason = Reason.REFINING if left > 0 and hopeful else reason
     return Record(trials.kind, subjects or (-1,), gain, reason)
 
 
@@ -355,7 +357,7 @@ def heirs(total: TopicSummary, after: TopicTrials, leaves: Sequence[TopicLeaf]) 
     for leaf in leaves:
         known = leaf.own.topics
         if known is not None:
-            used = sparse.csr_array((known.counts.astype(np.float64), known.topics, known.indptr), (len(known), topics))
+            used = known.matrix(topics)
             tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
             beside += ((used[:, after.gone].T / tokens) @ used).toarray()
     beside[:, after.gone] = 0.0

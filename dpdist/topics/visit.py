@@ -53,7 +53,7 @@ class Known:
     other: DocumentTopics | None = None
 
 
-def visit_documents(partition: Partition, orders: TopicOrders, known: Known) -> TopicVisit:
+def visit_documents(partition: Partition, _shared: None, orders: TopicOrders, known: Known) -> TopicVisit:
     """Visit one partition."""
     rows, _ = partition.load()
     documents = sparse.csr_array(rows)
