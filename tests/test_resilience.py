@@ -16,7 +16,8 @@ from pathlib import Path
 import dask
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Worker
+from distributed.worker_state_machine import FreeKeysEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,13 +25,14 @@ from dpdist.backends import SerialBackend
 from dpdist.backends.base import add_results
 from dpdist.backends.dask import DaskBackend, Limits, connect
 from dpdist.backends.grouping import LONG_ENOUGH, TOO_SHORT, group_size
+from dpdist.backends.lineage import Held
 from dpdist.backends.local import PersistentCluster
 from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from dpdist.errors import ClusterError, ClusterLostError, InputError
 from dpdist.trees import join_pairwise, join_stream
 
 #: Short, so that tests are.
-LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, deaths=3)
+LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, deaths=3, stuck_after=120.0)
 #: A busy machine may take a slow task for a stuck one, which is begun again, and harms nothing.
 HASTY = Limits(stuck_after=4.0, period=0.2, attempts=10, deaths=50)
 
@@ -170,6 +172,37 @@ def test_a_task_that_never_ends_anywhere_is_named(client: Client) -> None:
     partition = backend.share("rows", label="partition 7")
     with pytest.raises(ClusterError, match=r"sleep_always of partition 7 did not finish within 0\.6 s on 1 workers"):
         backend.fetch(backend.map(sleep_always, [partition]))
+
+
+def forget_what_waits(dask_worker: Worker) -> int:
+    """Drop tasks that wait for the worker's thread; the scheduler goes on believing that it has them."""
+    waiting = [task.key for task in dask_worker.state.ready]
+    dask_worker.handle_stimulus(FreeKeysEvent(keys=waiting, stimulus_id="test"))
+    return len(waiting)
+
+
+def lose_tasks(backend: DaskBackend) -> list[Held]:
+    """Slow tasks of which the workers lost some."""
+    refs = backend.map(scaled_slowly, [np.arange(5.0)] * 30, range(30))
+    deadline = time.monotonic() + 20
+    while not sum(backend.client.run(forget_what_waits).values()):
+        assert time.monotonic() < deadline, "tasks wait on the workers"
+    return refs
+
+
+def test_tasks_that_workers_lost_are_begun_again(client: Client) -> None:
+    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.5, period=0.2, attempts=10), workers=2)
+    refs = lose_tasks(backend)
+    np.testing.assert_array_equal(backend.fetch(refs), [i * np.arange(5.0) for i in range(30)])
+    assert backend.counts.restarts >= 1
+
+
+def test_workers_that_never_do_anything_end_with_a_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.0, period=0.2, attempts=1), workers=2)
+    refs = lose_tasks(backend)
+    monkeypatch.setattr(client, "restart_workers", lambda *_, **__: None)
+    with pytest.raises(ClusterLostError, match=r"no worker .* did anything for 1 s, though .* and 1 restarts"):
+        backend.fetch(refs)
 
 
 def test_a_stopped_worker_process_is_replaced(client: Client) -> None:

@@ -185,7 +185,8 @@ class DaskBackend(Backend):
         try:
             while not concurrent.futures.wait([waiting], timeout=self.limits.period).done:
                 self._require_cluster()
-                for key, times in self._watch.look().items():
+                awaited = any(future.status == "pending" for future in futures)
+                for key, times in self._watch.look(awaited).items():
                     self._resubmitted += 1
                     if times >= self.limits.attempts and key in self._tasks:
                         raise stuck(self._tasks[key], times, self.limits.stuck_after)

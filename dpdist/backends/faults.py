@@ -25,6 +25,7 @@ class Limits:
     attempts : tries of a task whose reading fails, that is cancelled or that does not come forward
     deaths : worker processes that may end under one task; Dask itself begins it again elsewhere
     stuck_after : seconds after which a worker that does not come forward is restarted
+    idle_after : seconds for which every worker does nothing, though results are awaited, before all are restarted
     patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
     grace : seconds within which a lost connection to the scheduler may come back
     pause : seconds before another try of a task whose reading failed
@@ -34,13 +35,18 @@ class Limits:
     attempts: int = 3
     deaths: int = 10
     stuck_after: float = 600.0
+    idle_after: float = 60.0
     patience: float = 1800.0
     grace: float = 5.0
     pause: float = 5.0
     period: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.deaths < 0 or min(self.stuck_after, self.patience, self.period) <= 0:
+        if (
+            self.attempts < 1
+            or self.deaths < 0
+            or min(self.stuck_after, self.idle_after, self.patience, self.period) <= 0
+        ):
             raise InputError(
                 f"attempts should be 1 or more, deaths 0 or more, times above 0; got {self}. Give such limits."
             )
@@ -113,4 +119,12 @@ def nobody_there(address: str, seconds: float) -> ClusterLostError:
     return ClusterLostError(
         f"the Dask cluster at {address} had no worker, or did not answer, for {seconds:g} s. "
         "See what became of its workers, start them again, then resume."
+    )
+
+
+def nobody_works(address: str, seconds: float, times: int) -> ClusterLostError:
+    """The error of a cluster whose workers are there and do nothing, also after they were restarted."""
+    return ClusterLostError(
+        f"no worker of the Dask cluster at {address} did anything for {seconds:g} s, though there is work, and {times} "
+        "restarts of all of them changed nothing. See whether they are paused for want of memory, then resume."
     )

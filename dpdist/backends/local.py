@@ -8,6 +8,8 @@ needs more than 15 s to come back, as it may on a busy machine, and opens no oth
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 import dask
@@ -15,6 +17,8 @@ from distributed import LocalCluster, Nanny, Status
 
 #: Starts in a row that may fail, and seconds between them.
 _STARTS, _BETWEEN = 30, 0.5
+#: Seconds a process may take to tell that it is ready before it is killed and another is started.
+_START = 180.0
 #: States of a nanny that is told to end.
 _ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
 #: Time after which a worker that has not come back is taken for lost.
@@ -27,17 +31,24 @@ class PersistentNanny(Nanny):
     async def instantiate(self) -> Any:
         """Start the worker process; raises what the last try raised."""
         for _ in range(_STARTS):
+            late = asyncio.get_running_loop().call_later(_START, self._kill_starting)
             try:
                 if (status := await super().instantiate()) == Status.running:
                     return status
             except Exception:
                 if self.status in _ENDING:
                     raise
+            finally:
+                late.cancel()
             if self.status in _ENDING:
                 return self.status
             await asyncio.sleep(_BETWEEN)
         await super().close(reason="the worker process ends whenever it is started")
         raise RuntimeError("the worker process ends whenever it is started")
+
+    def _kill_starting(self) -> None:
+        if self.process is not None and self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGKILL)
 
     async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
         """End the process and the nanny, except for a start that failed."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Client
 
-from dpdist.backends.faults import Limits, nobody_there
+from dpdist.backends.faults import Limits, nobody_there, nobody_works
 
 logger = logging.getLogger("dpdist")
 
@@ -24,16 +24,34 @@ _ANSWER = 20.0
 _RESTART = 10.0
 #: Seconds without workers before that is told.
 _TELL_AFTER = 60.0
+#: States of a worker's own tasks in which it is at them.
+_AT_WORK = ("executing", "flight", "long-running", "resumed")
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is known of a worker: tasks it is at, or next at; its last sign of life; whether that said it works."""
+
+    tasks: tuple[Any, ...]
+    sign: float
+    works: bool
 
 
 @dataclass(frozen=True)
 class _Sight:
-    """A worker as it was seen: what it works on, its last sign of life, and when either last changed."""
+    """A worker as it was seen, when its tasks and its sign of life last changed, and for how long it does nothing."""
 
-    tasks: tuple[Any, ...]
-    sign: float
+    told: _Told
     tasks_since: float
     sign_since: float
+    idle: float = 0.0
+
+    def later(self, told: _Told, now: float) -> _Sight:
+        """The same worker as it is seen now; only its own fresh signs say that it does nothing."""
+        fresh, same = told.sign != self.told.sign, told.tasks == self.told.tasks
+        since = now if fresh else self.sign_since
+        idle = 0.0 if told.works or not same else self.idle + (since - self.sign_since)
+        return _Sight(told, self.tasks_since if same else now, since, idle)
 
 
 class Watch:
@@ -52,16 +70,20 @@ class Watch:
         self._seen: dict[str, _Sight] = {}
         self._peopled, self._told = time.monotonic(), False
         self._stuck: Counter[Any] = Counter()
-        self.restarts = self.lost = 0
+        self.restarts = self.lost = self._idle_rounds = 0
 
     def begin(self) -> None:
         """Forget times: what happened while nobody looked is not held against workers."""
         now = time.monotonic()
         self._peopled, self._told = now, False
-        self._seen = {a: _Sight(s.tasks, s.sign, now, now) for a, s in self._seen.items()}
+        self._seen = {a: _Sight(s.told, now, now) for a, s in self._seen.items()}
 
-    def look(self) -> dict[Any, int]:
+    def look(self, awaited: bool = True) -> dict[Any, int]:
         """Restart stuck workers.
+
+        Parameters
+        ----------
+        awaited : whether results are not there yet; workers may do nothing while one only fetches
 
         Returns
         -------
@@ -70,7 +92,7 @@ class Watch:
         Raises
         ------
         ClusterLostError
-            If there was no worker for as long as the limits allow.
+            If there was no worker, or none did anything, for as long as the limits allow.
         """
         now = time.monotonic()
         found = self._ask()
@@ -82,11 +104,17 @@ class Watch:
             return {}
         self._peopled, self._told = now, False
         self._forget(found)
-        self._seen = {a: _seen_again(self._seen.get(a), *each, now) for a, each in found.items()}
-        return self._restart(self._suspects(now))
+        before = {a: self._seen.get(a) or _Sight(told, now, now) for a, told in found.items()}
+        self._seen = {a: before[a].later(told, now) for a, told in found.items()}
+        suspects, long = self._suspects(now), self._limits.stuck_after
+        if suspects:
+            return self._restart(suspects, f"has not come forward for {long:g} s")
+        if awaited and self._all_idle():
+            self._restart(list(self._seen), "has, like all others, done nothing of what there is to do")
+        return {}
 
-    def _ask(self) -> dict[str, tuple[tuple[Any, ...], float]] | None:
-        """Address -> tasks that a worker's threads are at, or next at, and its last sign of life; None: no answer."""
+    def _ask(self) -> dict[str, _Told] | None:
+        """What is known of each worker, by address; None: no answer."""
         return ask(self._client, _snapshot(self._client))
 
     def _miss(self, now: float) -> None:
@@ -115,19 +143,25 @@ class Watch:
         long = self._limits.stuck_after
         silent = [a for a, s in self._seen.items() if now - s.sign_since > long]
         return silent or [
-            a for a, s in self._seen.items() if any(map(self._ours, s.tasks)) and now - s.tasks_since > long
+            a for a, s in self._seen.items() if any(map(self._ours, s.told.tasks)) and now - s.tasks_since > long
         ]
 
-    def _restart(self, addresses: list[str]) -> dict[Any, int]:
-        if not addresses:
-            return {}
-        keys = [key for address in addresses for key in self._seen[address].tasks if self._ours(key)]
+    def _all_idle(self) -> bool:
+        """Whether all workers do nothing though results are awaited: Dask has lost track of what they were given."""
+        if any(sight.told.works for sight in self._seen.values()):
+            self._idle_rounds = 0
+        least = self._limits.idle_after
+        if any(sight.idle <= least for sight in self._seen.values()):
+            return False
+        self._idle_rounds += 1
+        if self._idle_rounds > self._limits.attempts:
+            raise nobody_works(self._client.scheduler.address, least, self._limits.attempts)
+        return True
+
+    def _restart(self, addresses: list[str], reason: str) -> dict[Any, int]:
+        keys = [key for address in addresses for key in self._seen[address].told.tasks if self._ours(key)]
         for address in addresses:
-            logger.warning(
-                "the worker %s has not come forward for %.0f s and is restarted; its tasks go to others",
-                address,
-                self._limits.stuck_after,
-            )
+            logger.warning("the worker %s %s and is restarted; its tasks are begun again", address, reason)
         with contextlib.suppress(TimeoutError, OSError, RuntimeError):
             self._client.restart_workers(addresses, timeout=_RESTART, raise_for_error=False)
         self.restarts += len(addresses)
@@ -147,21 +181,17 @@ def ask(client: Client, question: Coroutine[Any, Any, Any]) -> Any:
         return None
 
 
-async def _snapshot(client: Client) -> dict[str, tuple[tuple[Any, ...], float]]:
+async def _snapshot(client: Client) -> dict[str, _Told]:
     working = await client.scheduler.processing(workers=None)
     workers = (await client.scheduler.identity(n_workers=-1))["workers"]
     return {
-        address: (tuple(working.get(address, ()))[: each["nthreads"]], float(each["last_seen"]))
+        address: _Told(tuple(working.get(address, ()))[: each["nthreads"]], float(each["last_seen"]), _works(each))
         for address, each in workers.items()
     }
 
 
-def _seen_again(before: _Sight | None, tasks: tuple[Any, ...], sign: float, now: float) -> _Sight:
-    if before is None:
-        return _Sight(tasks, sign, now, now)
-    return _Sight(
-        tasks,
-        sign,
-        before.tasks_since if tasks == before.tasks else now,
-        before.sign_since if sign == before.sign else now,
-    )
+def _works(worker: Mapping[str, Any]) -> bool:
+    """Whether a worker says that it is at tasks, or hands over their results."""
+    metrics = worker.get("metrics", {})
+    counts = metrics.get("task_counts", {})
+    return any(counts.get(state) for state in _AT_WORK) or bool(metrics.get("transfer", {}).get("outgoing_count"))
