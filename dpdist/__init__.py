@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from dpdist.moves.plan import MovePlan
     from dpdist.preparation import TransformPlan
     from dpdist.sva import SVA
+    from dpdist.topic_model import HDPTopicModel
+    from dpdist.topics.documents import Effort
+    from dpdist.topics.problem import TopicPlan
 
 __all__ = [
     "SVA",
     "CheckpointError",
     "DPMixture",
     "DpdistError",
+    "Effort",
     "FiniteMixture",
+    "HDPTopicModel",
     "InputError",
     "MovePlan",
     "OutputExistsError",
     "PrecisionError",
+    "TopicPlan",
     "TransformPlan",
     "allocations",
     "extend",
@@ -43,6 +49,9 @@ _HOMES = {
     "moves.plan": ("MovePlan",),
     "preparation": ("TransformPlan",),
     "sva": ("SVA",),
+    "topic_model": ("HDPTopicModel",),
+    "topics.documents": ("Effort",),
+    "topics.problem": ("TopicPlan",),
 }
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends import Backend
-from dpdist.checkpoint import Fitted, Store
+from dpdist.checkpoint import Fitted, RunStore, Store
 from dpdist.clustering import default_backend
 from dpdist.errors import InputError
 from dpdist.families import Family
-from dpdist.fitting import Limits, resumed
+from dpdist.fitting import Limits
 from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
@@ -22,13 +22,18 @@ from dpdist.passing import PassFit, check_new_rows, pose_extension, resumed_pass
 from dpdist.prediction import MixturePredictor, Predictor, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
+from dpdist.runs import continued, open_run
 from dpdist.schedules import Schedule
 from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sources import Source, as_source
 from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
+from dpdist.stored_topics import TopicStore
 from dpdist.sva import SVA
+from dpdist.topic_model import HDPTopicModel
+from dpdist.topic_prediction import TopicPredictor
+from dpdist.topics.problem import TopicProblem
 
 
 class DPMixture(Mixture):
@@ -205,7 +210,7 @@ def resume(
     max_time: float | None = None,
     backend: Backend | None = None,
     families: dict[str, type[Family]] | None = None,
-) -> DPMixture | SVA:
+) -> DPMixture | SVA | HDPTopicModel:
     """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
 
     Parameters
@@ -227,10 +232,10 @@ def resume(
     """
     if is_pass(path):
         return _resume_pass(SequentialStore.open(path), x, sample_weight, backend, families)
-    store = Store.open(path)
+    store = open_run(path)
     asked = store.settings
     limits = Limits(max_laps or asked.get("max_laps"), max_time or asked.get("max_time"))
-    fit = resumed(store, as_source(x, sample_weight), backend or default_backend(), limits, families)
+    fit = continued(store, as_source(x, sample_weight), backend or default_backend(), limits, families)
     model = _estimator_of(fit.problem)
     for _ in model.follow(fit):
         pass
@@ -333,7 +338,14 @@ def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Fami
     return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
 
 
-def _fitted_of(store: Store) -> Fitted:
+def stored_topics(path: str | os.PathLike[str]) -> TopicPredictor:
+    """What the topic model at `path` says of documents; raises as :func:`load` does."""
+    store = TopicStore.open(path)
+    problem, fitted = store.problem(), _fitted_of(store)
+    return TopicPredictor(problem.model, fitted.total, fitted.ids, problem.effort)
+
+
+def _fitted_of(store: RunStore) -> Fitted:
     fitted = store.fitted()
     if fitted is None:
         raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
@@ -362,12 +374,14 @@ def _resume_pass(
     return model
 
 
-def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> DPMixture | SVA:
+def load(
+    path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None
+) -> DPMixture | SVA | HDPTopicModel:
     """The fitted model in a saved model or a run's checkpoint.
 
     Parameters
     ----------
-    path : folder written by :meth:`DPMixture.save` or ``dpdist fit``
+    path : folder written by an estimator's ``save``, or by ``dpdist fit``, ``sva`` or ``topics``
     families : users' own families by name
 
     Raises
@@ -381,15 +395,17 @@ def load(path: str | os.PathLike[str], families: dict[str, type[Family]] | None 
         sequential = _pass_estimator_of(posed)
         sequential.adopt(posed, _begun_state(passed), passed.history())
         return sequential
-    store = Store.open(path)
+    store = open_run(path)
     problem, fitted = store.problem(families), _fitted_of(store)
     model = _estimator_of(problem)
     model.adopt(problem, fitted, store.history())
     return model
 
 
-def _estimator_of(problem: Problem) -> DPMixture:
+def _estimator_of(problem: Problem | TopicProblem) -> DPMixture | HDPTopicModel:
     """An estimator with a stored problem's parameters."""
+    if isinstance(problem, TopicProblem):
+        return _topic_estimator_of(problem)
     precision = problem.precision
     return DPMixture(
         problem.model.family,
@@ -398,6 +414,20 @@ def _estimator_of(problem: Problem) -> DPMixture:
         moves=problem.plan,
         compute_dtype=np.dtype(precision.dtype).name,
         floor=precision.floor,
+        tolerance=problem.tolerance,
+        random_state=problem.seed,
+    )
+
+
+def _topic_estimator_of(problem: TopicProblem) -> HDPTopicModel:
+    allocation = problem.model.allocation
+    return HDPTopicModel(
+        allocation.concentration,
+        allocation.document_concentration,
+        problem.model.pseudocount,
+        schedule=problem.schedule,
+        moves=problem.plan,
+        effort=problem.effort,
         tolerance=problem.tolerance,
         random_state=problem.seed,
     )

@@ -1,0 +1,51 @@
+"""Runs of any kind of model: opened, and gone on with, by what made them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from dpdist.backends.base import Backend
+from dpdist.checkpoint import RunStore, Store
+from dpdist.engine import Step, steps
+from dpdist.families.base import Family
+from dpdist.fitting import Fit, Limits, resumed
+from dpdist.sources.base import Source
+from dpdist.storage import read_attributes
+from dpdist.stored_topics import TopicStore
+from dpdist.topics.engine import topic_steps
+
+
+class _Kind(NamedTuple):
+    """A kind of runs: where it is stored, and its steps."""
+
+    store: type[RunStore]
+    run: Callable[[Any, Source, Any, Backend], Iterator[Step]]
+
+
+_KINDS = {Store.method: _Kind(Store, steps), TopicStore.method: _Kind(TopicStore, topic_steps)}
+
+
+def open_run(path: str | os.PathLike[str]) -> RunStore:
+    """The store of a run, or of a model saved from one, of mixtures or topics.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none, or it was made otherwise.
+    """
+    method = read_attributes(path)["method"]
+    return _KINDS[method if method in _KINDS else Store.method].store.open(path)
+
+
+def is_topics(path: str | os.PathLike[str]) -> bool:
+    """Whether a topic model is stored at `path`; :class:`CheckpointError` if nothing readable is."""
+    return bool(read_attributes(path)["method"] == TopicStore.method)
+
+
+def continued(
+    store: RunStore, source: Source, backend: Backend, limits: Limits, families: dict[str, type[Family]] | None = None
+) -> Fit:
+    """The run in `store`, to go on from its checkpoint; raises as :func:`dpdist.fitting.resumed` does."""
+    return resumed(store, source, backend, limits, families, _KINDS[store.method].run)

@@ -1,0 +1,125 @@
+"""From documents and settings to a running fit of a topic model: one pass over the corpus, first topics, laps.
+
+The pass checks all counts and draws the documents in which the first topics are looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.backends.base import Backend
+from dpdist.errors import InputError
+from dpdist.randomness import generator
+from dpdist.schedules import Schedule
+from dpdist.sources.base import Partition, Source
+from dpdist.state import State
+from dpdist.threads import one_thread
+from dpdist.topic_prediction import documents_of
+from dpdist.topics.births import seek_topics
+from dpdist.topics.documents import Effort
+from dpdist.topics.engine import first_topic_state
+from dpdist.topics.model import TopicModel
+from dpdist.topics.problem import TopicPlan, TopicProblem
+from dpdist.topics.summary import DOCUMENTS, TOKENS, TopicSummary
+from dpdist.visit import Sample
+
+#: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
+START_DOCUMENTS, START_ITERATIONS = 1000, 15
+
+
+@dataclass(frozen=True, eq=False)
+class TopicRecipe:
+    """What a person asks for, before the documents are seen."""
+
+    allocation: HierarchicalDirichletProcess
+    pseudocount: float
+    schedule: Schedule
+    plan: TopicPlan
+    effort: Effort
+    seed: int
+    tolerance: float
+    initial_topics: int
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What one pass finds in documents; adds over documents.
+
+    Parameters
+    ----------
+    documents : number of those that have words
+    tokens : of all documents
+    drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
+    """
+
+    documents: int
+    tokens: float
+    drawn: Sample
+
+    def __add__(self, other: Census) -> Census:
+        drawn = _fewest(self.drawn + other.drawn)
+        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn)
+
+
+def begin_topics(recipe: TopicRecipe, source: Source, backend: Backend) -> tuple[TopicProblem, State]:
+    """The problem and the state before the first lap.
+
+    Raises
+    ------
+    InputError
+        If the documents have weights, are no counts, or none of them has words.
+    """
+    problem = TopicProblem(
+        TopicModel(source.shape[1], recipe.pseudocount, recipe.allocation),
+        recipe.schedule,
+        recipe.plan,
+        recipe.effort,
+        recipe.seed,
+        recipe.tolerance,
+    )
+    census = take_census(source, backend, problem.seed)
+    start = backend.fetch(backend.map(first_topics, [problem], [census], [recipe.initial_topics]))[0]
+    return problem, first_topic_state(problem, source, start)
+
+
+def take_census(source: Source, backend: Backend, seed: int) -> Census:
+    """Look at all documents once; raises as :func:`begin_topics` does."""
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+    partitions = source.partitions
+    total = backend.total(_count_partition, backend.share_each(partitions), [seed] * len(partitions))
+    census: Census = backend.fetch([total])[0]
+    if not census.documents:
+        raise InputError(
+            f"a topic model needs documents with words; all {source.shape[0]} documents are empty. "
+            "Check how their words were counted."
+        )
+    return census
+
+
+def first_topics(problem: TopicProblem, census: Census, topics: int) -> TopicSummary:
+    """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
+    whole = np.zeros(4)
+    whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens
+    rng, documents = generator(problem.seed, "first topics"), census.drawn.rows
+    with one_thread():
+        _, found = seek_topics(problem.model, None, documents, whole, topics, START_ITERATIONS, rng)
+    return found.scaled(census.documents / documents.shape[0])
+
+
+def _count_partition(partition: Partition, seed: int) -> Census:
+    documents = documents_of(partition)
+    tokens = np.asarray(documents.sum(axis=1, dtype=np.float64)).ravel()
+    filled = np.flatnonzero(tokens)
+    keys = generator(seed, "first documents", partition.index).random(len(tokens))[filled]
+    owners, weights = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
+    return Census(len(filled), float(tokens.sum()), _fewest(Sample(keys, owners, weights, documents[filled])))
+
+
+def _fewest(drawn: Sample) -> Sample:
+    """The documents of smallest key, in their order."""
+    kept = np.sort(np.argsort(drawn.keys, kind="stable")[:START_DOCUMENTS])
+    return Sample(drawn.keys[kept], drawn.owners[kept], drawn.weights[kept], drawn.rows[kept])

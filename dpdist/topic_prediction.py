@@ -1,0 +1,137 @@
+"""What a fitted topic model says of documents: their topics' proportions, and how well it tells words held out.
+
+Proportions are posterior means under topics and global weights that are held fixed,
+
+    E[pi_jk] = (alpha E[beta_k] + n_jk) / sum_l (alpha E[beta_l] + n_jl),
+
+over the topics in use: the mass of topics not in use is left out. A document without words has the global weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.documents import check_block
+from dpdist.errors import InputError
+from dpdist.randomness import generator
+from dpdist.sources.base import Partition
+from dpdist.threads import one_thread
+from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.topics.evaluation import Score, completion_score
+from dpdist.topics.model import TopicModel, TopicPosterior
+from dpdist.topics.summary import TopicSummary
+
+
+@dataclass(frozen=True, eq=False)
+class TopicPredictor:
+    """A fitted topic model, ready for documents; picklable.
+
+    Parameters
+    ----------
+    model : the prior
+    total : sums over the corpus it was fitted to
+    ids : (K,) stable ids of the topics
+    effort : how far documents are iterated
+    """
+
+    model: TopicModel
+    total: TopicSummary
+    ids: np.ndarray
+    effort: Effort
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """E[beta], (K + 1,); the last is the mass of all topics not in use."""
+        with one_thread():
+            return self.model.sticks(self.total).weights
+
+    @property
+    def prior(self) -> np.ndarray:
+        """Dirichlet parameter of a document's proportions, (K,)."""
+        return self.model.allocation.document_concentration * self.weights[:-1]
+
+    @cached_property
+    def posterior(self) -> TopicPosterior:
+        """q in the form of the local step."""
+        parameters = self.model.allocation.document_concentration * self.weights
+        return self.model.posterior_of(self.total.words, parameters)
+
+    @cached_property
+    def topics(self) -> np.ndarray:
+        """Expected probabilities of words, (K, W)."""
+        words = self.model.pseudocount + self.total.words
+        return np.ascontiguousarray((words / words.sum(axis=0)).T)
+
+    def check_words(self, columns: int, name: str = "documents") -> None:
+        """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""
+        vocabulary = self.model.vocabulary
+        if columns != vocabulary:
+            unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
+            raise InputError(
+                f"{name} should have {vocabulary} columns, one for each word of the model's vocabulary, in its order; "
+                f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others."
+            )
+
+    def proportions(self, partition: Partition) -> np.ndarray:
+        """E[pi_jk] of documents, (n, K), rows sum to 1."""
+        documents = documents_of(partition)
+        unknown = DocumentTopics.unknown(documents.shape[0])
+        with one_thread():
+            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            parameters = self.prior + used.matrix(len(self.ids)).toarray()
+        shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
+        return shares
+
+    def completion(self, partition: Partition, share: float, seed: int) -> Score:
+        """The score of documents' words of which a `share` is observed; without tokens, 0 of 0."""
+        observed, held = split_tokens(documents_of(partition), share, seed, partition.start)
+        if not held.nnz:
+            return Score(0.0, 0.0)
+        with one_thread():
+            return self.score(observed, held)
+
+    def score(self, observed: sparse.csr_array, held: sparse.csr_array) -> Score:
+        """The score of held-out tokens (n, W) of documents of which others are observed."""
+        return completion_score(self.topics, self.prior, observed, held)
+
+
+def documents_of(partition: Partition) -> sparse.csr_array:
+    """The documents of a partition as counts (n, W), int32 CSR.
+
+    Raises
+    ------
+    InputError
+        If a count is negative, fractional or not finite, naming the document.
+    """
+    rows, _ = partition.load()
+    return check_block(sparse.csr_array(rows), partition.start, "the corpus")
+
+
+def split_tokens(
+    documents: sparse.csr_array, share: float, seed: int, first: int = 0
+) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Tokens observed and held out, each (n, W): a `share` of each document's, to the nearest whole number, at random.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    share : observed, between 0 and 1
+    seed : key of the draws
+    first : number of the first document, which is a key of the draws too
+    """
+    observed = documents.copy()
+    for j in range(documents.shape[0]):
+        own = slice(documents.indptr[j], documents.indptr[j + 1])
+        counts = documents.data[own].astype(np.int64)
+        rng = generator(seed, "tokens observed", first + j)
+        observed.data[own] = rng.multivariate_hypergeometric(counts, round(share * int(counts.sum())))
+    held = sparse.csr_array(
+        (documents.data - observed.data, documents.indices, documents.indptr), shape=documents.shape, copy=True
+    )
+    for part in (observed, held):
+        part.eliminate_zeros()
+    return observed, held
