@@ -1,0 +1,147 @@
+"""Online topic models with a point estimate of the global weights: what is fixed, the state, and the global update.
+
+    lambda <- (1 - rho) lambda + rho (eta + D/|S| sum_{j in S} n_jw),     beta <- (1 - rho) beta + rho beta_hat
+
+with rho_t = (tau + t)^-kappa and beta_hat the weights that maximise the bound of the mini-batch S scaled to D
+documents. Source: Bryant & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet
+processes, NeurIPS 2012.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpdist.errors import InputError
+from dpdist.schedules.stochastic import Stochastic
+from dpdist.topics.documents import DocumentTopics, Effort
+from dpdist.topics.model import TopicModel
+from dpdist.topics.point_model import point_weights
+from dpdist.topics.summary import LOG_PI, TopicSummary
+
+
+@dataclass(frozen=True)
+class OnlinePlan:
+    """Which moves are made after each mini-batch, and how hard they are tried.
+
+    Parameters
+    ----------
+    split, merge : whether to try them; neither is oHDP, both are oHDP-SM
+    splits : topics that are tried to be split, at most
+    merges : pairs of topics that are tried to be made one, at most
+    iterations : restricted iterations of a split
+    topics : K that splits do not go beyond
+    """
+
+    split: bool = True
+    merge: bool = True
+    splits: int = 10
+    merges: int = 50
+    iterations: int = 20
+    topics: int = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineProblem:
+    """The model and how to fit it.
+
+    Parameters
+    ----------
+    model : TopicModel
+    schedule : into how many mini-batches a pass is cut, and their rates rho_t = (delay + t)^-forgetting, t from 1.
+        The defaults are the paper's tau = 1 and kappa = 0.5, although with kappa <= 0.5 the squares of the rates have
+        no finite sum: that leaves the Robbins-Monro conditions, and the noise of mini-batches does not die out
+    plan : the moves
+    effort : how far documents are iterated
+    seed : key of every draw
+    """
+
+    model: TopicModel
+    schedule: Stochastic = field(default_factory=lambda: Stochastic(forgetting=0.5))
+    plan: OnlinePlan = field(default_factory=OnlinePlan)
+    effort: Effort = field(default_factory=Effort)
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineState:
+    """All that the next mini-batch needs.
+
+    Parameters
+    ----------
+    words : (W, K) float64, lambda less the pseudocount: expected counts, scaled to the whole corpus
+    weights : (K + 1,) float64, beta, the last for all topics not in use
+    step : t, mini-batches taken in so far
+    ids : (K,) int64, stable ids of the topics
+    next_id : first unused id
+    lap : pass over the corpus under way or about to start, from 1
+    visit : mini-batches of this pass taken in so far
+    known : topics of the documents by partition, which batch inference goes on from; empty before, and online
+    """
+
+    words: np.ndarray
+    weights: np.ndarray
+    step: int
+    ids: np.ndarray
+    next_id: int
+    lap: int = 1
+    visit: int = 0
+    known: tuple[DocumentTopics, ...] = ()
+
+
+def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
+    """The state before the first mini-batch.
+
+    Parameters
+    ----------
+    start : sums over documents under the first topics, scaled to the whole corpus
+
+    Raises
+    ------
+    InputError
+        If there is no topic.
+    """
+    topics = len(start.entropy)
+    if topics < 1:
+        raise InputError("a topic model should start from one topic or more; got none.")
+    weights = point_weights(model).weights(start.groups[:, LOG_PI], start.documents)
+    return OnlineState(start.words.copy(), weights, 0, np.arange(topics, dtype=np.int64), topics)
+
+
+def updated(model: TopicModel, state: OnlineState, scaled: TopicSummary, rate: float) -> OnlineState:
+    """The global update.
+
+    Parameters
+    ----------
+    scaled : sums over the mini-batch, scaled to the whole corpus
+    rate : rho; 1 for a batch update
+    """
+    best = point_weights(model).weights(scaled.groups[:, LOG_PI], scaled.documents)
+    return replace(
+        state,
+        words=(1 - rate) * state.words + rate * scaled.words,
+        weights=(1 - rate) * state.weights + rate * best,
+        step=state.step + 1,
+    )
+
+
+def state_arrays(state: OnlineState) -> dict[str, np.ndarray]:
+    """The state as plain arrays, by name."""
+    joined = {
+        f"known{place}_{name}": getattr(topics, name)
+        for place, topics in enumerate(state.known)
+        for name in ("indptr", "topics", "counts")
+    }
+    place = np.array([state.step, state.next_id, state.lap, state.visit, len(state.known)], dtype=np.int64)
+    return {"words": state.words, "weights": state.weights, "ids": state.ids, "place": place, **joined}
+
+
+def state_from(arrays: dict[str, np.ndarray]) -> OnlineState:
+    """The state that :func:`state_arrays` made arrays of."""
+    step, next_id, lap, visit, partitions = arrays["place"].tolist()
+    known = tuple(
+        DocumentTopics(*(arrays[f"known{place}_{name}"] for name in ("indptr", "topics", "counts")))
+        for place in range(partitions)
+    )
+    return OnlineState(arrays["words"], arrays["weights"], step, arrays["ids"], next_id, lap, visit, known)

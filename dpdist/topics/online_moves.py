@@ -1,0 +1,113 @@
+"""Merges of topics judged on a mini-batch: which pairs to measure, and which to make one.
+
+A merged topic has lambda' = lambda_a + lambda_b - eta and beta' = beta_a + beta_b; its tokens and theta are the sums of
+both in every document. It is accepted when the bound of the mini-batch, scaled to the corpus, rises. Source: Bryant &
+Sudderth (NeurIPS 2012), section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.allocations.point_weights import PointWeights
+from dpdist.moves.base import Reason, Verdict, reason_for
+from dpdist.topics.documents import NO_PAIRS
+from dpdist.topics.leaf import Measured
+from dpdist.topics.model import TopicModel
+from dpdist.topics.moves import ROUNDING
+from dpdist.topics.online import OnlineState
+from dpdist.topics.online_visit import OnlineVisit
+from dpdist.topics.point_model import point_elbo, point_weights, word_values
+from dpdist.topics.summary import LOG_GAMMA, LOG_PI, SLACK
+
+
+def propose_unions(visit: OnlineVisit, most: int) -> np.ndarray:
+    """Pairs (P, 2), first below second, whose theta covary positively over the mini-batch: the `most` correlated."""
+    covariances = visit.covariances
+    spread = np.sqrt(np.maximum(np.diag(covariances), 1e-300))
+    likeness = np.round(covariances / np.outer(spread, spread), 12)  # ties are broken by position
+    pairs = np.argwhere(np.triu(likeness > 0, 1))
+    best = np.argsort(-likeness[pairs[:, 0], pairs[:, 1]], kind="stable")[:most]
+    return pairs[np.sort(best)].astype(np.int64) if len(best) else NO_PAIRS
+
+
+def judge_unions(
+    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray
+) -> tuple[np.ndarray, list[Verdict]]:
+    """Choose pairs greedily: best first, each judged against the mini-batch as those before it left it.
+
+    Parameters
+    ----------
+    state : under which the mini-batch was fitted
+    total : the mini-batch with its `pairs` (P, 2), scaled to the corpus
+
+    Returns
+    -------
+    chosen : positions in `pairs`, no topic twice
+    judged : every pair, by its position in `pairs`
+    """
+    fixed = _fixed_gains(model, state, total, pairs)
+    noise = ROUNDING * abs(point_elbo(model, total.summary, state.words, state.weights))
+    current = _Weights.of(model, state, total)
+    taken: set[int] = set()
+    chosen, judged = list[int](), list[Verdict]()
+    for place in np.argsort(-fixed, kind="stable").tolist():
+        first, second = pairs[place].tolist()
+        if {first, second} & taken:
+            judged.append(Verdict(0, place, float(fixed[place]), Reason.CONFLICT))
+            continue
+        after = current.merged(first, second, float(total.pairs.groups[place, LOG_PI]))
+        gain = float(fixed[place] + after.value - current.value)
+        reason = reason_for(gain, noise)
+        judged.append(Verdict(0, place, gain, reason))
+        if reason is Reason.ACCEPTED:
+            current, taken = after, taken | {first, second}
+            chosen.append(place)
+    return np.array(sorted(chosen), dtype=np.intp), judged
+
+
+def _fixed_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray) -> np.ndarray:
+    """What merging changes of all terms but those of the global weights, (P,)."""
+    summary, first, second = total.summary, pairs[:, 0], pairs[:, 1]
+    own = word_values(model, state.words, summary.words)
+    joint = np.empty(len(pairs))
+    for start in range(0, len(pairs), 64):
+        part = slice(start, start + 64)
+        one, two = first[part], second[part]
+        seen = summary.words[:, one] + summary.words[:, two]
+        joint[part] = word_values(model, state.words[:, one] + state.words[:, two], seen)
+    local = [LOG_GAMMA, SLACK]
+    groups = (total.pairs.groups[:, local] - summary.groups[first][:, local] - summary.groups[second][:, local]).sum(1)
+    gains: np.ndarray = joint - own[first] - own[second] + total.pairs.entropy + groups
+    return gains
+
+
+@dataclass(frozen=True, eq=False)
+class _Weights:
+    """Global weights and sums of E log pi of the topics as they were, those gone masked, and what they contribute."""
+
+    objective: PointWeights
+    documents: float
+    weights: np.ndarray
+    log_pi: np.ndarray
+    left: np.ndarray
+
+    @staticmethod
+    def of(model: TopicModel, state: OnlineState, total: Measured) -> _Weights:
+        """Before any are gone."""
+        log_pi = total.summary.groups[:, LOG_PI]
+        left = np.ones(len(log_pi), dtype=bool)
+        return _Weights(point_weights(model), total.summary.documents, state.weights, log_pi, left)
+
+    @property
+    def value(self) -> float:
+        """The contribution to the bound."""
+        return self.objective.value(self.weights[self.left], self.log_pi[self.left], self.documents)
+
+    def merged(self, first: int, second: int, log_pi: float) -> _Weights:
+        """With two more made one, whose sum of E log pi is given."""
+        weights, sums, left = self.weights.copy(), self.log_pi.copy(), self.left.copy()
+        weights[first], sums[first], left[second] = weights[first] + weights[second], log_pi, False
+        return _Weights(self.objective, self.documents, weights, sums, left)

@@ -1,0 +1,190 @@
+"""Splits of topics judged on a mini-batch.
+
+A split of topic k begins with the past in one half and the mini-batch in the other,
+
+    lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
+
+and goes through restricted iterations in which all other topics are held constant: documents divide the tokens that k
+explains, phi' + phi'' = phi_k, and the halves become what the mini-batch makes of them, beta' + beta'' = beta_k. Both
+bounds compared are those of the mini-batch, scaled to the corpus, under the same phi of all other topics, with topic k
+as the mini-batch makes it before and after. Documents have theta = alpha beta + n under the weights of today; then k
+enters the bound only through A(S_k), its entropy, log p(beta) and the documents' log Gamma(theta_jk) - log Gamma(alpha
+beta_k).
+
+Source: Bryant & Sudderth (NeurIPS 2012), section 3, whose restricted iteration lets phi' + phi'' differ from phi_k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln, psi
+
+from dpdist.backends.base import Backend, Ref
+from dpdist.moves.base import Reason, Verdict, reason_for
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import OnlineState
+from dpdist.topics.online_visit import Halves, divide_tokens
+from dpdist.topics.point_model import point_posterior, point_weights
+from dpdist.topics.summary import TopicSummary
+
+#: Tokens of a mini-batch that a topic must explain to be split.
+_LEAST = 2.0
+#: Range in which the logarithm of the odds of two weights is sought.
+_ODDS = 15.0
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Halves of a topic.
+
+    Parameters
+    ----------
+    topic : k
+    words : (W, 2) lambda of the halves less the pseudocount
+    weights : (2,) beta of the halves, which add up to that of the topic
+    gain : change of the bound in nats, log p(beta) apart
+    """
+
+    topic: int
+    words: np.ndarray
+    weights: np.ndarray
+    gain: float = -np.inf
+
+
+def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `most` topics to try to split, drawn with chances that grow with their tokens in the mini-batch (K,)."""
+    able = np.flatnonzero(counts >= _LEAST)
+    chances = counts[able] / counts[able].sum() if len(able) else None
+    return np.sort(rng.choice(able, size=min(most, len(able)), replace=False, p=chances))
+
+
+def begin_splits(
+    model: TopicModel, before: OnlineState, after: OnlineState, scaled: TopicSummary, rate: float, topics: np.ndarray
+) -> list[Split]:
+    """Halves to begin with: the past, and the mini-batch.
+
+    Parameters
+    ----------
+    before, after : the global update, whose topics are the same
+    scaled : sums over the mini-batch, scaled to the corpus
+    rate : rho < 1
+    """
+    eta, found = model.pseudocount, list[Split]()
+    for k in topics.tolist():
+        past = (1 - rate) * (eta + before.words[:, k]) - eta
+        batch = rate * (eta + scaled.words[:, k]) - eta
+        own = (1 - rate) * before.weights[k]
+        found.append(Split(k, np.stack([past, batch], axis=1), np.array([own, after.weights[k] - own])))
+    return found
+
+
+def refine_splits(
+    model: TopicModel,
+    state: OnlineState,
+    backend: Backend,
+    tokens: Sequence[Ref],
+    splits: list[Split],
+    scale: float,
+    documents: float,
+    iterations: int,
+) -> list[Split]:
+    """Restricted iterations of all splits at once.
+
+    Parameters
+    ----------
+    state : after the global update
+    tokens : a ref for each partition of the mini-batch, to each split topic's tokens
+    scale : D/|S|
+    documents : D
+    """
+    halves: Halves | None = None
+    for _ in range(iterations):
+        if halves is not None:
+            splits = [_reweighted(model, state, split, halves, c, documents) for c, split in enumerate(splits)]
+        posteriors = tuple(point_posterior(model, split.words, split.weights) for split in splits)
+        orders = backend.share(posteriors)
+        found: Halves = backend.fetch([backend.total(divide_tokens, tokens, [orders] * len(tokens))])[0]
+        halves = found.scaled(scale)
+        splits = [_measured(model, split, halves, c) for c, split in enumerate(splits)]
+    return splits
+
+
+def _measured(model: TopicModel, split: Split, halves: Halves, place: int) -> Split:
+    """The split as its restricted local step left it, with its gain."""
+    words = halves.words[place]
+    whole = np.ascontiguousarray(words.sum(axis=1, keepdims=True))
+    evidence = float(model.log_evidences(words).sum() - model.log_evidences(whole)[0])
+    return Split(split.topic, words, split.weights, evidence + float(halves.totals[place, 0]))
+
+
+def _reweighted(
+    model: TopicModel, state: OnlineState, split: Split, halves: Halves, place: int, documents: float
+) -> Split:
+    """The split with the weights of its halves that raise the bound most."""
+    alpha, objective = model.allocation.document_concentration, point_weights(model)
+    whole = split.weights.sum()
+    unused = documents - halves.totals[place, 1]
+    log_theta = halves.log_theta[place] + unused * psi(alpha * split.weights)
+
+    def negative(odds: float) -> float:
+        weights = whole * _both(odds)
+        documents_value = alpha * weights @ log_theta - documents * gammaln(alpha * weights).sum()
+        return -float(documents_value + objective.log_density(with_split(state.weights, split.topic, weights)))
+
+    found = minimize_scalar(negative, bounds=(-_ODDS, _ODDS), method="bounded", options={"xatol": 1e-6})
+    return Split(split.topic, split.words, whole * _both(float(found.x)), split.gain)
+
+
+def _both(odds: float) -> np.ndarray:
+    """Shares (2,) whose log odds are given."""
+    return np.array([1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))])
+
+
+def with_split(weights: np.ndarray, topic: int, halves: np.ndarray) -> np.ndarray:
+    """Global weights (K + 2,) with a topic's first half in its place, and the second half after all topics."""
+    found = np.concatenate([weights[:-1], halves[1:], weights[-1:]])
+    found[topic] = halves[0]
+    return found
+
+
+def judge_splits(
+    model: TopicModel, weights: np.ndarray, splits: Sequence[Split], most: int, noise: float
+) -> tuple[list[int], list[Verdict]]:
+    """Choose splits greedily, best first, each judged with the weights as those before it left them.
+
+    Parameters
+    ----------
+    weights : (K + 1,) global weights
+    most : splits to choose, at most
+    noise : nats that a gain must exceed
+
+    Returns
+    -------
+    chosen : positions in `splits`, in the order in which their second halves follow the topics
+    judged : every split, by its position in `splits`
+    """
+    density = point_weights(model).log_density
+    chosen, judged = list[int](), list[Verdict]()
+    for place in np.argsort([-split.gain for split in splits], kind="stable").tolist():
+        after = with_split(weights, splits[place].topic, splits[place].weights)
+        gain = splits[place].gain + density(after) - density(weights)
+        reason = reason_for(gain, noise)
+        reason = Reason.LIMIT if reason is Reason.ACCEPTED and len(chosen) >= most else reason
+        judged.append(Verdict(0, place, gain, reason))
+        if reason is Reason.ACCEPTED:
+            weights = after
+            chosen.append(place)
+    return chosen, judged
+
+
+def apply_split(state: OnlineState, split: Split) -> OnlineState:
+    """The state with a topic split: the first half keeps its id, the second gets a new one and comes last."""
+    words = np.concatenate([state.words, split.words[:, 1:]], axis=1)
+    words[:, split.topic] = split.words[:, 0]
+    weights = with_split(state.weights, split.topic, split.weights)
+    ids = np.append(state.ids, state.next_id)
+    return OnlineState(words, weights, state.step, ids, state.next_id + 1, state.lap, state.visit)

@@ -1,0 +1,392 @@
+"""Topic models with a point estimate of the global weights: bHDP, oHDP and oHDP-SM."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import approx_fprime, minimize
+from scipy.special import expit, gammaln, psi
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.allocations.point_weights import PointWeights
+from dpdist.backends import SerialBackend
+from dpdist.backends.dask import local_backend
+from dpdist.errors import InputError, PrecisionError
+from dpdist.moves.base import Reason
+from dpdist.schedules import Stochastic
+from dpdist.sources import ArraySource
+from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.topics.leaf import Measured
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import (
+    OnlinePlan,
+    OnlineProblem,
+    OnlineState,
+    first_online_state,
+    state_arrays,
+    state_from,
+)
+from dpdist.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
+from dpdist.topics.online_moves import judge_unions, propose_unions
+from dpdist.topics.online_splits import Split, judge_splits, refine_splits, with_split
+from dpdist.topics.online_visit import OnlineVisit, cut_tokens
+from dpdist.topics.point_model import point_elbo, point_posterior
+from dpdist.topics.summary import TopicSummary
+from dpdist.topics.turn import Merging
+from tests.test_topics import Fitted, corpus, model_of, random_fit, some_sums, start_of
+
+PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]
+STILL = OnlinePlan(split=False, merge=False)
+
+
+def masses(sticks: np.ndarray) -> np.ndarray:
+    """The first K masses of K sticks."""
+    return sticks * np.cumprod(np.append(1.0, 1 - sticks[:-1]))
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_the_density_of_masses_is_that_of_sticks_and_the_jacobian(process: HierarchicalDirichletProcess) -> None:
+    sticks, gamma = np.array([0.3, 0.5, 0.2, 0.6]), process.concentration
+    jacobian = approx_fprime(sticks, masses, 1e-7)
+    expected = (np.log(gamma) + (gamma - 1) * np.log(1 - sticks)).sum() - np.log(np.linalg.det(jacobian))
+    beta = masses(sticks)
+    found = PointWeights(process).log_density(np.append(beta, 1 - beta.sum()))
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("topics", [0, 1, 2, 7])
+def test_slopes_of_the_objective_are_its_finite_differences(process: HierarchicalDirichletProcess, topics: int) -> None:
+    objective, log_pi = PointWeights(process), some_sums(topics or 1, 30.0)[-topics - 1 :]
+    point = np.random.default_rng(topics).dirichlet(np.full(topics + 1, 5.0))
+    slopes = objective.gradient(point, log_pi, 30.0)
+    steps = 1e-6 * np.diag(point)
+    found = [(objective.value(point + e, log_pi, 30.0) - objective.value(point - e, log_pi, 30.0)) / 2 for e in steps]
+    np.testing.assert_allclose(slopes, found / np.diag(steps), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize(("topics", "documents"), [(1, 1.0), (6, 3.0), (6, 400.0), (80, 3000.0)])
+def test_weights_are_the_optimum_that_a_plain_search_over_sticks_finds(
+    process: HierarchicalDirichletProcess, topics: int, documents: float
+) -> None:
+    objective, log_pi = PointWeights(process), some_sums(topics, documents)
+    weights = objective.weights(log_pi, documents)
+    assert weights.sum() == pytest.approx(1.0, abs=1e-12) and (weights > 0).all()
+    best = objective.value(weights, log_pi, documents)
+
+    def negative(x: np.ndarray) -> float:
+        beta = masses(np.clip(expit(x), 1e-12, 1 - 1e-12))
+        return -objective.value(np.append(beta, max(1 - beta.sum(), 1e-300)), log_pi, documents)
+
+    if topics < 10:
+        other = minimize(negative, np.zeros(topics), method="Powell", options={"xtol": 1e-8, "ftol": 1e-13})
+        assert -other.fun <= best + 1e-9 * abs(best)
+        assert -other.fun == pytest.approx(best, rel=1e-7)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-2, 0.3):
+        near = weights * np.exp(size * rng.normal(size=(20, topics + 1)))
+        for row in near / near.sum(axis=1, keepdims=True):
+            assert objective.value(row, log_pi, documents) <= best + 1e-12 * abs(best)
+
+
+def test_sums_without_documents_or_that_are_not_finite_are_refused() -> None:
+    objective = PointWeights(PROCESSES[0])
+    with pytest.raises(PrecisionError, match="finite"):
+        objective.weights(np.array([-1.0, np.nan]), 3.0)
+    with pytest.raises(InputError, match="one document or more"):
+        objective.weights(np.array([-1.0, -2.0]), 0.0)
+    with pytest.raises(InputError, match="from one topic or more"):
+        first_online_state(model_of(corpus()), TopicSummary.zeros(40, 0))
+
+
+def brute_force(model: TopicModel, fitted: Fitted, words: np.ndarray, weights: np.ndarray, scale: float = 1.0) -> float:
+    """E log p - E log q, term by term and document by document, documents' terms times `scale`."""
+    eta, alpha, gamma = model.pseudocount, model.allocation.document_concentration, model.allocation.concentration
+    lam = eta + words.T
+    log_phi = psi(lam) - psi(lam.sum(axis=1, keepdims=True))
+    topics, vocabulary = lam.shape
+    bound = topics * (gammaln(vocabulary * eta) - vocabulary * gammaln(eta)) + ((eta - 1) * log_phi).sum()
+    bound -= (gammaln(lam.sum(axis=1)) - gammaln(lam).sum(axis=1) + ((lam - 1) * log_phi).sum(axis=1)).sum()
+    left = 1 - np.cumsum(weights[:-1])
+    bound += topics * np.log(gamma) + (gamma - 1) * np.log(left[-1]) - np.log(left[:-1]).sum()
+    for j, r in enumerate(fitted.resp):
+        row, theta = fitted.counts[[j]], fitted.theta[j]
+        log_pi = psi(theta) - psi(theta.sum())
+        part = scale * row.data[:, None] * r
+        bound += (part * (log_phi.T[row.indices] + log_pi[:-1] - np.log(np.where(r > 0, r, 1)))).sum()
+        prior = gammaln(alpha) - gammaln(alpha * weights).sum() + ((alpha * weights - 1) * log_pi).sum()
+        own = gammaln(theta.sum()) - gammaln(theta).sum() + ((theta - 1) * log_pi).sum()
+        bound += scale * (prior - own)
+    return float(bound)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_bound_of_documents_fitted_under_other_weights_and_topics_is_brute_force(seed: int) -> None:
+    documents, rng = corpus(seed), np.random.default_rng(seed)
+    priors = [0.7 * rng.dirichlet(np.ones(4)) for _ in range(2)]
+    parts = [random_fit(documents[:25], 3, priors[0], seed), random_fit(documents[25:], 3, priors[1], seed + 9)]
+    total = parts[0].summary(priors[0]) + parts[1].summary(priors[1])
+    whole = Fitted(documents, parts[0].resp + parts[1].resp, np.concatenate([part.theta for part in parts]))
+    model, weights = model_of(documents), rng.dirichlet(np.ones(4))
+    for words in (total.words, rng.gamma(1.0, 5.0, size=total.words.shape)):
+        for scale in (1.0, 7.0):
+            found = point_elbo(model, total.scaled(scale), words, weights)
+            assert found == pytest.approx(brute_force(model, whole, words, weights, scale), rel=1e-11)
+
+
+def problem_of(documents: sparse.csr_array, plan: OnlinePlan = STILL, **schedule: float) -> OnlineProblem:
+    rates = {"waves": 3, "forgetting": 0.5, **schedule}
+    return OnlineProblem(model_of(documents), Stochastic(**rates), plan, Effort(1e-4, 200), seed=5)
+
+
+def started(documents: sparse.csr_array, topics: int) -> OnlineState:
+    start = start_of(documents[:50], topics)
+    return first_online_state(model_of(documents), start.scaled(documents.shape[0] / start.documents))
+
+
+def first(steps: Iterator[OnlineStep], number: int) -> list[OnlineStep]:
+    return list(itertools.islice(steps, number))
+
+
+def test_batch_updates_never_lower_the_bound() -> None:
+    documents = corpus(1, documents=300)
+    problem = problem_of(documents)
+    source = ArraySource(documents, partition_rows=90)
+    steps = first(batch_steps(problem, source, started(documents, 6), SerialBackend()), 25)
+    bounds = [step.info.elbo for step in steps]
+    for before, after in itertools.pairwise(bounds):
+        assert after >= before - 1e-9 * abs(before)
+    assert bounds[-1] > bounds[0]
+    assert bounds[-1] - bounds[-2] < 1e-4 * abs(bounds[-1])
+
+
+def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None:
+    documents = corpus(2, documents=300)
+    problem = problem_of(documents, waves=1, delay=0.0)
+    source, state = ArraySource(documents, partition_rows=90), started(documents, 4)
+    batch = first(batch_steps(problem, source, state, SerialBackend()), 1)[0].state
+    online = first(online_steps(problem, source, state, SerialBackend()), 1)[0].state
+    np.testing.assert_allclose(online.words, batch.words, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(online.weights, batch.weights, rtol=1e-9)
+    assert (online.step, online.lap, online.visit) == (1, 2, 0)
+
+
+def test_a_step_averages_lambda_and_the_weights() -> None:
+    documents = corpus(3, documents=300)
+    problem, state = problem_of(documents), started(documents, 4)
+    part = documents[:100]
+    after = partial_step(problem, part, 300, state).state
+    summary = share_out(
+        point_posterior(problem.model, state.words, state.weights),
+        part,
+        DocumentTopics.unknown(100),
+        np.zeros((0, 2), dtype=np.int64),
+        problem.effort,
+    )[0].scaled(3.0)
+    rate, objective = 2.0**-0.5, PointWeights(problem.model.allocation)
+    np.testing.assert_allclose(after.words, (1 - rate) * state.words + rate * summary.words, rtol=1e-12)
+    best = objective.weights(summary.groups[:, 0], 300.0)
+    np.testing.assert_allclose(after.weights, (1 - rate) * state.weights + rate * best, rtol=1e-9)
+    assert after.weights.sum() == pytest.approx(1.0, abs=1e-12) and after.step == 1
+
+
+def test_mini_batches_that_do_not_fit_are_refused() -> None:
+    documents = corpus(3)
+    problem, state = problem_of(documents), started(documents, 2)
+    with pytest.raises(InputError, match="40 words"):
+        partial_step(problem, documents[:, :30], 60, state)
+    with pytest.raises(InputError, match="60 documents or more"):
+        partial_step(problem, documents, 10, state)
+
+
+def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
+    documents = corpus(4)
+    model, state = model_of(documents), started(documents, 5)
+    doubled = np.repeat(state.words, 2, axis=1) / 2
+    weights = np.append(np.repeat(state.weights[:-1], 2) / 2, state.weights[-1])
+    state = OnlineState(doubled, weights, 3, np.arange(10), 10)
+    pairs = np.array([[0, 1], [0, 2], [3, 8], [6, 7]])
+    posterior, unknown = point_posterior(model, state.words, weights), DocumentTopics.unknown(60)
+    total = Measured(*share_out(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0)
+    before = point_elbo(model, total.summary, state.words, state.weights)
+    chosen, judged = judge_unions(model, state, total, pairs)
+    assert {0, 3} <= set(chosen.tolist())
+
+    def after(united: np.ndarray) -> float:
+        words, masses = state.words.copy(), weights.copy()
+        for a, b in pairs[united]:
+            words[:, a] += words[:, b]
+            masses[a] += masses[b]
+        left = np.setdiff1d(np.arange(10), pairs[united, 1])
+        merging = Merging(pairs, united, np.arange(len(left)))
+        summary = merging.apply(total, 0).summary
+        return point_elbo(model, summary, words[:, left], masses[np.append(left, 10)])
+
+    gains = sum(one.gain for one in judged if one.reason is Reason.ACCEPTED)
+    assert gains == pytest.approx(after(chosen) - before, rel=1e-9)
+    refused = [one for one in judged if one.reason is Reason.NO_GAIN]
+    for one in refused:
+        assert after(np.sort(np.append(chosen, one.proposal))) < after(chosen)
+
+
+def test_pairs_tried_are_those_that_covary() -> None:
+    rng = np.random.default_rng(0)
+    shares = rng.dirichlet(np.ones(2), size=200)
+    used = np.stack([rng.poisson(20 * shares[:, k]) for k in (0, 1, 0, 1)], axis=1).astype(float)
+    empty = TopicSummary(np.zeros((1, 4)), np.zeros(4), np.zeros((5, 4)), np.array([0.0, 0.0, 200.0, used.sum()]))
+    visit = OnlineVisit(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
+    np.testing.assert_allclose(visit.covariances, np.cov(used.T, bias=True), atol=1e-10)
+    assert [tuple(pair) for pair in propose_unions(visit, 10)] == [(0, 2), (1, 3)]
+    assert [len(propose_unions(visit, most)) for most in (0, 1)] == [0, 1]
+
+
+def divided(
+    tokens: np.ndarray, row: np.ndarray, weights: np.ndarray, prior: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The restricted local step on one document, spelt out: shares (n, 2), and n' and n''."""
+    shares = weights[row] * prior
+    shares /= shares.sum(axis=1, keepdims=True)
+    for _ in range(30):
+        before, shares = tokens @ shares, weights[row] * np.exp(psi(prior + tokens @ shares))
+        shares /= shares.sum(axis=1, keepdims=True)
+        if abs(tokens @ shares - before).max() <= 1e-3:
+            break
+    return shares, tokens @ shares
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float) -> None:
+    documents, rng = corpus(6), np.random.default_rng(6)
+    model, state = model_of(documents), started(documents, 3)
+    alpha = model.allocation.document_concentration
+    posterior = point_posterior(model, state.words, state.weights)
+    measured = Measured(
+        *share_out(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())
+    )
+    still = Merging(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.intp), np.arange(3))
+    tokens = cut_tokens(
+        ArraySource(documents).partitions[0], measured, posterior, still, np.array([1, 2], dtype=np.int64)
+    )
+    halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
+    begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
+    split = refine_splits(model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
+
+    # Responsibilities of all topics as the tokens were cut, and of the halves by the plain restricted step.
+    held = measured.topics.matrix(3).toarray()
+    base = Fitted(documents, [], alpha * state.weights + np.zeros((60, 4)))
+    after = Fitted(documents, [], alpha * with_split(state.weights, 2, split.weights) + np.zeros((60, 5)))
+    weights = point_posterior(model, begun[1].words, begun[1].weights).weights
+    for j in range(60):
+        row = documents[[j]]
+        used = held[j] > 0
+        r = posterior.weights[row.indices] * np.where(used, np.exp(psi(posterior.prior[:-1] + held[j])), 0.0)
+        r /= np.maximum(r.sum(axis=1, keepdims=True), 1e-300)
+        shares, _ = divided(row.data * r[:, 2], row.indices, weights, alpha * begun[1].weights)
+        base.resp.append(r)
+        after.resp.append(np.concatenate([r[:, :2], r[:, 2:] * shares], axis=1))
+        base.theta[j, :-1] += row.data @ r
+        after.theta[j, :-1] += row.data @ after.resp[-1]
+    own = scale * base.summary(np.ones(4)).words
+    both = scale * after.summary(np.ones(5)).words
+    np.testing.assert_allclose(split.words, both[:, 2:], rtol=1e-9, atol=1e-9)
+    bound = brute_force(model, base, own, state.weights, scale)
+    gain = brute_force(model, after, both, with_split(state.weights, 2, split.weights), scale) - bound
+    chosen, judged = judge_splits(model, state.weights, [split], 10, 0.0)
+    assert judged[0].gain == pytest.approx(gain, abs=1e-9 * abs(bound))
+    assert chosen == ([0] if gain > 0 else [])
+
+
+def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not() -> None:
+    rng = np.random.default_rng(0)
+    topics = np.zeros((3, 30))
+    topics[0, :10], topics[1, 10:20], topics[2, 20:] = 0.1, 0.1, 0.1
+    shares = rng.dirichlet(np.full(3, 0.2), size=400)
+    documents = sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]).astype(float))
+    plan = OnlinePlan(merge=False)
+    problem = OnlineProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), Stochastic(4), plan)
+    words = np.stack([topics[0] + topics[1], topics[2]], axis=1) * 8000.0
+    words += rng.gamma(1.0, 100.0, size=words.shape)
+    state = OnlineState(words, np.array([0.6, 0.3, 0.1]), 0, np.arange(2), 2)
+    source = ArraySource(documents, partition_rows=100)
+    last = first(online_steps(problem, source, state, SerialBackend()), 8)[-1].state
+    unit = last.words / np.linalg.norm(last.words, axis=0)
+    assert len(last.ids) == 3 and last.ids.tolist() == [0, 1, 2] and last.next_id == 3
+    assert ((topics / np.linalg.norm(topics, axis=1, keepdims=True)) @ unit).max(axis=1).min() > 0.98
+
+
+def bits(state: OnlineState) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in state_arrays(state).items()}
+
+
+def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> None:
+    documents = corpus(8, documents=900, topics=8)
+    plan = OnlinePlan(splits=3, merges=6, iterations=4)
+    problem, state = problem_of(documents, plan), started(documents, 4)
+    source = ArraySource(documents, partition_rows=110)
+    whole = first(online_steps(problem, source, state, SerialBackend()), 7)
+    assert [(step.state.lap, step.state.visit) for step in whole[:4]] == [(1, 1), (1, 2), (2, 0), (2, 1)]
+    for place in (1, 2, 4):
+        stored = state_from({name: array.copy() for name, array in state_arrays(whole[place].state).items()})
+        again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)
+        assert bits(again[-1].state) == bits(whole[-1].state)
+    backend = local_backend(2)
+    try:
+        distributed = first(online_steps(problem, source, state, backend), 7)
+    finally:
+        backend.close()
+    for one, other in zip(whole, distributed, strict=True):
+        assert bits(one.state) == bits(other.state) and one.info.elbo == other.info.elbo
+        assert one.info.records == other.info.records
+    accepted = {record.kind for step in whole for record in step.info.records if record.reason is Reason.ACCEPTED}
+    assert "split" in accepted
+
+
+def test_a_batch_state_goes_on_to_the_same_bits() -> None:
+    documents = corpus(9, documents=300)
+    problem, state = problem_of(documents), started(documents, 4)
+    source = ArraySource(documents, partition_rows=90)
+    whole = first(batch_steps(problem, source, state, SerialBackend()), 4)
+    again = first(batch_steps(problem, source, state_from(state_arrays(whole[1].state)), SerialBackend()), 2)
+    assert bits(again[-1].state) == bits(whole[-1].state)
+
+
+def bars(documents: int) -> tuple[np.ndarray, sparse.csr_array]:
+    """The 20 bars of a grid of 10 by 10, (20, 100), and documents of 250 words."""
+    rng, topics = np.random.default_rng(0), np.zeros((20, 10, 10))
+    for i in range(10):
+        topics[i, i], topics[10 + i, :, i] = 0.1, 0.1
+    topics = topics.reshape(20, 100)
+    shares = rng.dirichlet(np.full(20, 0.1), size=documents)
+    counts = [rng.multinomial(250, share / share.sum() @ topics) for share in shares]
+    return topics, sparse.csr_array(np.array(counts, dtype=np.float64))
+
+
+def found_bars(state: OnlineState, truth: np.ndarray) -> tuple[int, int]:
+    """Bars with a topic of cosine above 0.95, and topics of more than 0.5 % of all tokens."""
+    unit = state.words / np.linalg.norm(state.words, axis=0)
+    likeness = truth / np.linalg.norm(truth, axis=1, keepdims=True) @ unit
+    shares = state.words.sum(axis=0) / state.words.sum()
+    return int((likeness.max(axis=1) > 0.95).sum()), int((shares > 0.005).sum())
+
+
+@pytest.mark.parametrize("topics", [2, 50])
+def test_splits_and_merges_find_all_bars_from_few_topics_and_from_many(topics: int) -> None:
+    truth, documents = bars(1200)
+    model, rng = TopicModel(100, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), np.random.default_rng(1)
+    words = rng.gamma(1.0, 3000.0 / topics, size=(100, topics))
+    state = OnlineState(words, np.full(topics + 1, 1 / (topics + 1)), 0, np.arange(topics), topics)
+    source = ArraySource(documents, partition_rows=150)
+    plan = OnlinePlan(iterations=10)
+    problem = OnlineProblem(model, Stochastic(8, forgetting=0.5), plan, Effort(1e-2, 100))
+    moved = first(online_steps(problem, source, state, SerialBackend()), 16)[-1].state
+    assert found_bars(moved, truth) == (20, 20)
+    if topics == 2:
+        problem = replace(problem, plan=STILL)
+        plain = first(online_steps(problem, source, state, SerialBackend()), 16)[-1].state
+        assert found_bars(plain, truth) == (0, 2)
