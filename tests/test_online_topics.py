@@ -235,15 +235,18 @@ def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
         assert after(np.sort(np.append(chosen, one.proposal))) < after(chosen)
 
 
-def test_pairs_tried_are_those_that_covary() -> None:
+def test_pairs_tried_are_those_that_covary_and_small_topics_with_those_most_alike() -> None:
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(np.ones(2), size=200)
     used = np.stack([rng.poisson(20 * shares[:, k]) for k in (0, 1, 0, 1)], axis=1).astype(float)
     empty = TopicSummary(np.zeros((1, 4)), np.zeros(4), np.zeros((5, 4)), np.array([0.0, 0.0, 200.0, used.sum()]))
     visit = OnlineVisit(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
     np.testing.assert_allclose(visit.covariances, np.cov(used.T, bias=True), atol=1e-10)
-    assert [tuple(pair) for pair in propose_unions(visit, 10)] == [(0, 2), (1, 3)]
-    assert [len(propose_unions(visit, most)) for most in (0, 1)] == [0, 1]
+    words = np.array([[1.0, 5.0, 9.0, 9.0], [1.0, 0.0, 1.0, 8.0]])
+    assert propose_unions(visit, words, 10, 0).tolist() == [[0, 2], [1, 3]]
+    assert [len(propose_unions(visit, words, most, 0)) for most in (0, 1)] == [0, 1]
+    assert propose_unions(visit, words, 0, 2).tolist() == [[0, 3], [1, 2]]
+    assert propose_unions(visit, words, 10, 2).tolist() == [[0, 2], [0, 3], [1, 2], [1, 3]]
 
 
 def divided(
@@ -275,7 +278,7 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     )
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
-    split = refine_splits(model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
+    split = refine_splits(model, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
 
     # Responsibilities of all topics as the tokens were cut, and of the halves by the plain restricted step.
     held = measured.topics.matrix(3).toarray()

@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 
-from dpdist.kernels.jit import jit
+from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.special import digamma
+
+#: Stands in for the sum of two odds that are both nothing; the second topic takes such words.
+LEAST_ODDS = 1e-300
 
 
 @jit
@@ -53,25 +56,31 @@ def topic_tokens(
                     found[target, entry] = data[entry] * row[topics[a]] * pull[a] / total
 
 
-@jit
-def _share(weights: np.ndarray, word: int, first: float, second: float) -> float:
-    """The first topic's share of a word; by its weights alone where neither topic has any of both."""
-    x, y = weights[word, 0] * first, weights[word, 1] * second
-    if not x + y > 0.0:
-        x, y = weights[word, 0], weights[word, 1]
-    return float(x / (x + y))
+@jit_reassociated
+def _first_half(counts: np.ndarray, odds: np.ndarray, first: float, second: float) -> float:
+    """``sum_u c_u x_u / (x_u + y_u)`` with x and y the two rows of `odds` times `first` and `second`."""
+    total = 0.0
+    for u in range(counts.shape[0]):
+        x = odds[0, u] * first
+        total += counts[u] * (x / max(x + odds[1, u] * second, LEAST_ODDS))
+    return total
 
 
 @jit
-def _halve(
-    words: np.ndarray, counts: np.ndarray, weights: np.ndarray, first: float, second: float
-) -> tuple[float, float]:
-    """Tokens of the two topics."""
-    one, both = 0.0, 0.0
+def _settle(
+    words: np.ndarray, counts: np.ndarray, odds: np.ndarray, first: float, second: float, target: np.ndarray
+) -> float:
+    """Add the two topics' tokens to `target` (W, 2); returns the entropy of dividing them."""
+    entropy = 0.0
     for u in range(words.shape[0]):
-        one += counts[u] * _share(weights, words[u], first, second)
-        both += counts[u]
-    return one, max(both - one, 0.0)
+        x = odds[0, u] * first
+        share = x / max(x + odds[1, u] * second, LEAST_ODDS)
+        target[words[u], 0] += counts[u] * share
+        target[words[u], 1] += counts[u] * (1.0 - share)
+        for part in (share, 1.0 - share):
+            if part > 0.0:
+                entropy -= counts[u] * part * math.log(part)
+    return entropy
 
 
 @jit
@@ -110,28 +119,29 @@ def divide_documents(
     log_theta : (2,) float64, gains sum_j psi(theta_j) of documents that use the topic
     totals : (2,) float64, gains the change of the documents' bound, words' probabilities apart, and their number
     """
+    largest = 1
+    for j in range(indptr.shape[0] - 1):
+        largest = max(largest, indptr[j + 1] - indptr[j])
+    gathered = np.empty((2, largest))
     for j in range(indptr.shape[0] - 1):
         words, counts = indices[indptr[j] : indptr[j + 1]], data[indptr[j] : indptr[j + 1]]
         if words.shape[0] == 0:
             continue
-        one, two = _halve(words, counts, weights, prior[0], prior[1])
-        first, second = 1.0, 1.0
+        for u in range(words.shape[0]):
+            gathered[0, u], gathered[1, u] = weights[words[u], 0], weights[words[u], 1]
+        odds, tokens = gathered[:, : words.shape[0]], counts.sum()
+        first, second = prior[0], prior[1]
+        one = _first_half(counts, odds, first, second)
         for _ in range(most):
-            change = one
-            first, second = digamma(prior[0] + one), digamma(prior[1] + two)
+            first, second = digamma(prior[0] + one), digamma(prior[1] + max(tokens - one, 0.0))
             top = max(first, second)
             first, second = math.exp(first - top), math.exp(second - top)
-            one, two = _halve(words, counts, weights, first, second)
-            change -= one
-            if abs(change) <= tolerance:
+            before, one = one, _first_half(counts, odds, first, second)
+            if abs(one - before) <= tolerance:
                 break
-        for u in range(words.shape[0]):
-            own = _share(weights, words[u], first, second)
-            for part, share in ((0, own), (1, 1.0 - own)):
-                words_by_topic[words[u], part] += counts[u] * share
-                if share > 0.0:
-                    totals[0] -= counts[u] * share * math.log(share)
-        log_theta[0] += digamma(prior[0] + one)
-        log_theta[1] += digamma(prior[1] + two)
+        two = max(tokens - one, 0.0)
+        totals[0] += _settle(words, counts, odds, first, second, words_by_topic)
         totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(prior[0] + prior[1], one + two)
         totals[1] += 1.0
+        log_theta[0] += digamma(prior[0] + one)
+        log_theta[1] += digamma(prior[1] + two)

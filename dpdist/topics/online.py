@@ -29,7 +29,10 @@ class OnlinePlan:
     ----------
     split, merge : whether to try them; neither is oHDP, both are oHDP-SM
     splits : topics that are tried to be split, at most
-    merges : pairs of topics that are tried to be made one, at most
+    merges : pairs of topics with positive covariance of theta that are tried to be made one, at most
+    alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
+        their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
+        them out
     iterations : restricted iterations of a split
     topics : K that splits do not go beyond
     """
@@ -38,6 +41,7 @@ class OnlinePlan:
     merge: bool = True
     splits: int = 10
     merges: int = 50
+    alike: int = 20
     iterations: int = 20
     topics: int = 1000
 

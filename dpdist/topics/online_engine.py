@@ -182,7 +182,9 @@ def _with_unions(
 ) -> tuple[list[Ref], Measured, np.ndarray]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
     visit: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
-    pairs = propose_unions(visit, problem.plan.merges) if problem.plan.merge else NO_PAIRS
+    plan, pairs = problem.plan, NO_PAIRS
+    if plan.merge:
+        pairs = propose_unions(visit, state.words, plan.merges, plan.alike)
     if not len(pairs):
         return backend.map(measured_of, visits), visit.measured, pairs
     with one_thread():
@@ -246,7 +248,7 @@ def _split(
     columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows)
     tokens = backend.map(cut_tokens, batch.partitions, batch.measured, *columns)
     with one_thread():
-        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, plan.iterations)
+        splits = refine_splits(model, backend, tokens, splits, batch.scale, batch.corpus, plan.iterations)
         chosen, judged = judge_splits(model, after.weights, splits, plan.topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:

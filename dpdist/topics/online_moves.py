@@ -23,14 +23,36 @@ from dpdist.topics.point_model import point_elbo, point_weights, word_values
 from dpdist.topics.summary import LOG_GAMMA, LOG_PI, SLACK
 
 
-def propose_unions(visit: OnlineVisit, most: int) -> np.ndarray:
-    """Pairs (P, 2), first below second, whose theta covary positively over the mini-batch: the `most` correlated."""
-    covariances = visit.covariances
+def propose_unions(visit: OnlineVisit, words: np.ndarray, most: int, alike: int) -> np.ndarray:
+    """Pairs (P, 2) of topics to measure, first below second.
+
+    Parameters
+    ----------
+    visit : the mini-batch
+    words : (W, K) the topics' expected counts
+    most : of the pairs whose theta covary positively over the mini-batch, that many are taken, most correlated first
+    alike : of the smallest topics, that many are paired with the topic whose words are most like theirs
+    """
+    pairs = np.concatenate([_covarying(visit.covariances, most), _most_alike(words, alike)])
+    found: np.ndarray = np.unique(pairs, axis=0)
+    return found
+
+
+def _covarying(covariances: np.ndarray, most: int) -> np.ndarray:
     spread = np.sqrt(np.maximum(np.diag(covariances), 1e-300))
     likeness = np.round(covariances / np.outer(spread, spread), 12)  # ties are broken by position
     pairs = np.argwhere(np.triu(likeness > 0, 1))
-    best = np.argsort(-likeness[pairs[:, 0], pairs[:, 1]], kind="stable")[:most]
-    return pairs[np.sort(best)].astype(np.int64) if len(best) else NO_PAIRS
+    return pairs[np.argsort(-likeness[pairs[:, 0], pairs[:, 1]], kind="stable")[:most]]
+
+
+def _most_alike(words: np.ndarray, number: int) -> np.ndarray:
+    if words.shape[1] < 2:
+        return NO_PAIRS
+    smallest = np.argsort(words.sum(axis=0), kind="stable")[:number]
+    unit = words / np.maximum(np.sqrt((words**2).sum(axis=0)), 1e-300)
+    likeness = np.round(unit[:, smallest].T @ unit, 12)
+    likeness[np.arange(len(smallest)), smallest] = -1.0
+    return np.sort(np.stack([smallest, np.argmax(likeness, axis=1)], axis=1), axis=1)
 
 
 def judge_unions(

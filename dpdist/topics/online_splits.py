@@ -17,11 +17,10 @@ Source: Bryant & Sudderth (NeurIPS 2012), section 3, whose restricted iteration 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import gammaln, psi
+from scipy.special import expit, psi
 
 from dpdist.backends.base import Backend, Ref
 from dpdist.moves.base import Reason, Verdict, reason_for
@@ -33,8 +32,8 @@ from dpdist.topics.summary import TopicSummary
 
 #: Tokens of a mini-batch that a topic must explain to be split.
 _LEAST = 2.0
-#: Range in which the logarithm of the odds of two weights is sought.
-_ODDS = 15.0
+#: Range in which the log odds of two weights are sought, and how often it is halved.
+_ODDS, _BISECTIONS = 15.0, 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,6 @@ def begin_splits(
 
 def refine_splits(
     model: TopicModel,
-    state: OnlineState,
     backend: Backend,
     tokens: Sequence[Ref],
     splits: list[Split],
@@ -96,7 +94,6 @@ def refine_splits(
 
     Parameters
     ----------
-    state : after the global update
     tokens : a ref for each partition of the mini-batch, to each split topic's tokens
     scale : D/|S|
     documents : D
@@ -104,7 +101,7 @@ def refine_splits(
     halves: Halves | None = None
     for _ in range(iterations):
         if halves is not None:
-            splits = [_reweighted(model, state, split, halves, c, documents) for c, split in enumerate(splits)]
+            splits = _reweighted(model, splits, halves, documents)
         posteriors = tuple(point_posterior(model, split.words, split.weights) for split in splits)
         orders = backend.share(posteriors)
         found: Halves = backend.fetch([backend.total(divide_tokens, tokens, [orders] * len(tokens))])[0]
@@ -118,30 +115,23 @@ def _measured(model: TopicModel, split: Split, halves: Halves, place: int) -> Sp
     words = halves.words[place]
     whole = np.ascontiguousarray(words.sum(axis=1, keepdims=True))
     evidence = float(model.log_evidences(words).sum() - model.log_evidences(whole)[0])
-    return Split(split.topic, words, split.weights, evidence + float(halves.totals[place, 0]))
+    return replace(split, words=words, gain=evidence + float(halves.totals[place, 0]))
 
 
-def _reweighted(
-    model: TopicModel, state: OnlineState, split: Split, halves: Halves, place: int, documents: float
-) -> Split:
-    """The split with the weights of its halves that raise the bound most."""
-    alpha, objective = model.allocation.document_concentration, point_weights(model)
-    whole = split.weights.sum()
-    unused = documents - halves.totals[place, 1]
-    log_theta = halves.log_theta[place] + unused * psi(alpha * split.weights)
-
-    def negative(odds: float) -> float:
-        weights = whole * _both(odds)
-        documents_value = alpha * weights @ log_theta - documents * gammaln(alpha * weights).sum()
-        return -float(documents_value + objective.log_density(with_split(state.weights, split.topic, weights)))
-
-    found = minimize_scalar(negative, bounds=(-_ODDS, _ODDS), method="bounded", options={"xatol": 1e-6})
-    return Split(split.topic, split.words, whole * _both(float(found.x)), split.gain)
-
-
-def _both(odds: float) -> np.ndarray:
-    """Shares (2,) whose log odds are given."""
-    return np.array([1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))])
+def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, documents: float) -> list[Split]:
+    """The splits with the weights of their halves that raise the bound most, log p(beta) apart."""
+    alpha = model.allocation.document_concentration
+    prior = alpha * np.array([split.weights for split in splits])
+    log_theta = halves.log_theta + (documents - halves.totals[:, 1:]) * psi(prior)
+    pull, whole = (log_theta[:, 0] - log_theta[:, 1]) / documents, prior.sum(axis=1)
+    least, most = np.full(len(splits), -_ODDS), np.full(len(splits), _ODDS)
+    for _ in range(_BISECTIONS):  # of the log odds at which psi(alpha beta') - psi(alpha beta'') is the pull
+        odds = (least + most) / 2
+        first, second = whole * expit(odds), whole * expit(-odds)
+        below = psi(first) - psi(second) < pull
+        least, most = np.where(below, odds, least), np.where(below, most, odds)
+    weights = np.stack([first, second], axis=1) / alpha
+    return [replace(split, weights=row) for split, row in zip(splits, weights, strict=True)]
 
 
 def with_split(weights: np.ndarray, topic: int, halves: np.ndarray) -> np.ndarray:
