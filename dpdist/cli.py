@@ -1,4 +1,4 @@
-"""The command line: fit, sva, extend, resume, show, predict; submit, status, attach, cancel; demo, convert, ..."""
+"""The command line: fit, sva, topics, extend, resume, show, predict, score; submit, status, ...; demo, convert, ..."""
 
 from __future__ import annotations
 
@@ -6,46 +6,48 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from dpdist import __version__
-from dpdist.backends import Backend, SerialBackend
-from dpdist.backends.dask import connect, local_backend
+from dpdist.backends import Backend
 from dpdist.certificates import make_certificates
-from dpdist.checkpoint import Store
-from dpdist.config import FitConfig, PassConfig, parse_config, read_config
+from dpdist.config import CONFIGS, FitConfig, PassConfig, parse_config, read_config
 from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
 from dpdist.estimators import prepare_extension, stored_predictor
 from dpdist.events import event_of_step
-from dpdist.fitting import Fit, Limits, resumed
+from dpdist.fitting import Fit, Limits
+from dpdist.foreground import (
+    MESSAGES,
+    OUTPUT,
+    CheckpointEvery,
+    Out,
+    Overwrite,
+    Scheduler,
+    Serial,
+    Workers,
+    absolute,
+    backend_of,
+    data_of,
+    drive_fit,
+    drive_pass,
+    launcher_of,
+)
 from dpdist.job_commands import attach, cancel, resume_on, status, submit
 from dpdist.labelling import write_labels
 from dpdist.outputs import claim_folder
 from dpdist.passing import PassFit, resumed_pass
-from dpdist.progress import LiveProgress, PassProgress
-from dpdist.running import (
-    Launch,
-    OrderedToEnd,
-    Shown,
-    drive,
-    fit_course,
-    fit_outcome,
-    obeying_signals,
-    pass_course,
-    pass_outcome,
-)
+from dpdist.progress import LiveProgress
+from dpdist.running import Launch
+from dpdist.runs import command_of, continued, open_run
 from dpdist.sources import as_source
 from dpdist.storage import claim
 from dpdist.stored_sequence import SequentialStore, is_pass
+from dpdist.topic_commands import predict_topics, score, topics
 
 app = typer.Typer(
     add_completion=False,
@@ -53,16 +55,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Cluster any number of feature vectors without being told how many clusters there are.",
 )
-_output, _messages = Console(), Console(stderr=True)
-
-Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
-Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
-Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-CheckpointEvery = Annotated[
-    float, typer.Option(min=0, help="Longest time between checkpoints, in seconds; there is one a lap in any case.")
-]
-Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
 
 def main() -> None:
@@ -71,11 +63,11 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except DpdistError as error:
-        _messages.print(f"dpdist: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
+        MESSAGES.print(f"dpdist: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        _messages.print(f"dpdist: {error.strerror or error}{place}", style="red", highlight=False, markup=False)
+        MESSAGES.print(f"dpdist: {error.strerror or error}{place}", style="red", highlight=False, markup=False)
         sys.exit(1)
 
 
@@ -86,10 +78,10 @@ def _root(
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if version:
-        _output.print(__version__, highlight=False)
+        OUTPUT.print(__version__, highlight=False)
         raise typer.Exit
     if context.invoked_subcommand is None:
-        _output.print(context.get_help())
+        OUTPUT.print(context.get_help())
 
 
 @app.command()
@@ -141,7 +133,7 @@ def fit(
     if settings.data is None:
         raise InputError("fit needs data: name a Zarr array, as in dpdist fit rows.zarr, or set data in the TOML file.")
     claim(out, overwrite)
-    settings = settings.model_copy(update={"data": _absolute(settings.data)})
+    settings = settings.model_copy(update={"data": absolute(settings.data)})
     source = as_source(settings.data)
 
     def prepare(backend: Backend) -> Fit:
@@ -149,7 +141,7 @@ def fit(
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
-    _drive_fit(prepare, _launcher(workers, scheduler, serial), out)
+    drive_fit(prepare, launcher_of(workers, scheduler, serial), out)
 
 
 @app.command()
@@ -199,8 +191,8 @@ def sva(
     if settings.data is None:
         raise InputError("sva needs data: name a Zarr array, as in dpdist sva rows.zarr, or set data in the TOML file.")
     claim(out, overwrite)
-    held = None if settings.holdout is None else _absolute(settings.holdout)
-    settings = settings.model_copy(update={"data": _absolute(settings.data), "holdout": held})
+    held = None if settings.holdout is None else absolute(settings.holdout)
+    settings = settings.model_copy(update={"data": absolute(settings.data), "holdout": held})
     source = as_source(settings.data)
 
     def prepare(backend: Backend) -> PassFit:
@@ -208,7 +200,7 @@ def sva(
         passing.checkpoint_seconds = checkpoint_every
         return passing
 
-    _drive_pass(prepare, _launcher(workers, scheduler, serial), out)
+    drive_pass(prepare, launcher_of(workers, scheduler, serial), out)
 
 
 @app.command()
@@ -225,20 +217,20 @@ def extend(
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
     source = as_source(data)
-    settings = {"data": _absolute(data), "holdout": None}
-    _drive_pass(
+    settings = {"data": absolute(data), "holdout": None}
+    drive_pass(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings),
-        _launcher(workers, scheduler, serial),
+        launcher_of(workers, scheduler, serial),
         out or model,
     )
 
 
 @app.command()
 def resume(
-    run: Annotated[str, typer.Argument(help="What dpdist fit, sva or extend began.")],
+    run: Annotated[str, typer.Argument(help="What dpdist fit, sva, topics or extend began.")],
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
-    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit.")] = None,
-    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit.")] = None,
+    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit or topics.")] = None,
+    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit or topics.")] = None,
     cluster: Annotated[
         Path | None, typer.Option(help="TOML file of a cluster: a job of its own goes on, as with dpdist submit.")
     ] = None,
@@ -253,34 +245,34 @@ def resume(
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
         resume_on(run, cluster, max_laps, max_time, data)
         return
-    launch = _launcher(workers, scheduler, serial)
+    launch = launcher_of(workers, scheduler, serial)
     if is_pass(run):
         if max_laps is not None or max_time is not None:
             raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
         _resume_pass(SequentialStore.open(run), data, checkpoint_every, launch)
         return
-    store = Store.open(run)
-    settings = parse_config(FitConfig, store.settings)
+    store = open_run(run)
+    settings: Any = parse_config(CONFIGS[command_of(run)], store.settings)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
-        _output.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
+        OUTPUT.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
         return
-    source = as_source(_data_of(settings.data, data))
+    source = as_source(data_of(settings.data, data))
     limits = Limits(max_laps or settings.max_laps, max_time or settings.max_time)
 
     def prepare(backend: Backend) -> Fit:
-        fitting = resumed(store, source, backend, limits)
+        fitting = continued(store, source, backend, limits)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
-    _drive_fit(prepare, launch, run)
+    drive_fit(prepare, launch, run)
 
 
 def _resume_pass(store: SequentialStore, moved: str | None, every: float, launch: Launch) -> None:
     if store.finished:
-        _output.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
+        OUTPUT.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
         return
-    source = as_source(_data_of(store.settings.get("data"), moved))
+    source = as_source(data_of(store.settings.get("data"), moved))
     held = store.settings.get("holdout")
 
     def prepare(backend: Backend) -> PassFit:
@@ -288,7 +280,7 @@ def _resume_pass(store: SequentialStore, moved: str | None, every: float, launch
         fit.checkpoint_seconds = min(every, 60.0)
         return fit
 
-    _drive_pass(prepare, launch, store.path)
+    drive_pass(prepare, launch, store.path)
 
 
 @app.command()
@@ -297,40 +289,37 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
     """Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why."""
-    from dpdist.show import pass_tables, pass_values, summary_tables, summary_values
+    from dpdist.show import shown_tables, shown_values
 
-    if is_pass(run):
-        passed = SequentialStore.open(run)
-        values, tables = pass_values, pass_tables
-        _output.print(tables(passed)) if not as_json else typer.echo(json.dumps(values(passed), indent=2))
-        return
-    store = Store.open(run)
     if as_json:
-        typer.echo(json.dumps(summary_values(store), indent=2))
+        typer.echo(json.dumps(shown_values(run), indent=2))
     else:
-        _output.print(summary_tables(store))
+        OUTPUT.print(shown_tables(run))
 
 
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    data: Annotated[str, typer.Argument(help="Zarr array of raw rows.")],
+    data: Annotated[str, typer.Argument(help="Zarr array of raw rows, or a corpus.")],
     out: Out = "labels.zarr",
-    top: Annotated[int, typer.Option(min=1, help="Most probable components to write for each row.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Most probable components or topics to write for each row.")] = 1,
     density: Annotated[bool, typer.Option("--density", help="Write each row's log predictive density.")] = False,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Label rows with the ids of their most probable components."""
+    """Label rows with the ids of their most probable components, or documents with the proportions of their topics."""
+    if command_of(run) == "topics":
+        predict_topics(run, data, out, top, density, launcher_of(workers, scheduler, serial), overwrite)
+        return
     predictor = stored_predictor(run)
     source = as_source(data)
     predictor.preparation.check_columns(source.shape[1])
     claim_folder(out, overwrite)
-    with _backend(workers, scheduler, serial) as backend:
+    with backend_of(workers, scheduler, serial) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
-    _output.print(f"{source.shape[0]} rows labelled in {out}", highlight=False)
+    OUTPUT.print(f"{source.shape[0]} rows labelled in {out}", highlight=False)
 
 
 @app.command()
@@ -343,16 +332,16 @@ def demo(
     """Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded."""
     from dpdist.demo import run_demo
 
-    with _backend(workers, None, serial) as backend, LiveProgress(_messages) as progress:
+    with backend_of(workers, None, serial) as backend, LiveProgress(MESSAGES) as progress:
         result = run_demo(Path(out), backend, seed, lambda step: progress.show(event_of_step(step)))
     table = Table()
     for name in ("cluster", "digits", "mostly", "share"):
         table.add_column(name, justify="right")
     for identity, count, digit, share in result.rows:
         table.add_row(str(identity), str(count), str(digit), f"{100 * share:.0f} %")
-    _output.print(table)
-    _output.print(f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %", highlight=False)
-    _output.print(f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}", highlight=False)
+    OUTPUT.print(table)
+    OUTPUT.print(f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %", highlight=False)
+    OUTPUT.print(f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}", highlight=False)
 
 
 @app.command()
@@ -367,7 +356,7 @@ def convert(
 
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     rows, width = write_rows(file, out, overwrite=overwrite, columns=chosen)
-    _output.print(f"{rows} rows of {width} columns in {out}", highlight=False)
+    OUTPUT.print(f"{rows} rows of {width} columns in {out}", highlight=False)
 
 
 @app.command()
@@ -382,69 +371,10 @@ def corpus(
     from dpdist.corpora import convert_corpus
 
     documents, words = convert_corpus(file, out, vocabulary=vocabulary, format=format, overwrite=overwrite)
-    _output.print(f"{documents} documents over {words} words in {out}", highlight=False)
+    OUTPUT.print(f"{documents} documents over {words} words in {out}", highlight=False)
 
 
-@contextmanager
-def _backend(workers: int | None, scheduler: str | None, serial: bool) -> Iterator[Backend]:
-    backend = _launcher(workers, scheduler, serial)()
-    try:
-        yield backend
-    finally:
-        backend.close()
-
-
-def _launcher(workers: int | None, scheduler: str | None, serial: bool) -> Launch:
-    """What starts the cluster asked for."""
-    if serial and (scheduler is not None or workers is not None):
-        raise InputError("--serial runs in this process; leave out --workers and --scheduler, or leave out --serial.")
-    if scheduler is not None and workers is not None:
-        raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
-    if serial:
-        return SerialBackend
-    return partial(connect, scheduler) if scheduler else partial(local_backend, workers)
-
-
-def _drive_fit(prepare: Callable[[Backend], Fit], launch: Launch, run: str) -> None:
-    """Run a fit to its end, here; a signal ends it after a last checkpoint."""
-    with _ending_well(run), LiveProgress(_messages) as progress:
-        fit = drive(fit_course(prepare), launch, Shown(progress))
-    _tell_outcome(fit_outcome(fit.fitted), run)
-
-
-def _drive_pass(prepare: Callable[[Backend], PassFit], launch: Launch, out: str) -> None:
-    """Run a pass to its end, here; a signal ends it after a last checkpoint."""
-    with _ending_well(out), PassProgress(_messages) as progress:
-        work = drive(pass_course(prepare), launch, Shown(progress))
-    _tell_outcome(pass_outcome(work.state, work.history), out)
-
-
-@contextmanager
-def _ending_well(run: str) -> Iterator[None]:
-    try:
-        with obeying_signals():
-            yield
-    except (KeyboardInterrupt, OrderedToEnd) as order:
-        _messages.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False, soft_wrap=True)
-        raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
-
-
-def _tell_outcome(sentence: str, run: str) -> None:
-    _output.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).absolute())
-
-
-def _data_of(kept: str | None, moved: str | None) -> str:
-    path = moved or kept
-    if path is None:
-        raise InputError("the run's data were in memory; go on from Python, or give --data.")
-    return path
-
-
-for command in (submit, status, attach, cancel, doctor):
+for command in (topics, score, submit, status, attach, cancel, doctor):
     app.command()(command)
 
 
@@ -458,7 +388,7 @@ def make(
 ) -> None:
     """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
     made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
-    _output.print(f"certificates in {made}; name the folder in the cluster's [security] table.", highlight=False)
+    OUTPUT.print(f"certificates in {made}; name the folder in the cluster's [security] table.", highlight=False)
 
 
 @app.command(hidden=True)
@@ -466,7 +396,7 @@ def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> 
     """What the job of a submitted run runs."""
     from dpdist.coordinator import coordinate as run_coordinator
 
-    raise typer.Exit(run_coordinator(run, _output))
+    raise typer.Exit(run_coordinator(run, OUTPUT))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,9 @@ from dpdist.moves.plan import MovePlan
 from dpdist.preparation import TransformPlan
 from dpdist.schedules import Memoized, Schedule, Stochastic
 from dpdist.sva import SVA
+from dpdist.topic_model import HDPTopicModel
+from dpdist.topics.documents import Effort
+from dpdist.topics.problem import TopicPlan
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -203,6 +206,87 @@ class FitConfig(_Strict):
         return DirichletProcess(self.concentration, self.max_components)
 
 
+class TopicScheduleConfig(_Strict):
+    """How summaries of documents become the total."""
+
+    waves: Count = 20
+    lookahead: Literal[0, 1] = 0
+
+    def build(self) -> Memoized:
+        """The schedule."""
+        return Memoized(self.waves, self.lookahead)
+
+
+class TopicMovesConfig(_Strict):
+    """Which moves of topics to make, and how hard to try."""
+
+    birth: bool = TopicPlan.birth
+    merge: bool = TopicPlan.merge
+    delete: bool = TopicPlan.delete
+    topics: Count = TopicPlan.topics
+    most: Count = TopicPlan.most
+    sample: Count = TopicPlan.sample
+    tries: Annotated[int, Field(ge=0)] = TopicPlan.tries
+    refine: Annotated[int, Field(ge=0)] = TopicPlan.refine
+    rest: Annotated[int, Field(ge=0)] = TopicPlan.rest
+    partners: Count = TopicPlan.partners
+
+    def build(self) -> TopicPlan:
+        """The plan of moves."""
+        return TopicPlan(**self.model_dump())
+
+
+class EffortConfig(_Strict):
+    """How far documents are iterated."""
+
+    tolerance: Positive = Effort.tolerance
+    most: Count = Effort.most
+
+    def build(self) -> Effort:
+        """The effort."""
+        return Effort(self.tolerance, self.most)
+
+
+class TopicsConfig(_Strict):
+    """Everything that ``dpdist topics`` can be told."""
+
+    data: str | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    concentration: Positive = 10.0
+    document_concentration: Positive = 1.0
+    pseudocount: Positive = 0.1
+    initial_topics: Count = 50
+    schedule: TopicScheduleConfig = TopicScheduleConfig()
+    moves: TopicMovesConfig = TopicMovesConfig()
+    effort: EffortConfig = EffortConfig()
+    tolerance: Annotated[float, Field(ge=0)] = 1e-5
+    max_laps: Count | None = 100
+    max_time: Positive | None = None
+
+    def estimator(self) -> HDPTopicModel:
+        """The estimator with these settings."""
+        return HDPTopicModel(
+            self.concentration,
+            self.document_concentration,
+            self.pseudocount,
+            initial_topics=self.initial_topics,
+            schedule=self.schedule.build(),
+            moves=self.moves.build(),
+            effort=self.effort.build(),
+            tolerance=self.tolerance,
+            max_laps=self.max_laps,
+            max_time=self.max_time,
+            random_state=self.seed,
+        )
+
+
+#: What each command that makes a model can be told.
+CONFIGS: dict[str, type[FitConfig | PassConfig | TopicsConfig]] = {
+    "fit": FitConfig,
+    "sva": PassConfig,
+    "topics": TopicsConfig,
+}
+
 Config = TypeVar("Config", bound=_Strict)
 
 
@@ -211,7 +295,7 @@ def read_config(kind: type[Config], path: str | Path | None, options: dict[str, 
 
     Parameters
     ----------
-    kind : FitConfig or PassConfig
+    kind : FitConfig, PassConfig or TopicsConfig
 
     Raises
     ------

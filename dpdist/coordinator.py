@@ -15,12 +15,11 @@ from rich.console import Console
 
 from dpdist.backends import Backend
 from dpdist.backends.dask import DaskBackend
-from dpdist.checkpoint import Store
 from dpdist.clusters import parse_cluster
-from dpdist.config import FitConfig, PassConfig, parse_config
+from dpdist.config import CONFIGS, PassConfig, parse_config
 from dpdist.errors import DpdistError
 from dpdist.events import Broadcast, Event, Happening, WaveEvent, note
-from dpdist.fitting import Fit, Limits, resumed
+from dpdist.fitting import Fit, Limits
 from dpdist.lease import take_lease
 from dpdist.metrics import SchedulerOutlet
 from dpdist.passing import PassFit, resumed_pass
@@ -35,6 +34,7 @@ from dpdist.running import (
     pass_course,
     pass_outcome,
 )
+from dpdist.runs import continued, open_run
 from dpdist.sources import as_source
 from dpdist.storage import commits
 from dpdist.stored_sequence import SequentialStore
@@ -105,10 +105,10 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
             teller.client = backend.client
             return backend
 
-        if request.command == "fit":
-            drive(fit_course(lambda backend: _fit(place, request, backend)), launch, teller)
-        else:
+        if request.command == "sva":
             drive(pass_course(lambda backend: _pass(place, request, backend)), launch, teller)
+        else:
+            drive(fit_course(lambda backend: _fit(place, request, backend)), launch, teller)
         return teller.last
     finally:
         tell_address(place, None)
@@ -145,22 +145,22 @@ def _found_before(place: Place, request: Request) -> str | None:
     """What the run found, if it ended since the request; its job may be started again all the same."""
     if _is_new(place, request):
         return None
-    if request.command == "fit":
-        fitted = Store.open(place.label).fitted()
+    if request.command != "sva":
+        fitted = open_run(place.label).fitted()
         return fit_outcome(fitted) if fitted is not None and fitted.stop is not None else None
     store = SequentialStore.open(place.label)
     return pass_outcome(store.state(), store.history()) if store.finished else None
 
 
 def _fit(place: Place, request: Request, backend: Backend) -> Fit:
-    """The fit, from its beginning or its last checkpoint."""
-    settings = parse_config(FitConfig, request.settings)
+    """The fit of a mixture or of topics, from its beginning or its last checkpoint."""
+    settings: Any = parse_config(CONFIGS[request.command], request.settings)
     source = as_source(settings.data)
     if request.fresh and _is_new(place, request):
         fit = settings.estimator().prepare(source, place.label, True, backend, settings.model_dump())
     else:
         limits = Limits(request.max_laps or settings.max_laps, request.max_time or settings.max_time)
-        fit = resumed(Store.open(place.label), source, backend, limits)
+        fit = continued(open_run(place.label), source, backend, limits)
     assert fit.store is not None, "a submitted run is stored"
     fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep
     return fit

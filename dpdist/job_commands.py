@@ -15,15 +15,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpdist.checkpoint import Store
 from dpdist.clusters import ClusterConfig, parse_cluster, read_cluster
-from dpdist.config import FitConfig, PassConfig, read_config
+from dpdist.config import CONFIGS, read_config
 from dpdist.errors import CheckpointError, DpdistError, InputError
 from dpdist.events import LapEvent
 from dpdist.following import follow
 from dpdist.lease import describe, latest_lease, lives
 from dpdist.places import LocalPlace, Place, place_of
 from dpdist.progress import lap_line
+from dpdist.runs import command_of, open_run
 from dpdist.storage import claim, commits, read_commit
 from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.submission import Job, JobState, submitter_for, submitter_of
@@ -41,7 +41,6 @@ from dpdist.submitted import (
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
-_CONFIGS: dict[str, Any] = {"fit": FitConfig, "sva": PassConfig}
 
 ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
 _output, _messages = Console(), Console(stderr=True)
@@ -51,15 +50,15 @@ def submit(
     config: Annotated[Path, typer.Argument(help="TOML file with the settings of the run, data among them.")],
     cluster: ClusterFile,
     out: Annotated[str, typer.Option(help="Folder or s3:// URL to write to.")] = "run.zarr",
-    command: Annotated[str, typer.Option(help="What to run: fit or sva.")] = "fit",
+    command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
     checkpoint_every: Annotated[float, typer.Option(min=0, help="Longest time between checkpoints, seconds.")] = 60.0,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = 2,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
-    if command not in _CONFIGS:
-        raise InputError(f"--command should be fit or sva; got {command}.")
-    settings = read_config(_CONFIGS[command], config, {})
+    if command not in CONFIGS:
+        raise InputError(f"--command should be fit, sva or topics; got {command}.")
+    settings: Any = read_config(CONFIGS[command], config, {})
     if settings.data is None:
         raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
     chosen = _required(read_cluster(cluster), out)
@@ -199,7 +198,7 @@ def _request_of(place: Place) -> Request:
     try:
         return latest_request(place)[1]
     except CheckpointError:
-        command = "sva" if is_pass(place.label) else "fit"
+        command = command_of(place.label)
         settings = read_commit(place, commits(place)[-1])["settings"]
         if not settings.get("data"):
             raise InputError(f"the data of {place.label} were in memory; go on with it from Python.") from None
@@ -266,7 +265,7 @@ def _show_stored(place: Place, shown: int) -> int:
     """Laps that the checkpoints tell of, for who cannot reach the scheduler; those before `shown` are left out."""
     if not commits(place) or is_pass(place.label):
         return shown
-    store = Store.open(place.label)
+    store = open_run(place.label)
     fitted, history = store.fitted(), store.history()
     if fitted is None:
         return shown
@@ -340,7 +339,7 @@ def _reached(place: Place) -> dict[str, Any]:
         passed = SequentialStore.open(place.label)
         growth, state = passed.state().growth, passed.state()
         return values | {"rounds": state.round, "rows": growth.rows, "n_components": len(growth.ids)}
-    store = Store.open(place.label)
+    store = open_run(place.label)
     fitted, laps = store.fitted(), store.history().laps
     if fitted is None:
         return values | {"laps": 0}

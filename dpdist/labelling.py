@@ -1,8 +1,11 @@
-"""Labels of many rows, written to Zarr by the workers that compute them."""
+"""Labels of many rows, and topics of many documents, computed by workers and written to Zarr."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import zarr
@@ -12,6 +15,7 @@ from dpdist.backends import Backend
 from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.prediction import Predictor
 from dpdist.sources.base import Partition, Source
+from dpdist.topic_prediction import TopicPredictor
 
 
 def write_labels(
@@ -38,56 +42,127 @@ def write_labels(
     OutputExistsError, InputError
         If `out` is taken, or the rows have another width than the model's.
     """
-    target = claim_folder(out, overwrite)
     predictor.preparation.check_columns(source.shape[1])
-    partitions = source.partitions
+    kinds = _label_kinds(top)
+    if density:
+        kinds["log_density"] = ((), "float64")
+    _write(out, overwrite, source, backend, kinds, {}, _label, predictor, top, density)
+
+
+def write_proportions(
+    predictor: TopicPredictor,
+    source: Source,
+    backend: Backend,
+    out: str | os.PathLike[str],
+    *,
+    top: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Write a group with each document's proportions of topics and its largest topics.
+
+    Parameters
+    ----------
+    predictor, source, backend : topic model, documents and where to run
+    out : folder; arrays ``id`` (K,), stable ids of the topics, ``proportion`` (N, K) and ``label`` (N,), the id of the
+        largest; with ``top > 1`` also ``top_id`` and ``top_probability`` (N, top)
+    overwrite : whether to replace what is there
+
+    Raises
+    ------
+    OutputExistsError, InputError
+        If `out` is taken, or the documents do not fit the model.
+    """
+    predictor.check_words(source.shape[1])
+    kinds = {**_label_kinds(top), "proportion": ((len(predictor.ids),), "float64")}
+    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, top)
+
+
+#: Partitions under way at once; bounds the coordinator's memory.
+_TOGETHER = 32
+#: Bounds on a chunk: rows, and numbers.
+_CHUNK_ROWS, _CHUNK_NUMBERS = 2**16, 2**22
+
+_Kinds = dict[str, tuple[tuple[int, ...], str]]
+
+
+def _write(
+    out: str | os.PathLike[str],
+    overwrite: bool,
+    source: Source,
+    backend: Backend,
+    kinds: _Kinds,
+    fixed: dict[str, np.ndarray],
+    find: Callable[..., dict[str, np.ndarray]],
+    predictor: Predictor | TopicPredictor,
+    *given: Any,
+) -> None:
+    """Write what `find`, called with each partition, the predictor and what is `given`, says of its rows.
+
+    Parameters
+    ----------
+    kinds : what `find` gives: name -> shape of a row's, dtype
+    fixed : what does not go by rows: name -> values
+    """
+    target, partitions = claim_folder(out, overwrite), source.partitions
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     with written_aside(aside):
-        _create(str(aside), source.shape[0], top, density)
+        _create(str(aside), source.shape[0], kinds, fixed)
         shared = backend.share(predictor)
         # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
         for start in range(0, len(partitions), _TOGETHER):
             group = partitions[start : start + _TOGETHER]
-            columns = [shared] * len(group), [top] * len(group), [density] * len(group)
-            refs = backend.map(_label, backend.share_each(group), *columns)
+            columns = ([value] * len(group) for value in (shared, *given))
+            refs = backend.map(find, backend.share_each(group), *columns)
             for partition, found in zip(group, backend.fetch(refs), strict=True):
                 _store(str(aside), partition, found)
         put_in_place(aside, target)
 
 
-#: Partitions under way at once; bounds the coordinator's memory.
-_TOGETHER = 32
-
-
-def _create(path: str, rows: int, top: int, density: bool) -> None:
-    group = zarr.open_group(path, mode="w", zarr_format=3)
-    kinds: dict[str, tuple[tuple[int, ...], str]] = {"label": ((rows,), "int64")}
+def _label_kinds(top: int) -> _Kinds:
+    kinds: _Kinds = {"label": ((), "int64")}
     if top > 1:
-        kinds |= {"top_id": ((rows, top), "int64"), "top_probability": ((rows, top), "float64")}
-    if density:
-        kinds["log_density"] = ((rows,), "float64")
+        kinds |= {"top_id": ((top,), "int64"), "top_probability": ((top,), "float64")}
+    return kinds
+
+
+def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -> None:
+    group = zarr.open_group(path, mode="w", zarr_format=3)
+    for name, values in fixed.items():
+        schema.write(group, name, values)
     for name, (shape, dtype) in kinds.items():
-        variable = schema.VARIABLES[name]
+        variable, width = schema.VARIABLES[name], math.prod(shape)
         group.create_array(
             name,
-            shape=shape,
+            shape=(rows, *shape),
             dtype=dtype,
-            chunks=(min(rows, 65536), *shape[1:]),
+            chunks=(max(1, min(rows, _CHUNK_ROWS, _CHUNK_NUMBERS // width)), *shape),
             dimension_names=list(variable.dims),
             attributes={"units": variable.units, "long_name": variable.doc},
         )
 
 
 def _label(partition: Partition, predictor: Predictor, top: int, density: bool) -> dict[str, np.ndarray]:
-    places, shares = predictor.top(partition, min(max(top, 1), len(predictor.ids)))
-    ids = predictor.ids[places]
+    found = _ranked(*predictor.top(partition, min(max(top, 1), len(predictor.ids))), predictor.ids, top)
+    if density:
+        found["log_density"] = predictor.log_density(partition)
+    return found
+
+
+def _share(partition: Partition, predictor: TopicPredictor, top: int) -> dict[str, np.ndarray]:
+    shares = predictor.proportions(partition)
+    order = np.argsort(-shares, axis=1, kind="stable")[:, : max(top, 1)]
+    largest = np.take_along_axis(shares, order, axis=1)
+    return {"proportion": shares, **_ranked(order, largest, predictor.ids, top)}
+
+
+def _ranked(places: np.ndarray, shares: np.ndarray, all_ids: np.ndarray, top: int) -> dict[str, np.ndarray]:
+    """Label, and on request the `top` ids and probabilities, of rows whose best components are at `places` (n, L)."""
+    ids = all_ids[places]
     found = {"label": ids[:, 0]}
     if top > 1:
         missing = ((0, 0), (0, top - ids.shape[1]))
         found["top_id"] = np.pad(ids, missing, constant_values=-1)
         found["top_probability"] = np.pad(shares, missing)
-    if density:
-        found["log_density"] = predictor.log_density(partition)
     return found
 
 

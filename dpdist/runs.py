@@ -13,6 +13,7 @@ from dpdist.families.base import Family
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.sources.base import Source
 from dpdist.storage import read_attributes
+from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
 from dpdist.topics.engine import topic_steps
 
@@ -25,6 +26,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {Store.method: _Kind(Store, steps), TopicStore.method: _Kind(TopicStore, topic_steps)}
+_COMMANDS = {Store.method: "fit", SequentialStore.method: "sva", TopicStore.method: "topics"}
 
 
 def open_run(path: str | os.PathLike[str]) -> RunStore:
@@ -39,9 +41,9 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
     return _KINDS[method if method in _KINDS else Store.method].store.open(path)
 
 
-def is_topics(path: str | os.PathLike[str]) -> bool:
-    """Whether a topic model is stored at `path`; :class:`CheckpointError` if nothing readable is."""
-    return bool(read_attributes(path)["method"] == TopicStore.method)
+def command_of(path: str | os.PathLike[str]) -> str:
+    """The command that makes what is stored at `path`; :class:`CheckpointError` if nothing readable is."""
+    return _COMMANDS[read_attributes(path)["method"]]
 
 
 def continued(

@@ -125,6 +125,7 @@ VARIABLES: dict[str, Variable] = {
     "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),
     "top_probability": Variable(("row", "rank"), "their probabilities"),
     "log_density": Variable(("row",), "log predictive density", "nat"),
+    "proportion": Variable(("row", "component"), "expected proportion of a topic in a document"),
 }
 
 

@@ -9,11 +9,34 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from dpdist.checkpoint import Fitted, Store
-from dpdist.errors import CheckpointError
+from dpdist.checkpoint import Fitted, RunStore, Store
+from dpdist.errors import CheckpointError, DpdistError
 from dpdist.history import KINDS, REASONS, History
 from dpdist.prediction import predictor_of
+from dpdist.runs import command_of
+from dpdist.sources import CorpusSource
+from dpdist.sources.corpus import holds_corpus
 from dpdist.stored_sequence import SequentialStore
+from dpdist.stored_topics import TopicStore
+from dpdist.topic_prediction import TopicPredictor
+from dpdist.topics.evaluation import top_words
+from dpdist.topics.summary import TOKENS
+
+
+def shown_values(path: str) -> dict[str, Any]:
+    """What is stored at `path` as plain values; raises as :func:`summary_values` does."""
+    command = command_of(path)
+    if command == "sva":
+        return pass_values(SequentialStore.open(path))
+    return topic_values(TopicStore.open(path)) if command == "topics" else summary_values(Store.open(path))
+
+
+def shown_tables(path: str) -> Group:
+    """What is stored at `path` as tables; raises as :func:`summary_values` does."""
+    command = command_of(path)
+    if command == "sva":
+        return pass_tables(SequentialStore.open(path))
+    return topic_tables(TopicStore.open(path)) if command == "topics" else summary_tables(Store.open(path))
 
 
 def summary_values(store: Store) -> dict[str, Any]:
@@ -100,6 +123,77 @@ def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
     return Group(_fact_table(values["path"], facts), _components(values, largest))
 
 
+def topic_values(store: TopicStore) -> dict[str, Any]:
+    """A topic model as plain values, for ``--json``; raises as :func:`summary_values` does.
+
+    ``top_words`` is None where the words of the corpus are not known, or not within reach from here.
+    """
+    fitted, history, problem = _finished(store), store.history(), store.problem()
+    predictor = TopicPredictor(problem.model, fitted.total, fitted.ids, problem.effort)
+    tokens, vocabulary = float(fitted.total.totals[TOKENS]), vocabulary_of(store.settings.get("data"))
+    return {
+        "path": str(store.path),
+        "method": store.method,
+        "laps": len(history.laps),
+        "documents": fitted.rows,
+        "words": problem.model.vocabulary,
+        "tokens": tokens,
+        "elbo": fitted.elbo,
+        "elbo_per_token": fitted.elbo / tokens,
+        "n_topics": len(fitted.ids),
+        "converged": fitted.converged,
+        "stop_reason": fitted.stop,
+        "topic_ids": fitted.ids.tolist(),
+        "topic_sizes": fitted.total.counts.tolist(),
+        "topic_weights": predictor.weights[:-1].tolist(),
+        "rest_weight": float(predictor.weights[-1]),
+        "top_words": None if vocabulary is None else top_words(predictor.topics, vocabulary),
+        "moves": move_counts(history),
+        "seconds": float(sum(lap.seconds for lap in history.laps)),
+        "settings": store.settings,
+    }
+
+
+def topic_tables(store: TopicStore, largest: int = 20) -> Group:
+    """A topic model as tables: what it reached, the `largest` topics, the moves and their reasons."""
+    values = topic_values(store)
+    facts = [
+        ("topics", f"{values['n_topics']}"),
+        ("ELBO", f"{values['elbo']:.6f} nats"),
+        ("ELBO per token", f"{values['elbo_per_token']:.6f} nats"),
+        ("corpus", f"{values['documents']:.0f} documents, {values['tokens']:.0f} tokens, {values['words']} words"),
+        ("laps", f"{values['laps']} in {values['seconds']:.1f} s"),
+        ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
+    ]
+    parts = _fact_table(values["path"], facts), _topics(values, largest), _moves(values), _laps(store.history())
+    return Group(*parts)
+
+
+def vocabulary_of(data: str | None) -> list[str] | None:
+    """The words of the corpus at a path or URL; None if it has none, or is not there any more."""
+    try:
+        return CorpusSource.open(data).vocabulary if data is not None and holds_corpus(data) else None
+    except (DpdistError, OSError):
+        return None
+
+
+def _topics(values: dict[str, Any], largest: int) -> Table:
+    shown = min(largest, values["n_topics"])
+    more = "" if shown == values["n_topics"] else f" (largest {shown} of {values['n_topics']})"
+    table, words = Table(title=f"topics{more}"), values["top_words"]
+    for name in ("id", "tokens", "weight"):
+        table.add_column(name, justify="right")
+    table.add_column("words" if words else "words (not known here)")
+    for k in range(shown):
+        table.add_row(
+            str(values["topic_ids"][k]),
+            f"{values['topic_sizes'][k]:.1f}",
+            f"{100 * values['topic_weights'][k]:.2f} %",
+            " ".join(words[k]) if words else "",
+        )
+    return table
+
+
 def _fact_table(title: str, facts: list[tuple[str, str]]) -> Table:
     table = Table(title=title, show_header=False)
     for name, value in facts:
@@ -107,7 +201,7 @@ def _fact_table(title: str, facts: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _finished(store: Store) -> Fitted:
+def _finished(store: RunStore) -> Fitted:
     fitted = store.fitted()
     if fitted is None:
         raise CheckpointError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")

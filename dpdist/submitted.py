@@ -27,7 +27,7 @@ class Request:
     Parameters
     ----------
     identity : the run's id
-    command : ``fit`` or ``sva``
+    command : ``fit``, ``sva`` or ``topics``
     settings : of the model, as plain values
     cluster : of the cluster, as plain values
     after : commits there were when it was made; the run begins anew if it is to replace them, else it goes on

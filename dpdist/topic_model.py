@@ -27,7 +27,7 @@ from dpdist.sources import Source, as_source
 from dpdist.state import Info, State
 from dpdist.stored_topics import TopicStore
 from dpdist.topic_fitting import TopicRecipe, begin_topics
-from dpdist.topic_prediction import TopicPredictor, documents_of
+from dpdist.topic_prediction import TopicPredictor, complete_documents, documents_of
 from dpdist.topics.documents import Effort
 from dpdist.topics.engine import topic_steps
 from dpdist.topics.evaluation import Score, coherence, top_words
@@ -262,7 +262,9 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         InputError
             If there is not a column for each word of the model's vocabulary, or the documents are no counts.
         """
-        return np.concatenate(self._map(self._fitting(x), "proportions"))
+        partitions, backend = self._fitting(x).partitions, default_backend()
+        columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
+        return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
 
     def score(self, x: Any, y: Any = None, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
         """Mean log probability of tokens of documents of which others are seen, in nats a token.
@@ -289,13 +291,8 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
         if observed is not None:
             return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
-        if not 0 < share < 1:
-            raise InputError(f"share should be between 0 and 1, so that tokens are seen and scored; got {share}.")
-        parts = self._map(self._fitting(x), "completion", float(share), int(random_state))
-        tokens = sum(part.tokens for part in parts)
-        if not tokens:
-            raise InputError("no token is held out; give documents with more words, or a smaller share.")
-        return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
+        source = self._fitting(x)
+        return complete_documents(self._predictor, source, default_backend(), float(share), int(random_state))
 
     def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
         """exp(-score) of the same arguments."""
@@ -386,11 +383,6 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _loaded(self, x: Any) -> sparse.csr_array:
         """The same, in memory."""
         return sparse.csr_array(stack_rows([documents_of(each) for each in self._fitting(x).partitions]))
-
-    def _map(self, source: Source, method: str, *arguments: Any) -> list[Any]:
-        backend, partitions = default_backend(), source.partitions
-        columns = [[value] * len(partitions) for value in (backend.share(self._predictor), method, *arguments)]
-        return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
 
 
 def _seed(random_state: Any) -> int:

@@ -15,10 +15,11 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from dpdist.backends.base import Backend
 from dpdist.documents import check_block
 from dpdist.errors import InputError
 from dpdist.randomness import generator
-from dpdist.sources.base import Partition
+from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
 from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
 from dpdist.topics.evaluation import Score, completion_score
@@ -97,6 +98,29 @@ class TopicPredictor:
     def score(self, observed: sparse.csr_array, held: sparse.csr_array) -> Score:
         """The score of held-out tokens (n, W) of documents of which others are observed."""
         return completion_score(self.topics, self.prior, observed, held)
+
+
+def complete_documents(predictor: TopicPredictor, source: Source, backend: Backend, share: float, seed: int) -> Score:
+    """The score of documents of whose tokens a `share`, drawn by the key `seed`, is observed.
+
+    Raises
+    ------
+    InputError
+        If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
+    """
+    if not 0 < share < 1:
+        raise InputError(f"share should be between 0 and 1, so that tokens are seen and scored; got {share}.")
+    partitions = source.partitions
+    columns = ([value] * len(partitions) for value in (backend.share(predictor), share, seed))
+    parts: list[Score] = backend.fetch(backend.map(_complete, backend.share_each(partitions), *columns))
+    tokens = sum(part.tokens for part in parts)
+    if not tokens:
+        raise InputError("no token is held out; give documents with more words, or a smaller share.")
+    return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
+
+
+def _complete(partition: Partition, predictor: TopicPredictor, share: float, seed: int) -> Score:
+    return predictor.completion(partition, share, seed)
 
 
 def documents_of(partition: Partition) -> sparse.csr_array:

@@ -52,7 +52,8 @@ FLOORS = [
     ["config", "progress", "show", "pictures"],
     ["demo", "following", "submitted"],
     ["running"],
-    ["coordinator", "job_commands", "doctor"],
+    ["coordinator", "job_commands", "doctor", "foreground"],
+    ["topic_commands"],
     ["cli"],
 ]
 #: Only these may import the library named.

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import sparse
 from scipy.special import psi
 from sklearn.base import clone
 
 import dpdist
+from dpdist import cli
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
 from dpdist.corpora import write_corpus
@@ -20,7 +29,9 @@ from dpdist.sources import ArraySource, CorpusSource
 from dpdist.topic_fitting import START_DOCUMENTS, take_census
 from dpdist.topic_prediction import split_tokens
 from dpdist.topics.evaluation import completion_score
+from tests.test_cli import started
 
+Command = Callable[..., str]
 WORDS = 12
 VOCABULARY = [f"word{w}" for w in range(WORDS)]
 
@@ -83,16 +94,16 @@ def test_proportions_are_those_of_a_document_settled_and_of_the_model_where_it_i
 def test_every_kind_of_documents_gives_the_same_bits(tmp_path) -> None:
     x = blocks()
     write_corpus(tmp_path / "corpus.zarr", [x], VOCABULARY)
-    expected = bits(model_of(max_laps=4).fit(x))
+    expected = bits(model_of(max_laps=2).fit(x))
     kinds = [x.tocsc(), x.tocoo(), sparse.csr_matrix(x), x.toarray(), x.toarray().tolist(), x.astype(np.float64)]
     for kind in kinds:
-        assert bits(model_of(max_laps=4).fit(kind)) == expected
+        assert bits(model_of(max_laps=2).fit(kind)) == expected
     cut = CorpusSource.open(str(tmp_path / "corpus.zarr")).cut
-    expected = bits(model_of(max_laps=4).fit(ArraySource(x, cut=cut)))
-    assert bits(model_of(max_laps=4).fit(tmp_path / "corpus.zarr")) == expected
+    expected = bits(model_of(max_laps=2).fit(ArraySource(x, cut=cut)))
+    assert bits(model_of(max_laps=2).fit(tmp_path / "corpus.zarr")) == expected
     backend = local_backend(2)
     try:
-        assert bits(model_of(max_laps=4).fit(tmp_path / "corpus.zarr", backend=backend)) == expected
+        assert bits(model_of(max_laps=2).fit(tmp_path / "corpus.zarr", backend=backend)) == expected
     finally:
         backend.close()
 
@@ -172,11 +183,11 @@ def test_saved_and_loaded_it_is_the_same_model(fitted, tmp_path) -> None:
 
 def test_a_run_broken_off_goes_on_to_the_same_bits(tmp_path) -> None:
     path = tmp_path / "run.zarr"
-    for _, info in model_of(max_laps=5).iter_fit(blocks(), checkpoint_path=path):
-        if info.lap == 3:
+    for _, info in model_of(max_laps=4).iter_fit(blocks(), checkpoint_path=path):
+        if info.lap == 2:
             break
-    assert bits(dpdist.resume(path, blocks())) == bits(model_of(max_laps=5).fit(blocks()))
-    assert dpdist.resume(path, blocks(), max_laps=6).n_iter_ == 6
+    assert bits(dpdist.resume(path, blocks())) == bits(model_of(max_laps=4).fit(blocks()))
+    assert dpdist.resume(path, blocks(), max_laps=5).n_iter_ == 5
     with pytest.raises(CheckpointError, match="the data changed"):
         dpdist.resume(path, blocks(seed=9))
 
@@ -249,3 +260,159 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
         fitted.score(np.zeros((3, WORDS)))
     with pytest.raises(InputError, match="share should be between 0 and 1"):
         fitted.score(blocks(5), share=1.0)
+
+
+# On the command line
+
+SETTINGS = """
+initial_topics = 2
+max_laps = 4
+schedule.waves = 3
+
+[moves]
+topics = 2
+sample = 200
+tries = 2
+"""
+PLAN = dpdist.TopicPlan(topics=2, sample=200, tries=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with corpora and settings."""
+    folder = tmp_path_factory.mktemp("topics")
+    write_corpus(folder / "corpus.zarr", [blocks()], VOCABULARY)
+    write_corpus(folder / "test.zarr", [blocks(300, seed=1)], VOCABULARY)
+    write_corpus(folder / "turned.zarr", [blocks(9)], VOCABULARY[::-1])
+    write_corpus(folder / "wide.zarr", [sparse.csr_array(np.ones((9, WORDS + 1), dtype=np.int64))])
+    (folder / "topics.toml").write_text(SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line in this process: what it printed, or with ``refused=True`` its one line of refusal."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*arguments: object, refused: bool = False) -> str:
+        monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == int(refused), printed.err
+        if refused:
+            assert printed.err.strip().startswith("dpdist: ") and printed.err.strip().count("\n") == 0, printed.err
+        return printed.err if refused else printed.out
+
+    return command
+
+
+@pytest.fixture
+def topics(run: Command, folder: Path) -> str:
+    """The name of a finished run, made once."""
+    if not (folder / "topics.zarr").exists():
+        text = run("topics", "corpus.zarr", "--config", "topics.toml", "--out", "topics.zarr", "--serial")
+        assert " topics, ELBO" in text and "a token), stopped: max_laps reached" in text
+    return "topics.zarr"
+
+
+def test_a_run_typed_is_the_run_in_python(topics: str, folder: Path) -> None:
+    python = model_of(moves=PLAN, max_laps=4).fit(folder / "corpus.zarr")
+    assert bits(dpdist.load(folder / topics)) == bits(python)
+
+
+def test_show_tells_topics_and_their_words(run: Command, topics: str, folder: Path) -> None:
+    model, values = dpdist.load(folder / topics), json.loads(run("show", topics, "--json"))
+    assert values["n_topics"] == model.n_topics_ and values["elbo"] == model.elbo_
+    assert values["documents"] == 600 and values["words"] == WORDS and values["tokens"] == blocks().sum()
+    assert values["elbo_per_token"] == pytest.approx(model.elbo_ / blocks().sum())
+    assert values["topic_ids"] == model.topic_ids_.tolist() and values["topic_sizes"] == model.topic_sizes_.tolist()
+    assert sum(values["topic_weights"]) + values["rest_weight"] == pytest.approx(1)
+    assert values["top_words"] == model.top_words(VOCABULARY) and values["laps"] == 4
+    assert set(values["moves"]) >= {"birth", "merge", "delete"} and values["settings"]["initial_topics"] == 2
+    text = run("show", topics)
+    assert all(told in text for told in ("ELBO per token", "600 documents", values["top_words"][0][0], "moves"))
+    model.save(folder / "saved.zarr")
+    assert "words (not known here)" in run("show", "saved.zarr")
+    assert json.loads(run("show", "saved.zarr", "--json"))["top_words"] is None
+    assert json.loads(run("status", topics, "--json"))["n_components"] == model.n_topics_
+
+
+def test_score_is_the_estimators(run: Command, topics: str, folder: Path) -> None:
+    model = dpdist.load(folder / topics)
+    values = json.loads(run("score", topics, "test.zarr", "--share", 0.7, "--seed", 4, "--json", "--serial"))
+    assert values["per_token"] == model.score(folder / "test.zarr", share=0.7, random_state=4)
+    assert values["documents"] == 300 and values["share"] == 0.7 and values["seed"] == 4
+    found = model.completion(folder / "test.zarr")
+    text = run("score", topics, "test.zarr", "--serial")
+    assert f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens" in text
+
+
+def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics: str, folder: Path) -> None:
+    model = dpdist.load(folder / topics)
+    text = run("predict", topics, "test.zarr", "--out", "shares.zarr", "--top", 2, "--serial")
+    assert f"300 documents in shares.zarr: proportions of {model.n_topics_} topics" in text
+    found = xr.open_zarr(folder / "shares.zarr", consolidated=False)
+    shares = model.transform(folder / "test.zarr")
+    np.testing.assert_array_equal(found["proportion"].values, shares)
+    np.testing.assert_array_equal(found["id"].values, model.topic_ids_)
+    np.testing.assert_array_equal(found["label"].values, model.topic_ids_[shares.argmax(axis=1)])
+    np.testing.assert_array_equal(found["top_id"].values[:, 0], found["label"].values)
+    np.testing.assert_array_equal(found["top_probability"].values, -np.sort(-shares, axis=1)[:, :2])
+
+
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topics: str, folder: Path) -> None:
+    given = ["--config", "topics.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
+    process = started(folder, "topics", "corpus.zarr", *given)
+    deadline = time.monotonic() + 120
+    while not list((folder / "killed.zarr" / "commits").glob("00000[5-9].json")):
+        assert process.poll() is None and time.monotonic() < deadline, (folder / "output.txt").read_text()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    run("resume", "killed.zarr", "--workers", 2)
+    assert bits(dpdist.load(folder / "killed.zarr")) == bits(dpdist.load(folder / topics))
+    assert "has ended (stopped: max_laps reached)" in run("resume", "killed.zarr", "--serial")
+    run("resume", "killed.zarr", "--max-laps", 5, "--serial")
+    assert dpdist.load(folder / "killed.zarr").n_iter_ == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["topics"], "topics needs a corpus"),
+        (["topics", "nowhere.zarr", "--out", "x.zarr"], "nowhere.zarr"),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"], "setting initial_topics"),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--pseudocount", "-1"], "setting pseudocount"),
+        (["topics", "corpus.zarr"], "topics.zarr exists"),
+        (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
+        (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
+        (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be between 0 and 1"),
+        (["predict", "topics.zarr", "wide.zarr", "--out", "x.zarr"], "should have 12 columns"),
+        (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "leave out --density"),
+        (["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"], "memoized topics model where"),
+        (["score", "corpus.zarr", "test.zarr"], "no dpdist run or model"),
+    ],
+)
+def test_bad_commands_get_a_sentence_and_write_nothing(
+    run: Command, topics: str, folder: Path, arguments: list[str], sentence: str
+) -> None:
+    assert sentence in run(*arguments, refused=True)
+    assert not (folder / "x.zarr").exists()
+
+
+def test_a_mixture_is_not_scored_by_completion(run: Command, folder: Path) -> None:
+    dpdist.DPMixture(max_laps=2, random_state=0).fit(blocks().toarray()).save(folder / "mixture.zarr")
+    assert "memoized model where a memoized topics" in run("score", "mixture.zarr", "test.zarr", refused=True)
+
+
+def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Path) -> None:
+    settings = folder / "submitted.toml"
+    settings.write_text(f"data = '{folder}/corpus.zarr'\n{SETTINGS}")
+    (folder / "local.toml").write_text("type = 'local'\nn_workers = 1\n")
+    run("submit", settings, "--cluster", "local.toml", "--out", "sub.zarr", "--command", "topics")
+    assert " topics, ELBO" in run("attach", "sub.zarr")
+    assert bits(dpdist.load(folder / "sub.zarr")) == bits(dpdist.load(folder / topics))
+    assert json.loads(run("status", "sub.zarr", "--json"))["command"] == "topics"

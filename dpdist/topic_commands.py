@@ -1,0 +1,143 @@
+"""Commands for topic models: topics and score, and what predict does with the documents of a topic model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpdist.backends import Backend
+from dpdist.config import TopicsConfig, read_config
+from dpdist.errors import InputError
+from dpdist.estimators import stored_topics
+from dpdist.fitting import Fit
+from dpdist.foreground import (
+    OUTPUT,
+    CheckpointEvery,
+    Out,
+    Overwrite,
+    Scheduler,
+    Serial,
+    Workers,
+    absolute,
+    backend_of,
+    drive_fit,
+    launcher_of,
+)
+from dpdist.labelling import write_proportions
+from dpdist.outputs import claim_folder
+from dpdist.running import Launch
+from dpdist.show import vocabulary_of
+from dpdist.sources import CorpusSource, Source, as_source
+from dpdist.storage import claim
+from dpdist.stored_topics import TopicStore
+from dpdist.topic_prediction import TopicPredictor, complete_documents
+
+
+def topics(
+    data: Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may stand in the configuration.")] = None,
+    out: Out = "topics.zarr",
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Key of every draw. Default: 0.")] = None,
+    concentration: Annotated[float | None, typer.Option(help="gamma of the global weights. Default: 10.")] = None,
+    document_concentration: Annotated[float | None, typer.Option(help="alpha of the documents. Default: 1.")] = None,
+    pseudocount: Annotated[float | None, typer.Option(help="eta of the topics' words. Default: 0.1.")] = None,
+    initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
+    waves: Annotated[int | None, typer.Option(help="Groups of partitions; 1 is batch inference.")] = None,
+    lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap waves.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="ELBO change a token, in nats, that counts as none.")] = None,
+    max_laps: Annotated[int | None, typer.Option(help="Passes over the corpus at most. Default: 100.")] = None,
+    max_time: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
+    checkpoint_every: CheckpointEvery = 600.0,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Fit a hierarchical Dirichlet process topic model, with a checkpoint after every lap."""
+    options: dict[str, Any] = {
+        "data": data,
+        "seed": seed,
+        "concentration": concentration,
+        "document_concentration": document_concentration,
+        "pseudocount": pseudocount,
+        "initial_topics": initial_topics,
+        "schedule": {"waves": waves, "lookahead": lookahead},
+        "tolerance": tolerance,
+        "max_laps": max_laps,
+        "max_time": max_time,
+    }
+    settings = read_config(TopicsConfig, config, options)
+    if settings.data is None:
+        raise InputError("topics needs a corpus: name one, as in dpdist topics corpus.zarr, or set data in the file.")
+    claim(out, overwrite)
+    settings = settings.model_copy(update={"data": absolute(settings.data)})
+    source = as_source(settings.data)
+
+    def prepare(backend: Backend) -> Fit:
+        fitting = settings.estimator().prepare(source, out, overwrite, backend, settings.model_dump())
+        fitting.checkpoint_seconds = checkpoint_every
+        return fitting
+
+    drive_fit(prepare, launcher_of(workers, scheduler, serial), out)
+
+
+def score(
+    run: Annotated[str, typer.Argument(help="A run or a model of dpdist topics.")],
+    data: Annotated[str, typer.Argument(help="Corpus of documents that it was not fitted to.")],
+    share: Annotated[float, typer.Option(help="Of each document's tokens, to fit its proportions to.")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0, help="Key of the draw of these tokens.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+) -> None:
+    """Score documents by completion: the mean log probability of tokens held out, in nats."""
+    predictor, source = _fitting(run, data)
+    with backend_of(workers, scheduler, serial) as backend:
+        found = complete_documents(predictor, source, backend, share, seed)
+    values = {
+        "per_token": found.per_token,
+        "tokens": found.tokens,
+        "documents": source.shape[0],
+        "n_topics": len(predictor.ids),
+        "share": share,
+        "seed": seed,
+    }
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+        return
+    told = f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens held out of {source.shape[0]} documents"
+    OUTPUT.print(told, highlight=False, soft_wrap=True)
+
+
+def predict_topics(run: str, data: str, out: str, top: int, density: bool, launch: Launch, overwrite: bool) -> None:
+    """Write documents' proportions of the topics of a run."""
+    if density:
+        raise InputError("a topic model tells no density; leave out --density, and score documents with: dpdist score")
+    predictor, source = _fitting(run, data)
+    claim_folder(out, overwrite)
+    backend = launch()
+    try:
+        write_proportions(predictor, source, backend, out, top=top, overwrite=overwrite)
+    finally:
+        backend.close()
+    told = f"{source.shape[0]} documents in {out}: proportions of {len(predictor.ids)} topics"
+    OUTPUT.print(told, highlight=False, soft_wrap=True)
+
+
+def _fitting(run: str, data: str) -> tuple[TopicPredictor, Source]:
+    """A model, and documents over its vocabulary."""
+    predictor, source = stored_topics(run), as_source(data)
+    predictor.check_words(source.shape[1])
+    known = vocabulary_of(TopicStore.open(run).settings.get("data"))
+    own = source.vocabulary if isinstance(source, CorpusSource) else None
+    if known is not None and own is not None and known != own:
+        place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
+        raise InputError(
+            f"the words of {data} should be those of the corpus that {run} was fitted to, in their order; column "
+            f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
+        )
+    return predictor, source
