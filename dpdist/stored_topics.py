@@ -73,7 +73,7 @@ def _read_leaf(group: zarr.Group) -> TopicLeaf:
 def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
     (tried,) = trials
     gain = tried.gain if np.isfinite(tried.gain) else None
-    group.attrs.update({name: getattr(tried, name) for name in _PLAIN} | {"gain": gain})
+    group.attrs.update({name: getattr(tried, name) for name in _PLAIN} | {"gain": gain, "model": _plain(tried.model)})
     schema.write(group, "topic_pair", tried.pairs)
     schema.write(group, "topic_gone", tried.gone)
     schema.write(group, "other_id", tried.other_ids)
@@ -83,9 +83,20 @@ def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
 def _read_trials(group: zarr.Group) -> tuple[TopicTrials]:
     attrs: dict[str, Any] = dict(group.attrs)
     attrs["gain"] = -np.inf if attrs["gain"] is None else attrs["gain"]
+    attrs["model"] = _model_of(attrs["model"])
     names = {"pairs": "topic_pair", "gone": "topic_gone", "other_ids": "other_id", "other_pairs": "other_pair"}
     arrays: dict[str, Any] = {name: schema.read(group, key) for name, key in names.items()}
     return (TopicTrials(**arrays, **attrs),)
+
+
+def _plain(model: TopicModel | None) -> dict[str, Any] | None:
+    return None if model is None else asdict(model)
+
+
+def _model_of(values: dict[str, Any] | None) -> TopicModel | None:
+    if values is None:
+        return None
+    return TopicModel(**{**values, "allocation": HierarchicalDirichletProcess(**values["allocation"])})
 
 
 def _write_turning(group: zarr.Group, turning: TopicTurning) -> None:
@@ -127,36 +138,37 @@ class TopicStore(RunStore):
 
     @staticmethod
     def write_problem(group: zarr.Group, problem: TopicProblem) -> None:
-        model, schedule = problem.model, problem.schedule
+        schedule = problem.schedule
         group.attrs.update(
             {
-                "vocabulary": model.vocabulary,
-                "pseudocount": model.pseudocount,
-                "allocation": asdict(model.allocation),
+                "model": asdict(problem.model),
                 "schedule": {"name": schedule.name, **plain_fields(schedule)},
                 "plan": asdict(problem.plan),
                 "effort": asdict(problem.effort),
                 "seed": problem.seed,
                 "tolerance": problem.tolerance,
+                "learn": list(problem.learn),
             }
         )
 
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> TopicProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        schedule, allocation = dict(attrs["schedule"]), HierarchicalDirichletProcess(**attrs["allocation"])
+        schedule, model = dict(attrs["schedule"]), _model_of(attrs["model"])
+        assert model is not None, "a problem has a model"
         return TopicProblem(
-            model=TopicModel(attrs["vocabulary"], attrs["pseudocount"], allocation),
+            model=model,
             schedule=SCHEDULES[schedule.pop("name")](**schedule),
             plan=TopicPlan(**attrs["plan"]),
             effort=Effort(**attrs["effort"]),
             seed=attrs["seed"],
             tolerance=attrs["tolerance"],
+            learn=tuple(attrs["learn"]),
         )
 
     @staticmethod
     def write_fitted(group: zarr.Group, problem: TopicProblem, fitted: Fitted) -> None:
-        weights = problem.model.sticks(fitted.total).weights
+        weights = problem.model_of(fitted.total).sticks(fitted.total).weights
         group.attrs["rest_weight"] = float(weights[-1])
         schema.write(group, "id", fitted.ids)
         schema.write(group, "topic_weight", weights[:-1])

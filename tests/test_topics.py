@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from dpdist.errors import InputError, PrecisionError
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.history import History
 from dpdist.kernels.special import digamma, trigamma
+from dpdist.kernels.topics import evidence_slopes
 from dpdist.moves.base import Reason
 from dpdist.schedules import Memoized
 from dpdist.sources import as_source
@@ -27,11 +28,12 @@ from dpdist.topics.births import seek_topics
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
 from dpdist.topics.engine import first_topic_state, topic_steps
 from dpdist.topics.evaluation import coherence, completion_score, top_words
-from dpdist.topics.leaf import Measured, expanded, united, without
+from dpdist.topics.hyperparameters import LEARNABLE, learned
+from dpdist.topics.leaf import Measured, united, unused, without
 from dpdist.topics.model import TopicModel
 from dpdist.topics.moves import judge_merges, propose_pairs
 from dpdist.topics.problem import TopicPlan, TopicProblem
-from dpdist.topics.summary import DOCUMENTS, LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, PSI_SUM, SLACK, TopicSummary
+from dpdist.topics.summary import DOCUMENTS, LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, PRIOR, PSI_SUM, SLACK, TopicSummary
 from tests.conftest import shared_path
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -101,6 +103,15 @@ def brute_force(model: TopicModel, fitted: Fitted, words: np.ndarray, sticks: St
         bound += topics * np.log(alpha) + log_beta.sum() + ((alpha * sticks.weights - 1) * log_pi).sum()
         bound -= gammaln(theta.sum()) - gammaln(theta).sum() + ((theta - 1) * log_pi).sum()
     return float(bound)
+
+
+def expanded(summary: TopicSummary, fresh: int) -> TopicSummary:
+    """The same documents with further topics that none of them uses, last: theta of the rest divided evenly."""
+    documents = max(float(summary.totals[DOCUMENTS]), 1.0)
+    each = summary.groups[-1, PRIOR] / documents / (fresh + 1)
+    groups = np.concatenate([summary.groups[:-1], np.repeat(unused(summary, each)[None], fresh + 1, axis=0)])
+    words = np.concatenate([summary.words, np.zeros((len(summary.words), fresh))], axis=1)
+    return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(fresh)]), groups, summary.totals)
 
 
 def random_fit(documents: sparse.csr_array, topics: int, prior: np.ndarray, seed: int) -> Fitted:
@@ -326,9 +337,11 @@ def test_topics_cut_in_two_are_put_together() -> None:
     assert model.elbo(last.info.total) == last.info.elbo
 
 
-def problem_of(documents: sparse.csr_array, waves: int = 3, lookahead: int = 0, **plan: object) -> TopicProblem:
+def problem_of(
+    documents: sparse.csr_array, waves: int = 3, lookahead: int = 0, learn: tuple[str, ...] = (), **plan: object
+) -> TopicProblem:
     plans = TopicPlan(**{"topics": 3, "sample": 100, "iterations": 5, **plan})
-    return TopicProblem(model_of(documents), Memoized(waves, lookahead), plans, Effort(1e-4, 200), seed=3)
+    return TopicProblem(model_of(documents), Memoized(waves, lookahead), plans, Effort(1e-4, 200), 3, learn=learn)
 
 
 def run(
@@ -350,14 +363,59 @@ def run(
     return found
 
 
-def test_the_bound_never_falls_from_lap_to_lap_while_topics_come_and_go() -> None:
+@pytest.mark.parametrize("learn", [(), LEARNABLE])
+def test_the_bound_never_falls_from_lap_to_lap_while_topics_come_and_go(learn: tuple[str, ...]) -> None:
     documents = corpus(6, documents=900, topics=8)
-    steps = run(problem_of(documents), documents, laps=12)
+    steps = run(problem_of(documents, learn=learn), documents, laps=12)
     bounds = [value for step in steps for value in (step.info.elbo_before_moves, step.info.elbo)]
     for before, after in itertools.pairwise(bounds):
-        assert after >= before - 1e-6 * abs(before)
+        assert after >= before - 1e-8 * abs(before)
     kinds = {record.kind for step in steps for record in step.info.records if record.reason is Reason.ACCEPTED}
     assert "birth" in kinds and steps[-1].info.n_components > 2
+
+
+@pytest.mark.parametrize("names", [LEARNABLE, *((name,) for name in LEARNABLE)])
+def test_learned_hyperparameters_are_where_the_bound_is_highest(names: tuple[str, ...]) -> None:
+    documents = corpus(7, documents=300, topics=6)
+    total = run(problem_of(documents), documents, laps=3)[-1].info.total
+    before = model_of(documents)
+    model = learned(before, total, names)
+    best = model.elbo(total)
+    assert best >= before.elbo(total)
+    for name, factor in itertools.product(names, (0.9, 0.99, 1.01, 1.1)):
+        assert changed(model, name, factor).elbo(total) <= best
+    for name in set(LEARNABLE) - set(names):
+        assert value_of(model, name) == value_of(before, name)
+
+
+def value_of(model: TopicModel, name: str) -> float:
+    return float(getattr(model if name == "pseudocount" else model.allocation, name))
+
+
+def changed(model: TopicModel, name: str, factor: float) -> TopicModel:
+    value = factor * value_of(model, name)
+    if name == "pseudocount":
+        return replace(model, pseudocount=value)
+    return replace(model, allocation=replace(model.allocation, **{name: value}))
+
+
+def test_slopes_of_the_evidence_are_those_of_finite_differences() -> None:
+    words = np.random.default_rng(2).gamma(0.2, 5.0, size=(30, 4)) * np.array([1.0, 1.0, 1.0, 0.0])
+
+    def evidence(eta: float) -> float:
+        return float(TopicModel(30, eta, ALLOCATION).log_evidences(words).sum())
+
+    for eta in (0.01, 0.3, 4.0):
+        slope, bend = evidence_slopes(words, eta)
+        step = 1e-4 * eta
+        assert slope == pytest.approx((evidence(eta + step) - evidence(eta - step)) / (2 * step), rel=1e-6)
+        ahead, behind = evidence_slopes(words, eta + step)[0], evidence_slopes(words, eta - step)[0]
+        assert bend == pytest.approx((ahead - behind) / (2 * step), rel=1e-6)
+
+
+def test_what_cannot_be_learned_is_refused() -> None:
+    with pytest.raises(InputError, match=r"should be among concentration, .*; got seed"):
+        problem_of(corpus(), learn=("seed", "pseudocount"))
 
 
 def test_leaves_add_up_to_the_total_after_every_lap() -> None:
@@ -506,7 +564,8 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
 
 
 def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Fit:
-    problem, source = problem_of(documents, waves=3, lookahead=1), as_source(documents)
+    problem = problem_of(documents, waves=3, lookahead=1, learn=LEARNABLE)
+    source = as_source(documents)
     state = first_topic_state(problem, source, start_of(documents, 2))
     return Fit(problem, source, SerialBackend(), state, Limits(laps), History(), store, 0.0, run=topic_steps)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential_counts import Sparse
-from dpdist.kernels.special import digamma
+from dpdist.kernels.special import digamma, trigamma
 
 #: Tokens of a topic in a document below which the topic is left out of the document.
 LEAST = 1e-6
@@ -411,3 +411,26 @@ def _expect(words: np.ndarray, counts: np.ndarray, topics: np.ndarray, pull: np.
         share = counts[u] / total
         for k in range(pull.shape[0]):
             update[k] += share * row[k]
+
+
+@jit
+def evidence_slopes(words: np.ndarray, pseudocount: float) -> tuple[float, float]:
+    """First and second derivative by the pseudocount of the sum of :func:`log_evidences` of counts (W, K)."""
+    size, topics = words.shape
+    sums = np.zeros(topics)
+    slope, bend, entries = 0.0, 0.0, 0
+    for w in range(size):
+        for k in range(topics):
+            count = words[w, k]
+            if count != 0.0:
+                slope += digamma(pseudocount + count)
+                bend += trigamma(pseudocount + count)
+                sums[k] += count
+                entries += 1
+    slope -= entries * digamma(pseudocount)
+    bend -= entries * trigamma(pseudocount)
+    for k in range(topics):
+        if sums[k] != 0.0:
+            slope += size * (digamma(size * pseudocount) - digamma(size * pseudocount + sums[k]))
+            bend += size**2 * (trigamma(size * pseudocount) - trigamma(size * pseudocount + sums[k]))
+    return slope, bend

@@ -6,7 +6,7 @@ use held as they are, makes topics of them. Several are found at once, from whol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +17,8 @@ from dpdist.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSummary
 
 #: Updates of a document while topics are sought; they need not be settled.
 _EFFORT = Effort(tolerance=1e-2, most=30)
+#: Iterations in which documents may take up any topic; then they settle among those they have.
+_FRESH = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +67,10 @@ def seek_topics(
     old = np.zeros(0) if total is None else model.sticks(total).weights[:-1]
     prior = _prior(model, old, fresh.shape[1])
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
-    for _ in range(iterations):
+    for step in range(iterations):
+        effort = replace(_EFFORT, fresh=step < _FRESH)
         posterior = model.posterior_of(np.concatenate([held, fresh], axis=1), prior)
-        summary, _, known = share_out(posterior, documents, known, NO_PAIRS, _EFFORT)
+        summary, _, known = share_out(posterior, documents, known, NO_PAIRS, effort)
         fresh = scale * summary.words[:, held.shape[1] :]
     assert summary is not None, "there is at least one iteration"
     used = fresh.sum(axis=0) > _least(whole, scale)

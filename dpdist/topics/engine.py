@@ -51,7 +51,7 @@ class _TopicWork(Work):
 
     def orders(self, state: State, total: TopicLeaf) -> TopicOrders:
         problem, trials, other = self._problem, _trials(state), total.other
-        posterior = problem.model.posterior
+        posterior = (trials.model or problem.model).posterior
         return TopicOrders(
             own=Under(posterior(total.own.summary), trials.pairs),
             other=None if other is None else Under(posterior(other.summary), trials.other_pairs),
@@ -72,12 +72,12 @@ class _TopicWork(Work):
 
     def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
         problem, state, exact = self._problem, last.state, last.exact
-        before = problem.model.elbo(exact.summary)
+        trials = _trials(state)
+        before = (trials.model or problem.model).elbo(exact.summary)
         change = np.inf if state.elbo is None else abs(before - state.elbo)
         settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
         sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
         sample = None if sample is None or not sample.shape[0] else sample
-        trials = _trials(state)
         turn = take_topic_turn(
             problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.rests
         )

@@ -75,15 +75,9 @@ class TopicVisit:
         return TopicVisit(TopicLeaf(mine.own.beside(others.own), tried), self.sample + other.sample)
 
 
-def expanded(summary: TopicSummary, fresh: int) -> TopicSummary:
-    """The same documents with `fresh` further topics that none of them uses, last.
-
-    Every document's theta for topics not in use is divided evenly among them and what is left. The documents must
-    have been fitted under the same global weights, as those of a wave were; then the division is exact.
-    """
-    documents = max(float(summary.totals[DOCUMENTS]), 1.0)
-    each = summary.groups[-1, PRIOR] / documents / (fresh + 1)
-    groups = np.concatenate([summary.groups[:-1], np.repeat(_unused(summary, each)[None], fresh + 1, axis=0)])
+def awaiting(summary: TopicSummary, fresh: int) -> TopicSummary:
+    """The same documents before they have met `fresh` new topics, last: these sums of theirs are still to come."""
+    groups = np.insert(summary.groups, [len(summary.entropy)] * fresh, 0.0, axis=0)
     words = np.concatenate([summary.words, np.zeros((len(summary.words), fresh))], axis=1)
     return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(fresh)]), groups, summary.totals)
 
@@ -92,20 +86,9 @@ def without(summary: TopicSummary, gone: np.ndarray) -> TopicSummary:
     """The same documents without the topics `gone` and without the tokens these explained, until the next visit."""
     documents = max(float(summary.totals[DOCUMENTS]), 1.0)
     rest = summary.groups[[*gone, -1], PRIOR].sum() / documents
-    groups = np.concatenate([np.delete(summary.groups[:-1], gone, axis=0), _unused(summary, rest)[None]])
+    groups = np.concatenate([np.delete(summary.groups[:-1], gone, axis=0), unused(summary, rest)[None]])
     words = np.ascontiguousarray(np.delete(summary.words, gone, axis=1))
     return TopicSummary(words, np.delete(summary.entropy, gone), groups, summary.totals)
-
-
-def _unused(summary: TopicSummary, prior: float) -> np.ndarray:
-    """Sums (4,) of a topic that no document uses and each gives the same `prior`."""
-    row, documents = np.zeros(4), summary.totals[DOCUMENTS]
-    if documents > 0:
-        row[LOG_PI] = documents * psi(prior) - summary.totals[PSI_SUM]
-        row[LOG_GAMMA] = documents * gammaln(prior)
-        row[SLACK] = -prior * row[LOG_PI]
-        row[PRIOR] = documents * prior
-    return row
 
 
 def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray) -> TopicSummary:
@@ -123,3 +106,14 @@ def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen:
     groups[first] = measured.groups[chosen]
     kept = np.setdiff1d(np.arange(len(entropy)), second)
     return TopicSummary(words, entropy, groups, summary.totals).take(kept)
+
+
+def unused(summary: TopicSummary, prior: float) -> np.ndarray:
+    """Sums (4,) of a topic that no document uses and each gives the same `prior`."""
+    row, documents = np.zeros(4), summary.totals[DOCUMENTS]
+    if documents > 0:
+        row[LOG_PI] = documents * psi(prior) - summary.totals[PSI_SUM]
+        row[LOG_GAMMA] = documents * gammaln(prior)
+        row[SLACK] = -prior * row[LOG_PI]
+        row[PRIOR] = documents * prior
+    return row

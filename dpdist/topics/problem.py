@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from dpdist.schedules.base import Schedule
 from dpdist.topics.documents import Effort
+from dpdist.topics.hyperparameters import check_learnable, learned
 from dpdist.topics.model import TopicModel
+from dpdist.topics.summary import TopicSummary
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TopicPlan:
     merge: bool = True
     delete: bool = True
     topics: int = 10
-    most: int = 50
+    most: int = 200
     sample: int = 1000
     iterations: int = 15
     tries: int = 4
@@ -51,6 +53,12 @@ class TopicProblem:
     effort : how far documents are iterated
     seed : key of every draw
     tolerance : change of the ELBO in nats a token below which a lap counts as settled
+    learn : hyperparameters of the model that every lap's end sets anew, as :mod:`dpdist.topics.hyperparameters` says
+
+    Raises
+    ------
+    InputError
+        If `learn` names none of them.
     """
 
     model: TopicModel
@@ -59,3 +67,11 @@ class TopicProblem:
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
     tolerance: float = 1e-5
+    learn: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_learnable(self.learn)
+
+    def model_of(self, total: TopicSummary) -> TopicModel:
+        """The model with the hyperparameters that are learned as they are best for sums over the whole corpus."""
+        return learned(self.model, total, self.learn) if self.learn else self.model

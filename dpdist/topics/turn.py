@@ -20,7 +20,7 @@ from dpdist.state import Record, Rest
 from dpdist.threads import one_thread
 from dpdist.topics.births import Seeds, seek_topics
 from dpdist.topics.documents import NO_PAIRS, PairSums
-from dpdist.topics.leaf import Measured, TopicLeaf, expanded, united, without
+from dpdist.topics.leaf import Measured, TopicLeaf, awaiting, united, without
 from dpdist.topics.model import TopicModel
 from dpdist.topics.moves import ROUNDING, judge_merges, propose_pairs
 from dpdist.topics.problem import TopicPlan, TopicProblem
@@ -44,6 +44,7 @@ class TopicTrials:
     age : laps the others were fitted before
     gain : by which their bound was higher at the end of the last of these
     births_refused, deletes_refused : in a row
+    model : with the hyperparameters in force, where they are learned; None: the problem's own
     """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
@@ -56,13 +57,14 @@ class TopicTrials:
     gain: float = -np.inf
     births_refused: int = 0
     deletes_refused: int = 0
+    model: TopicModel | None = None
 
     def begun(self, own: Measured) -> Measured | None:
         """Documents under topics newly tried, before they are visited; None if none are."""
         if not self.kind:
             return None
         topics = len(own.summary.entropy)
-        summary = expanded(own.summary, self.fresh) if self.fresh else without(own.summary, self.gone)
+        summary = awaiting(own.summary, self.fresh) if self.fresh else without(own.summary, self.gone)
         names = np.full(topics, -1, dtype=np.int64)
         kept = np.setdiff1d(np.arange(topics), self.gone)
         names[kept] = np.arange(len(kept))
@@ -204,8 +206,9 @@ def take_topic_turn(
     lap : its number
     ids, next_id, rests : as :class:`TopicTurn` gives them
     """
-    own = _side(problem.model, exact.own, trials.pairs, ids)
-    other = None if exact.other is None else _side(problem.model, exact.other, trials.other_pairs, trials.other_ids)
+    model = trials.model or problem.model
+    own = _side(model, exact.own, trials.pairs, ids)
+    other = None if exact.other is None else _side(model, exact.other, trials.other_pairs, trials.other_ids)
     verdict = None if other is None else _verdict(problem.plan, trials, ids, other.bound - own.bound, abs(own.bound))
     reason = None if verdict is None else verdict.reason
     best = other if other is not None and reason is Reason.ACCEPTED else own
@@ -216,25 +219,36 @@ def take_topic_turn(
     if other is not None and verdict is not None and reason is Reason.REFINING:
         after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
     else:
-        ground = _Ground(problem, backend, best.total, sample, lap, best.ids, next_id, kept)
+        ground = _Ground(replace(problem, model=model), backend, best.total, sample, lap, best.ids, next_id, kept)
         (after, start), going_on = _next_trials(ground, _refusals(trials, reason)), None
+    elbo = best.bound
+    if problem.learn:
+        following = problem.model_of(best.total)
+        after, elbo = replace(after, model=following), following.elbo(best.total)
     turning = TopicTurning(reason is Reason.ACCEPTED, best.merging, going_on, after)
     records = (*(() if verdict is None else (verdict,)), *best.records)
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
     pending = tried or reason is Reason.ACCEPTED
     last = next_id + (after.fresh if after.age == 0 else 0)
-    return TopicTurn(turning, best.total, best.bound, records, start, kept, best.ids, last, pending)
+    return TopicTurn(turning, best.total, elbo, records, start, kept, best.ids, last, pending)
 
 
 def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
     chosen, judged = judge_merges(model, measured, pairs)
     joined = united(measured.summary, measured.pairs, pairs, chosen)
-    order = np.argsort(-joined.counts, kind="stable")
+    order = _better_order(model, joined)
     joined, merging = joined.take(order), Merging(pairs, chosen, order)
     records = tuple(
         Record("merge", tuple(int(ids[k]) for k in pairs[one.proposal]), one.gain, one.reason) for one in judged
     )
     return _Side(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
+
+
+def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
+    """The larger topics first, as sticks prefer; the order they have where that is better still."""
+    order = np.argsort(-total.counts, kind="stable")
+    values = [model.allocation_value(each.groups, each.totals, each.documents) for each in (total, total.take(order))]
+    return order if values[1] > values[0] else np.arange(len(order))
 
 
 def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float, bound: float) -> Record:
@@ -339,10 +353,8 @@ def _seek_task(problem: TopicProblem, total: TopicSummary, sample: Rows, refused
 
 def stand_in(total: TopicSummary, seeds: Seeds) -> TopicSummary:
     """What new topics are taken to be for documents that have not met them."""
-    fresh = len(seeds)
-    empty = expanded(total, fresh)
-    groups = np.zeros_like(empty.groups)
-    groups[-1 - fresh : -1, LOG_PI] = seeds.log_pi - empty.groups[-1 - fresh : -1, LOG_PI]
+    groups = np.zeros((len(total.groups) + len(seeds), 4))
+    groups[-1 - len(seeds) : -1, LOG_PI] = seeds.log_pi
     words = np.concatenate([np.zeros_like(total.words), seeds.words], axis=1)
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
@@ -371,4 +383,4 @@ def heirs(total: TopicSummary, after: TopicTrials, leaves: Sequence[TopicLeaf]) 
 
 def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:
     """Documents to draw in a lap, so that new topics can be looked for in them when it ends."""
-    return plan.sample if trials.kind != "birth" and _may_seek(plan, trials) else 0
+    return plan.sample if _may_seek(plan, trials) else 0

@@ -1,0 +1,93 @@
+"""Hyperparameters learned with the model: those that maximise the bound, given sums over documents.
+
+    gamma = K / -sum_k E log(1 - u_k)            alpha = D K / -sum_k E[beta_k] sum_j E log pi_jk
+
+in turns with the sticks, whose optimum depends on both; eta, of which only topics' evidences depend, by Newton's
+method on its logarithm. Source: the bound of :mod:`dpdist.topics.model`, set to zero slope.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import psi
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
+from dpdist.errors import InputError
+from dpdist.kernels.topics import evidence_slopes
+from dpdist.topics.model import TopicModel
+from dpdist.topics.summary import LOG_PI, TopicSummary
+
+#: Hyperparameters that can be learned, by the names of the model's parameters.
+LEARNABLE = ("concentration", "document_concentration", "pseudocount")
+#: Rounds of sticks and concentrations, and the relative change at which these have settled.
+_ROUNDS, _SETTLED = 50, 1e-9
+#: Steps of Newton's method, the longest one in the logarithm, and its bounds.
+_STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
+
+
+def check_learnable(names: tuple[str, ...]) -> None:
+    """Raise :class:`InputError` unless all of `names` can be learned."""
+    unknown = sorted(set(names) - set(LEARNABLE))
+    if unknown:
+        raise InputError(f"learned hyperparameters should be among {', '.join(LEARNABLE)}; got {', '.join(unknown)}.")
+
+
+def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> TopicModel:
+    """The model with those of its hyperparameters in `names` that maximise its bound on `total`.
+
+    Parameters
+    ----------
+    model : where the search begins; what is not learned stays
+    total : sums over documents
+    names : as :data:`LEARNABLE`
+    """
+    allocation, pseudocount = model.allocation, model.pseudocount
+    if total.documents > 0 and {"concentration", "document_concentration"} & set(names):
+        allocation = _learned_concentrations(allocation, total.groups[:, LOG_PI], total.documents, names)
+    if "pseudocount" in names and total.words.any():
+        pseudocount = _learned_pseudocount(model, total.words)
+    return replace(model, allocation=allocation, pseudocount=pseudocount)
+
+
+def _learned_concentrations(
+    allocation: HierarchicalDirichletProcess, log_pi: np.ndarray, documents: float, names: tuple[str, ...]
+) -> HierarchicalDirichletProcess:
+    for _ in range(_ROUNDS):
+        before, sticks = allocation, allocation.sticks(log_pi, documents)
+        if "concentration" in names:
+            allocation = replace(allocation, concentration=_global(sticks))
+        if "document_concentration" in names:
+            found = documents * len(sticks.first) / -float(sticks.weights @ log_pi)
+            allocation = replace(allocation, document_concentration=found)
+        changes = (
+            allocation.concentration / before.concentration,
+            allocation.document_concentration / before.document_concentration,
+        )
+        if max(abs(change - 1) for change in changes) < _SETTLED:
+            break
+    return allocation
+
+
+def _global(sticks: Sticks) -> float:
+    left = psi(sticks.second) - psi(sticks.first + sticks.second)
+    return float(len(left) / -left.sum())
+
+
+def _learned_pseudocount(model: TopicModel, words: np.ndarray) -> float:
+    """By Newton's method on log eta, uphill where the evidence is not concave; never below where it began."""
+    place = math.log(model.pseudocount)
+    for _ in range(_STEPS):
+        eta = math.exp(place)
+        slope, bend = evidence_slopes(words, eta)
+        slope, bend = eta * slope, eta * slope + eta**2 * bend
+        step = -slope / bend if bend < 0 else math.copysign(_LONGEST, slope)
+        ahead = min(max(place + min(max(step, -_LONGEST), _LONGEST), _LEAST), _MOST)
+        if abs(ahead - place) < _SETTLED:
+            break
+        place = ahead
+    found = replace(model, pseudocount=math.exp(place))
+    better = found.log_evidences(words).sum() >= model.log_evidences(words).sum()
+    return found.pseudocount if better else model.pseudocount
