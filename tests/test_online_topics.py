@@ -278,7 +278,7 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     )
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
-    split = refine_splits(model, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
+    split = refine_splits(model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
 
     # Responsibilities of all topics as the tokens were cut, and of the halves by the plain restricted step.
     held = measured.topics.matrix(3).toarray()
@@ -295,11 +295,13 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
         after.resp.append(np.concatenate([r[:, :2], r[:, 2:] * shares], axis=1))
         base.theta[j, :-1] += row.data @ r
         after.theta[j, :-1] += row.data @ after.resp[-1]
-    own = scale * base.summary(np.ones(4)).words
-    both = scale * after.summary(np.ones(5)).words
-    np.testing.assert_allclose(split.words, both[:, 2:], rtol=1e-9, atol=1e-9)
-    bound = brute_force(model, base, own, state.weights, scale)
-    gain = brute_force(model, after, both, with_split(state.weights, 2, split.weights), scale) - bound
+    seen = scale * after.summary(np.ones(5)).words[:, 2:]
+    np.testing.assert_allclose(split.words.sum(axis=1), state.words[:, 2], rtol=1e-12)
+    shares = (seen + scale * seen.sum(axis=0) / seen.sum()) / (seen.sum(axis=1, keepdims=True) + scale)
+    np.testing.assert_allclose(split.words, state.words[:, [2]] * shares, rtol=1e-9)
+    bound = brute_force(model, base, state.words, state.weights, scale)
+    words, weights = np.column_stack([state.words[:, :2], split.words]), with_split(state.weights, 2, split.weights)
+    gain = brute_force(model, after, words, weights, scale) - bound
     chosen, judged = judge_splits(model, state.weights, [split], 10, 0.0)
     assert judged[0].gain == pytest.approx(gain, abs=1e-9 * abs(bound))
     assert chosen == ([0] if gain > 0 else [])

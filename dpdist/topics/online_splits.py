@@ -5,13 +5,14 @@ A split of topic k begins with the past in one half and the mini-batch in the ot
     lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
 
 and goes through restricted iterations in which all other topics are held constant: documents divide the tokens that k
-explains, phi' + phi'' = phi_k, and the halves become what the mini-batch makes of them, beta' + beta'' = beta_k. Both
-bounds compared are those of the mini-batch, scaled to the corpus, under the same phi of all other topics, with topic k
-as the mini-batch makes it before and after. Documents have theta = alpha beta + n under the weights of today; then k
-enters the bound only through A(S_k), its entropy, log p(beta) and the documents' log Gamma(theta_jk) - log Gamma(alpha
-beta_k).
+explains, phi' + phi'' = phi_k, with beta' + beta'' = beta_k, and the halves' lambda are those of k divided, word by
+word, as the tokens of the mini-batch are. So the past of a topic stays in its halves, and both bounds compared are of
+the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have theta = alpha beta + n under
+the weights of today; then k enters the bound only through its words, its entropy, log p(beta) and the documents'
+log Gamma(theta_jk) - log Gamma(alpha beta_k).
 
-Source: Bryant & Sudderth (NeurIPS 2012), section 3, whose restricted iteration lets phi' + phi'' differ from phi_k.
+Source: Bryant & Sudderth (NeurIPS 2012), section 3, whose restricted iteration lets phi' + phi'' differ from phi_k and
+lambda' + lambda'' from lambda_k.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dpdist.moves.base import Reason, Verdict, reason_for
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlineState
 from dpdist.topics.online_visit import Halves, divide_tokens
-from dpdist.topics.point_model import point_posterior, point_weights
+from dpdist.topics.point_model import point_posterior, point_weights, word_values
 from dpdist.topics.summary import TopicSummary
 
 #: Tokens of a mini-batch that a topic must explain to be split.
@@ -83,6 +84,7 @@ def begin_splits(
 
 def refine_splits(
     model: TopicModel,
+    state: OnlineState,
     backend: Backend,
     tokens: Sequence[Ref],
     splits: list[Split],
@@ -94,28 +96,45 @@ def refine_splits(
 
     Parameters
     ----------
+    state : after the global update
     tokens : a ref for each partition of the mini-batch, to each split topic's tokens
     scale : D/|S|
     documents : D
+    iterations : one or more
     """
-    halves: Halves | None = None
-    for _ in range(iterations):
-        if halves is not None:
-            splits = _reweighted(model, splits, halves, documents)
-        posteriors = tuple(point_posterior(model, split.words, split.weights) for split in splits)
-        orders = backend.share(posteriors)
-        found: Halves = backend.fetch([backend.total(divide_tokens, tokens, [orders] * len(tokens))])[0]
-        halves = found.scaled(scale)
-        splits = [_measured(model, split, halves, c) for c, split in enumerate(splits)]
-    return splits
+    for _ in range(iterations - 1):
+        halves = _local_step(model, backend, tokens, splits).scaled(scale)
+        splits = _reweighted(model, _divided(state, splits, halves, scale), halves, documents)
+    halves = _local_step(model, backend, tokens, splits).scaled(scale)
+    return _measured(model, state, _divided(state, splits, halves, scale), halves)
 
 
-def _measured(model: TopicModel, split: Split, halves: Halves, place: int) -> Split:
-    """The split as its restricted local step left it, with its gain."""
-    words = halves.words[place]
-    whole = np.ascontiguousarray(words.sum(axis=1, keepdims=True))
-    evidence = float(model.log_evidences(words).sum() - model.log_evidences(whole)[0])
-    return replace(split, words=words, gain=evidence + float(halves.totals[place, 0]))
+def _local_step(model: TopicModel, backend: Backend, tokens: Sequence[Ref], splits: list[Split]) -> Halves:
+    orders = backend.share(tuple(point_posterior(model, split.words, split.weights) for split in splits))
+    found: Halves = backend.fetch([backend.total(divide_tokens, tokens, [orders] * len(tokens))])[0]
+    return found
+
+
+def _divided(state: OnlineState, splits: list[Split], halves: Halves, scale: float) -> list[Split]:
+    """The splits with each word of a topic divided as the mini-batch's tokens of it are, and as all of the topic's are
+    where there are few: as if there were one token more that is divided so."""
+    found = []
+    for split, seen in zip(splits, halves.words, strict=True):
+        sums = seen.sum(axis=0) + 1e-300
+        shares = (seen + scale * sums / sums.sum()) / (seen.sum(axis=1, keepdims=True) + scale)
+        found.append(replace(split, words=state.words[:, [split.topic]] * shares))
+    return found
+
+
+def _measured(model: TopicModel, state: OnlineState, splits: list[Split], halves: Halves) -> list[Split]:
+    """The splits with their gains."""
+    found = []
+    for split, seen, totals in zip(splits, halves.words, halves.totals, strict=True):
+        whole = state.words[:, [split.topic]]
+        before = word_values(model, whole, seen.sum(axis=1, keepdims=True))[0]
+        gain = word_values(model, split.words, seen).sum() - before + totals[0]
+        found.append(replace(split, gain=float(gain)))
+    return found
 
 
 def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, documents: float) -> list[Split]:
