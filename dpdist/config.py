@@ -19,6 +19,7 @@ from dpdist.schedules import Memoized, Schedule, Stochastic
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
 from dpdist.topics.documents import Effort
+from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.problem import TopicPlan
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -255,6 +256,7 @@ class TopicsConfig(_Strict):
     concentration: Positive = 10.0
     document_concentration: Positive = 1.0
     pseudocount: Positive = 0.1
+    learn: tuple[Literal[LEARNABLE], ...] = ()  # type: ignore[valid-type]
     initial_topics: Count = 50
     schedule: TopicScheduleConfig = TopicScheduleConfig()
     moves: TopicMovesConfig = TopicMovesConfig()
@@ -269,6 +271,7 @@ class TopicsConfig(_Strict):
             self.concentration,
             self.document_concentration,
             self.pseudocount,
+            learn=self.learn,
             initial_topics=self.initial_topics,
             schedule=self.schedule.build(),
             moves=self.moves.build(),

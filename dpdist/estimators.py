@@ -342,7 +342,7 @@ def stored_topics(path: str | os.PathLike[str]) -> TopicPredictor:
     """What the topic model at `path` says of documents; raises as :func:`load` does."""
     store = TopicStore.open(path)
     problem, fitted = store.problem(), _fitted_of(store)
-    return TopicPredictor(problem.model, fitted.total, fitted.ids, problem.effort)
+    return TopicPredictor(problem, fitted.total, fitted.ids)
 
 
 def _fitted_of(store: RunStore) -> Fitted:
@@ -425,6 +425,7 @@ def _topic_estimator_of(problem: TopicProblem) -> HDPTopicModel:
         allocation.concentration,
         allocation.document_concentration,
         problem.model.pseudocount,
+        learn=problem.learn,
         schedule=problem.schedule,
         moves=problem.plan,
         effort=problem.effort,

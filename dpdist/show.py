@@ -20,6 +20,7 @@ from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
 from dpdist.topic_prediction import TopicPredictor
 from dpdist.topics.evaluation import top_words
+from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.summary import TOKENS
 
 
@@ -129,7 +130,7 @@ def topic_values(store: TopicStore) -> dict[str, Any]:
     ``top_words`` is None where the words of the corpus are not known, or not within reach from here.
     """
     fitted, history, problem = _finished(store), store.history(), store.problem()
-    predictor = TopicPredictor(problem.model, fitted.total, fitted.ids, problem.effort)
+    predictor = TopicPredictor(problem, fitted.total, fitted.ids)
     tokens, vocabulary = float(fitted.total.totals[TOKENS]), vocabulary_of(store.settings.get("data"))
     return {
         "path": str(store.path),
@@ -147,6 +148,9 @@ def topic_values(store: TopicStore) -> dict[str, Any]:
         "topic_sizes": fitted.total.counts.tolist(),
         "topic_weights": predictor.weights[:-1].tolist(),
         "rest_weight": float(predictor.weights[-1]),
+        "concentration": predictor.model.allocation.concentration,
+        "document_concentration": predictor.model.allocation.document_concentration,
+        "pseudocount": predictor.model.pseudocount,
         "top_words": None if vocabulary is None else top_words(predictor.topics, vocabulary),
         "moves": move_counts(history),
         "seconds": float(sum(lap.seconds for lap in history.laps)),
@@ -162,6 +166,7 @@ def topic_tables(store: TopicStore, largest: int = 20) -> Group:
         ("ELBO", f"{values['elbo']:.6f} nats"),
         ("ELBO per token", f"{values['elbo_per_token']:.6f} nats"),
         ("corpus", f"{values['documents']:.0f} documents, {values['tokens']:.0f} tokens, {values['words']} words"),
+        ("hyperparameters", ", ".join(f"{name} {values[name]:.4g}" for name in LEARNABLE)),
         ("laps", f"{values['laps']} in {values['seconds']:.1f} s"),
         ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
     ]

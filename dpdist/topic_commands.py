@@ -44,6 +44,9 @@ def topics(
     concentration: Annotated[float | None, typer.Option(help="gamma of the global weights. Default: 10.")] = None,
     document_concentration: Annotated[float | None, typer.Option(help="alpha of the documents. Default: 1.")] = None,
     pseudocount: Annotated[float | None, typer.Option(help="eta of the topics' words. Default: 0.1.")] = None,
+    learn: Annotated[
+        list[str] | None, typer.Option(help="Name of one of these three to learn; may be given several times.")
+    ] = None,
     initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
     waves: Annotated[int | None, typer.Option(help="Groups of partitions; 1 is batch inference.")] = None,
     lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap waves.")] = None,
@@ -63,6 +66,7 @@ def topics(
         "concentration": concentration,
         "document_concentration": document_concentration,
         "pseudocount": pseudocount,
+        "learn": learn or None,
         "initial_topics": initial_topics,
         "schedule": {"waves": waves, "lookahead": lookahead},
         "tolerance": tolerance,

@@ -42,6 +42,7 @@ class TopicRecipe:
     seed: int
     tolerance: float
     initial_topics: int
+    learn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,7 @@ def begin_topics(recipe: TopicRecipe, source: Source, backend: Backend) -> tuple
         recipe.effort,
         recipe.seed,
         recipe.tolerance,
+        recipe.learn,
     )
     census = take_census(source, backend, problem.seed)
     start = backend.fetch(backend.map(first_topics, [problem], [census], [recipe.initial_topics]))[0]

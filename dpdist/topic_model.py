@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -50,6 +50,8 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         alpha > 0; larger values keep documents' proportions closer to the global weights.
     pseudocount : float
         eta > 0 of the topics' symmetric Dirichlet prior over words.
+    learn : sequence of str
+        Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given.
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
     schedule : Memoized, optional
@@ -75,6 +77,8 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         comparable across numbers of topics.
     components_ : (K, W)
         Expected probability of each word in each topic; rows sum to 1.
+    concentration_, document_concentration_, pseudocount_ : float
+        As given, or as learned.
     topic_weights_ : (K,)
         Expected global weights; ``rest_weight_`` is left to topics not in use.
     topic_ids_ : (K,) int64
@@ -111,6 +115,7 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         document_concentration: float = 1.0,
         pseudocount: float = 0.1,
         *,
+        learn: Sequence[str] = (),
         initial_topics: int = 50,
         schedule: Schedule | None = None,
         moves: TopicPlan | None = None,
@@ -123,6 +128,7 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.concentration = concentration
         self.document_concentration = document_concentration
         self.pseudocount = pseudocount
+        self.learn = learn
         self.initial_topics = initial_topics
         self.schedule = schedule
         self.moves = moves
@@ -245,6 +251,7 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             seed=_seed(self.random_state),
             tolerance=float(self.tolerance),
             initial_topics=int(self.initial_topics),
+            learn=tuple(self.learn),
         )
 
     def transform(self, x: Any) -> np.ndarray:
@@ -330,8 +337,8 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def adopt(self, problem: TopicProblem, fitted: Fitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
-        predictor = TopicPredictor(problem.model, fitted.total, fitted.ids, problem.effort)
-        self._predictor, self._problem, self._fitted, self._history = predictor, problem, fitted, history
+        self._predictor = TopicPredictor(problem, fitted.total, fitted.ids)
+        self._problem, self._fitted, self._history = problem, fitted, history
         self.n_features_in_, self.n_topics_ = problem.model.vocabulary, len(fitted.ids)
         self.topic_ids_, self.topic_sizes_ = fitted.ids, fitted.total.counts
         self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
@@ -341,6 +348,21 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def components_(self) -> np.ndarray:
         """Expected probability of each word in each topic, (K, W)."""
         return self._fitted_predictor().topics
+
+    @property
+    def concentration_(self) -> float:
+        """gamma, as given or as learned."""
+        return self._fitted_predictor().model.allocation.concentration
+
+    @property
+    def document_concentration_(self) -> float:
+        """alpha, as given or as learned."""
+        return self._fitted_predictor().model.allocation.document_concentration
+
+    @property
+    def pseudocount_(self) -> float:
+        """eta, as given or as learned."""
+        return self._fitted_predictor().model.pseudocount
 
     @property
     def topic_weights_(self) -> np.ndarray:

@@ -21,9 +21,10 @@ from dpdist.errors import InputError
 from dpdist.randomness import generator
 from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
-from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.topics.documents import NO_PAIRS, DocumentTopics, share_out
 from dpdist.topics.evaluation import Score, completion_score
 from dpdist.topics.model import TopicModel, TopicPosterior
+from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import TopicSummary
 
 
@@ -33,16 +34,20 @@ class TopicPredictor:
 
     Parameters
     ----------
-    model : the prior
+    problem : the prior, and how far documents are iterated
     total : sums over the corpus it was fitted to
     ids : (K,) stable ids of the topics
-    effort : how far documents are iterated
     """
 
-    model: TopicModel
+    problem: TopicProblem
     total: TopicSummary
     ids: np.ndarray
-    effort: Effort
+
+    @cached_property
+    def model(self) -> TopicModel:
+        """The prior, with the hyperparameters that were learned."""
+        with one_thread():
+            return self.problem.model_of(self.total)
 
     @cached_property
     def weights(self) -> np.ndarray:
@@ -69,7 +74,7 @@ class TopicPredictor:
 
     def check_words(self, columns: int, name: str = "documents") -> None:
         """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""
-        vocabulary = self.model.vocabulary
+        vocabulary = self.problem.model.vocabulary
         if columns != vocabulary:
             unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
             raise InputError(
@@ -82,7 +87,7 @@ class TopicPredictor:
         documents = documents_of(partition)
         unknown = DocumentTopics.unknown(documents.shape[0])
         with one_thread():
-            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.problem.effort)
             parameters = self.prior + used.matrix(len(self.ids)).toarray()
         shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
         return shares

@@ -147,6 +147,20 @@ def test_the_score_is_document_completion_however_the_documents_come(fitted, tmp
     assert fitted.perplexity(x, **given) == pytest.approx(np.exp(-expected.per_token))
 
 
+def test_hyperparameters_are_learned_and_used(fitted, tmp_path) -> None:
+    given = (fitted.concentration_, fitted.document_concentration_, fitted.pseudocount_)
+    assert given == (fitted.concentration, fitted.document_concentration, fitted.pseudocount)
+    model = model_of(learn=["document_concentration", "pseudocount"], max_laps=6).fit(blocks())
+    assert model.elbo_ > model_of(max_laps=6).fit(blocks()).elbo_ and model.concentration_ == model.concentration
+    assert model.pseudocount_ != 0.1 and model.document_concentration_ != 1.0
+    counts = model.components_ * (model.pseudocount_ * WORDS + model.topic_sizes_)[:, None] - model.pseudocount_
+    np.testing.assert_allclose(counts.sum(axis=0), blocks().sum(axis=0), rtol=1e-9)
+    model.save(tmp_path / "model.zarr")
+    loaded = dpdist.load(tmp_path / "model.zarr")
+    assert bits(loaded) == bits(model) and loaded.pseudocount_ == model.pseudocount_
+    assert loaded.learn == ("document_concentration", "pseudocount")
+
+
 def test_scikit_learn_conventions(fitted) -> None:
     model = model_of(concentration=3.0)
     assert clone(model).get_params() == model.get_params()
@@ -232,6 +246,7 @@ def test_documents_have_no_weights() -> None:
         ({"concentration": 0.0}, "concentration should be finite and above zero"),
         ({"document_concentration": -1.0}, "document_concentration"),
         ({"pseudocount": np.nan}, "pseudocount"),
+        ({"learn": ["alpha"]}, "learned hyperparameters should be among"),
         ({"tolerance": -1e-3}, "tolerance should be zero or more nats a token"),
         ({"schedule": Stochastic()}, "Memoized"),
         ({"max_laps": 0}, "max_laps"),
@@ -331,6 +346,7 @@ def test_show_tells_topics_and_their_words(run: Command, topics: str, folder: Pa
     assert values["topic_ids"] == model.topic_ids_.tolist() and values["topic_sizes"] == model.topic_sizes_.tolist()
     assert sum(values["topic_weights"]) + values["rest_weight"] == pytest.approx(1)
     assert values["top_words"] == model.top_words(VOCABULARY) and values["laps"] == 4
+    assert values["pseudocount"] == model.pseudocount_ and values["concentration"] == model.concentration_
     assert set(values["moves"]) >= {"birth", "merge", "delete"} and values["settings"]["initial_topics"] == 2
     text = run("show", topics)
     assert all(told in text for told in ("ELBO per token", "600 documents", values["top_words"][0][0], "moves"))
@@ -386,6 +402,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["topics", "nowhere.zarr", "--out", "x.zarr"], "nowhere.zarr"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"], "setting initial_topics"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--pseudocount", "-1"], "setting pseudocount"),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "setting learn"),
         (["topics", "corpus.zarr"], "topics.zarr exists"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
