@@ -1,0 +1,125 @@
+"""The local step on documents against scikit-learn's E-step of LatentDirichletAllocation, on one thread each.
+
+Both take the same NIPS documents, topics, prior and tolerance, and return the expected counts of topics' words.
+Documents start afresh, as in scikit-learn; the last column has dpdist's second visit, where documents go on from the
+topics they had or start afresh, whichever is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from common import alternate, options, print_table, spread
+from scipy import sparse
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.decomposition._lda import _dirichlet_expectation_2d
+from threadpoolctl import threadpool_limits
+
+from dpdist import HDPTopicModel, TopicPlan
+from dpdist.backends import SerialBackend
+from dpdist.schedules import Memoized
+from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.topics.model import TopicPosterior
+
+#: Pseudocount of topics' words, sum of a document's prior, and tolerance and bound of a document's updates.
+ETA, ALPHA, EFFORT = 0.02, 10.0, Effort(tolerance=1e-3, most=100)
+
+
+class Size(NamedTuple):
+    """How large the benchmark is."""
+
+    documents: int
+    topics: tuple[int, ...]
+    rounds: int
+
+
+FULL, SMALL = Size(1740, (50, 100, 200, 300, 500), 3), Size(40, (5,), 1)
+
+
+def read(size: Size, data: Path) -> sparse.csr_array:
+    """The NIPS documents if they are there, else drawn ones."""
+    path = data / "text_nips" / "nips.npz"
+    if size is SMALL or not path.exists():
+        rng = np.random.default_rng(0)
+        words = rng.dirichlet(np.full(500, 0.05), size=20)
+        shares = rng.dirichlet(np.full(20, 0.1), size=size.documents)
+        return sparse.csr_array(np.array([rng.multinomial(300, share @ words) for share in shares]).astype(np.float64))
+    stored = np.load(path)
+    shape = tuple(stored["shape"])
+    return sparse.csr_array((stored["data"].astype(np.float64), stored["indices"], stored["indptr"]), shape=shape)
+
+
+def fitted_words(documents: sparse.csr_array, topics: int) -> np.ndarray:
+    """Expected counts (W, K) after one lap from topics found in a sample."""
+    plan = TopicPlan(birth=False, merge=False, delete=False)
+    model = HDPTopicModel(
+        10.0, ALPHA, ETA, initial_topics=topics, schedule=Memoized(1), moves=plan, max_laps=1, random_state=0
+    )
+    model.fit(documents, backend=SerialBackend())
+    return np.ascontiguousarray((model.components_ * model.topic_sizes_[:, None]).T)
+
+
+def ours(documents: sparse.csr_array, words: np.ndarray, again: bool) -> Callable[[], np.ndarray]:
+    """A function that makes the local step and gives topics' counts (W, K)."""
+    counts = words + ETA
+    weights = _dirichlet_expectation_2d(np.ascontiguousarray(counts.T)).T
+    weights = np.ascontiguousarray(np.exp(weights - weights.max(axis=1, keepdims=True)))
+    topics = words.shape[1]
+    posterior = TopicPosterior(weights, np.append(np.full(topics, ALPHA / topics), 1e-3))
+    known = DocumentTopics.unknown(documents.shape[0])
+    if again:
+        known = share_out(posterior, documents, known, NO_PAIRS, EFFORT)[2]
+    return lambda: share_out(posterior, documents, known, NO_PAIRS, EFFORT)[0].words
+
+
+def theirs(documents: sparse.csr_array, words: np.ndarray) -> Callable[[], np.ndarray]:
+    """The same by scikit-learn."""
+    size, topics = words.shape
+    model = LatentDirichletAllocation(
+        topics, doc_topic_prior=ALPHA / topics, topic_word_prior=ETA, mean_change_tol=EFFORT.tolerance, random_state=0
+    )
+    model.max_doc_update_iter = EFFORT.most
+    model._init_latent_vars(size)
+    model.components_ = np.ascontiguousarray(words.T) + ETA
+    model.exp_dirichlet_component_ = np.exp(_dirichlet_expectation_2d(model.components_))
+    counts = sparse.csr_matrix(documents)
+
+    def step() -> np.ndarray:
+        found: np.ndarray = model._e_step(counts, cal_sstats=True, random_init=False)[1]
+        return found.T
+
+    return step
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    given = options(__doc__).parse_args()
+    size = SMALL if given.small else FULL
+    documents = read(size, given.data)[: size.documents]
+    table = []
+    with threadpool_limits(1):
+        for topics in size.topics:
+            words = fitted_words(documents, topics)
+            actions = {
+                "first": ours(documents, words, False),
+                "again": ours(documents, words, True),
+                "sklearn": theirs(documents, words),
+            }
+            if given.small:
+                tokens = documents.sum()
+                assert all(np.isclose(action().sum(), tokens) for action in actions.values()), "every token has a topic"
+            seconds = alternate(actions, size.rounds)
+            rates = [spread(documents.shape[0] / seconds[name], 0) for name in actions]
+            ratios = [spread(seconds["sklearn"] / seconds[name]) for name in ("first", "again")]
+            table.append([words.shape[1], *rates, *ratios])
+    print(
+        f"{documents.shape[0]} documents, {documents.nnz} entries, {size.rounds} rounds, one thread; documents a second"
+    )
+    print_table(["K", "first visit", "second visit", "sklearn", "sklearn / first", "sklearn / second"], table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The NIPS articles, after Bryant & Sudderth (2012), section 5: memoized from few and from many topics, oHDP-SM, oHDP.
+
+1,392 articles are fitted and 348 scored by completion: 80 % of their tokens are seen, the others predicted, on a split
+that is part of the data. tomotopy's and gensim's HDP are fitted with their defaults and scored alike, where they are
+installed. Where the articles are not there, documents drawn from a model take their place.
+
+Written to --out: results.json, results.md and traces.png.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, options, others
+
+from dpdist.topics.documents import Effort
+from dpdist.topics.online import OnlinePlan
+
+PRIOR = Prior(concentration=10.0, document_concentration=10.0, pseudocount=0.02)
+#: How far documents are iterated; starts of the memoized form, and of the online ones.
+EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 100, 200, 300)
+
+
+def read(folder: Path) -> Corpus | None:
+    """The articles and their split, or None where they are not there."""
+    if not (folder / "nips.npz").exists():
+        return None
+    stored, split = np.load(folder / "nips.npz"), np.load(folder / "split_nips.npz")
+    counts = (stored["data"].astype(np.float64), stored["indices"], stored["indptr"])
+    train = sparse.csr_array(counts, shape=tuple(stored["shape"]))[split["train"]]
+    parts = [
+        sparse.csr_array(
+            (split[f"{name}_data"].astype(np.float64), split[f"{name}_indices"], split[f"{name}_indptr"]),
+            shape=tuple(split["shape"]),
+        )
+        for name in ("obs", "held")
+    ]
+    return Corpus(train, *parts)
+
+
+def draw(documents: int, vocabulary: int, topics: int) -> Corpus:
+    """Documents of a topic model."""
+    rng = np.random.default_rng(0)
+    words = rng.dirichlet(np.full(vocabulary, 0.05), size=topics)
+    shares = rng.dirichlet(np.full(topics, 0.1), size=documents)
+    counts = np.array([rng.multinomial(150, share @ words) for share in shares]).astype(np.float64)
+    test = documents // 5
+    return Corpus(sparse.csr_array(counts[test:]), *hold_out(sparse.csr_array(counts[:test]), 0.8, seed=1))
+
+
+def main() -> None:
+    """Run the workflow."""
+    parser = options(__doc__, "hdp_nips")
+    parser.add_argument("--laps", type=int, default=30, help="of the memoized form")
+    parser.add_argument("--passes", type=float, default=10.0, help="of the online forms")
+    parser.add_argument("--memoized", type=int, nargs="*", help="topics that the memoized form begins with")
+    parser.add_argument("--online", type=int, nargs="*", help="topics that the online forms begin with")
+    given = parser.parse_args()
+    corpus = None if given.small else read(given.data / "text_nips")
+    if corpus is None:
+        print("drawn documents take the place of the NIPS articles.")
+        corpus = draw(300 if given.small else 1740, 300, 12)
+    laps, passes = (6, 2.0) if given.small else (given.laps, given.passes)
+    few_and_many = (3, 20) if given.small else FEW_AND_MANY if given.memoized is None else given.memoized
+    starts = (3, 12) if given.small else STARTS if given.online is None else given.online
+    batch = -(-corpus.train.shape[0] // 8)
+    traces = list[Trace]()
+    for start in few_and_many:
+        traces.append(memoized(corpus, PRIOR, start, laps, 6, effort=EFFORT))
+        leave(given.out, traces)
+    for start in starts:
+        for method, moves in (("oHDP-SM", True), ("oHDP", False)):
+            plan = OnlinePlan(split=moves, merge=moves)
+            traces.append(online(method, corpus, PRIOR, start, passes, batch, plan, EFFORT, often=8))
+            leave(given.out, traces)
+    if not given.small:
+        traces += others(corpus, given.small)
+        leave(given.out, traces)
+    if given.small:
+        unigram = np.asarray(corpus.train.sum(axis=0)).ravel() + PRIOR.pseudocount
+        plain = float(corpus.held.sum(axis=0) @ np.log(unigram / unigram.sum())) / corpus.held.sum()
+        assert all(trace.last.score > plain for trace in traces), "topics predict words better than their frequencies"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A stream of newspaper size that never comes twice: does the number of topics follow what the stream holds?
+
+Documents are drawn from a topic model, in mini-batches of 10,000, and thrown away after their step. oHDP keeps the
+number of topics that it began with; oHDP-SM opens those that it needs. Both are scored on 500 documents by completion.
+
+Written to --out: results.json, results.md and traces.png.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+from shared import Corpus, Point, Prior, Trace, hold_out, leave, options
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.schedules import Stochastic
+from dpdist.topics.births import seek_topics
+from dpdist.topics.documents import Effort
+from dpdist.topics.evaluation import completion_score
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.topics.online_engine import partial_step
+
+PRIOR = Prior(concentration=10.0, document_concentration=5.0, pseudocount=0.02)
+
+
+class World:
+    """A topic model that documents are drawn from.
+
+    Parameters
+    ----------
+    vocabulary, topics : sizes
+    tokens : of a document, on average
+    """
+
+    def __init__(self, vocabulary: int, topics: int, tokens: int) -> None:
+        rng = np.random.default_rng(0)
+        self.words = rng.dirichlet(np.full(vocabulary, 0.02), size=topics)
+        self.weights = rng.dirichlet(np.full(topics, 1.0))
+        self.tokens = tokens
+
+    def draw(self, documents: int, key: int) -> sparse.csr_array:
+        """Documents (n, W), the same for the same key."""
+        rng = np.random.default_rng((1, key))
+        topics, vocabulary = self.words.shape
+        shares = rng.dirichlet(5.0 * self.weights, size=documents)
+        of_topics = [rng.multinomial(max(int(rng.poisson(self.tokens)), 1), share / share.sum()) for share in shares]
+        owners, counts = np.nonzero(np.array(of_topics)), np.array(of_topics)
+        rows = np.repeat(owners[0], counts[owners])
+        cumulative = np.cumsum(self.words, axis=1)
+        columns = np.empty(len(rows), dtype=np.int64)
+        kinds = np.repeat(owners[1], counts[owners])
+        for k in range(topics):
+            own = np.flatnonzero(kinds == k)
+            columns[own] = np.searchsorted(cumulative[k], rng.random(len(own)) * cumulative[k, -1])
+        found = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(documents, vocabulary))
+        return sparse.csr_array(found)
+
+
+def follow(
+    method: str, world: World, test: Corpus, start: int, batches: int, batch: int, plan: OnlinePlan
+) -> Iterator[Trace]:
+    """The method's trace as far as it has come, after every mini-batch."""
+    model = TopicModel(
+        test.train.shape[1],
+        PRIOR.pseudocount,
+        HierarchicalDirichletProcess(PRIOR.concentration, PRIOR.document_concentration),
+    )
+    problem = OnlineProblem(model, Stochastic(batches, forgetting=0.5), plan, Effort(1e-2, 60))
+    corpus, state = float(batches * batch), _first(model, test.train, batches * batch, start)
+    points, began = list[Point](), time.perf_counter()
+    for number in range(batches):
+        state = partial_step(problem, world.draw(batch, number), corpus, state).state
+        words = (state.words + PRIOR.pseudocount).T
+        topics, weights = words / words.sum(axis=1, keepdims=True), PRIOR.document_concentration * state.weights[:-1]
+        score = completion_score(topics, weights, test.observed, test.held).per_token
+        sizes = state.words.sum(axis=0)
+        used = int((sizes > 1e-4 * sizes.sum()).sum())
+        points.append(Point((number + 1) * batch, used, score, time.perf_counter() - began))
+        print(f"{method} from {start}: {points[-1]}", flush=True)
+        yield Trace(method, start, points, sizes, topics)
+
+
+def _first(model: TopicModel, sample: sparse.csr_array, documents: int, start: int) -> OnlineState:
+    scale = documents / sample.shape[0]
+    whole = np.array([0.0, 0.0, documents, scale * sample.sum()])
+    _, found = seek_topics(model, None, sample, whole, start, 10, np.random.default_rng(2))
+    return first_online_state(model, found.scaled(scale))
+
+
+def main() -> None:
+    """Run the workflow."""
+    parser = options(__doc__, "hdp_stream")
+    parser.add_argument("--documents", type=int, default=300_000, help="in the stream")
+    parser.add_argument("--topics", type=int, default=200, help="that documents are drawn from")
+    parser.add_argument("--starts", type=int, nargs="+", default=[20, 100], help="topics to begin with")
+    given = parser.parse_args()
+    world = World(300, 15, 60) if given.small else World(8000, given.topics, 230)
+    batches, batch = (12, 150) if given.small else (given.documents // 10_000, 10_000)
+    starts = [3] if given.small else given.starts
+    test = Corpus(world.draw(400, 10**6), *hold_out(world.draw(100 if given.small else 500, 10**6 + 1), 0.8, seed=3))
+    done = list[Trace]()
+    for start in starts:
+        for method, moves in (("oHDP-SM", True), ("oHDP", False)):
+            trace: Trace | None = None
+            for trace in follow(method, world, test, start, batches, batch, OnlinePlan(split=moves, merge=moves)):
+                leave(given.out, [*done, trace], say=False)
+            assert trace is not None, "a stream has a mini-batch"
+            done.append(trace)
+    leave(given.out, done)
+    truth = completion_score(world.words + 1e-12, 5.0 * world.weights, test.observed, test.held)
+    print(f"the topics drawn from: {len(world.words)}, {truth.per_token:.4f} nats a held-out token")
+    if given.small:
+        grown, kept = done
+        assert grown.last.topics > kept.last.topics and grown.last.score > kept.last.score, "splits follow the stream"
+
+
+if __name__ == "__main__":
+    main()
