@@ -203,6 +203,8 @@ def test_mini_batches_that_do_not_fit_are_refused() -> None:
         partial_step(problem, documents[:, :30], 60, state)
     with pytest.raises(InputError, match="60 documents or more"):
         partial_step(problem, documents, 10, state)
+    with pytest.raises(InputError, match="one or more and smoothing above zero"):
+        OnlinePlan(iterations=0)
 
 
 def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
@@ -278,7 +280,9 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     )
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
-    split = refine_splits(model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, 1)[1]
+    split = refine_splits(
+        model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, OnlinePlan(iterations=1, smoothing=0.5)
+    )[1]
 
     # Responsibilities of all topics as the tokens were cut, and of the halves by the plain restricted step.
     held = measured.topics.matrix(3).toarray()
@@ -297,7 +301,7 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
         after.theta[j, :-1] += row.data @ after.resp[-1]
     seen = scale * after.summary(np.ones(5)).words[:, 2:]
     np.testing.assert_allclose(split.words.sum(axis=1), state.words[:, 2], rtol=1e-12)
-    shares = (seen + scale * seen.sum(axis=0) / seen.sum()) / (seen.sum(axis=1, keepdims=True) + scale)
+    shares = (seen + scale / 2 * seen.sum(axis=0) / seen.sum()) / (seen.sum(axis=1, keepdims=True) + scale / 2)
     np.testing.assert_allclose(split.words, state.words[:, [2]] * shares, rtol=1e-9)
     bound = brute_force(model, base, state.words, state.weights, scale)
     words, weights = np.column_stack([state.words[:, :2], split.words]), with_split(state.weights, 2, split.weights)

@@ -33,7 +33,10 @@ class OnlinePlan:
     alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
         their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
         them out
-    iterations : restricted iterations of a split
+    iterations : restricted iterations of a split, one or more
+    smoothing : above zero, tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and
+        so many more that are divided as all of the topic's are. The more, the less splits follow the noise of a
+        mini-batch, and the less rare words tell topics apart
     topics : K that splits do not go beyond
     """
 
@@ -43,7 +46,15 @@ class OnlinePlan:
     merges: int = 50
     alike: int = 20
     iterations: int = 20
+    smoothing: float = 0.1
     topics: int = 1000
+
+    def __post_init__(self) -> None:
+        if not (self.iterations >= 1 and self.smoothing > 0):
+            raise InputError(
+                "iterations should be one or more and smoothing above zero; "
+                f"got {self.iterations!r} and {self.smoothing!r}."
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,7 +248,7 @@ def _split(
     columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows)
     tokens = backend.map(cut_tokens, batch.partitions, batch.measured, *columns)
     with one_thread():
-        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, plan.iterations)
+        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, plan)
         chosen, judged = judge_splits(model, after.weights, splits, plan.topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:

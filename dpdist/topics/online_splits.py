@@ -26,7 +26,7 @@ from scipy.special import expit, psi
 from dpdist.backends.base import Backend, Ref
 from dpdist.moves.base import Reason, Verdict, reason_for
 from dpdist.topics.model import TopicModel
-from dpdist.topics.online import OnlineState
+from dpdist.topics.online import OnlinePlan, OnlineState
 from dpdist.topics.online_visit import Halves, divide_tokens
 from dpdist.topics.point_model import point_posterior, point_weights, word_values
 from dpdist.topics.summary import TopicSummary
@@ -90,7 +90,7 @@ def refine_splits(
     splits: list[Split],
     scale: float,
     documents: float,
-    iterations: int,
+    plan: OnlinePlan,
 ) -> list[Split]:
     """Restricted iterations of all splits at once.
 
@@ -100,13 +100,14 @@ def refine_splits(
     tokens : a ref for each partition of the mini-batch, to each split topic's tokens
     scale : D/|S|
     documents : D
-    iterations : one or more
+    plan : how hard to try
     """
-    for _ in range(iterations - 1):
+    smoothing = plan.smoothing * scale
+    for _ in range(plan.iterations - 1):
         halves = _local_step(model, backend, tokens, splits).scaled(scale)
-        splits = _reweighted(model, _divided(state, splits, halves, scale), halves, documents)
+        splits = _reweighted(model, _divided(state, splits, halves, smoothing), halves, documents)
     halves = _local_step(model, backend, tokens, splits).scaled(scale)
-    return _measured(model, state, _divided(state, splits, halves, scale), halves)
+    return _measured(model, state, _divided(state, splits, halves, smoothing), halves)
 
 
 def _local_step(model: TopicModel, backend: Backend, tokens: Sequence[Ref], splits: list[Split]) -> Halves:
@@ -115,13 +116,13 @@ def _local_step(model: TopicModel, backend: Backend, tokens: Sequence[Ref], spli
     return found
 
 
-def _divided(state: OnlineState, splits: list[Split], halves: Halves, scale: float) -> list[Split]:
+def _divided(state: OnlineState, splits: list[Split], halves: Halves, smoothing: float) -> list[Split]:
     """The splits with each word of a topic divided as the mini-batch's tokens of it are, and as all of the topic's are
-    where there are few: as if there were one token more that is divided so."""
+    where there are few: as if there were `smoothing` tokens more that are divided so."""
     found = []
     for split, seen in zip(splits, halves.words, strict=True):
         sums = seen.sum(axis=0) + 1e-300
-        shares = (seen + scale * sums / sums.sum()) / (seen.sum(axis=1, keepdims=True) + scale)
+        shares = (seen + smoothing * sums / sums.sum()) / (seen.sum(axis=1, keepdims=True) + smoothing)
         found.append(replace(split, words=state.words[:, [split.topic]] * shares))
     return found
 
