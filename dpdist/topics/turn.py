@@ -220,7 +220,8 @@ def take_topic_turn(
         after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
     else:
         ground = _Ground(replace(problem, model=model), backend, best.total, sample, lap, best.ids, next_id, kept)
-        (after, start), going_on = _next_trials(ground, _refusals(trials, reason)), None
+        refusals = _refusals(trials, reason, len(best.ids) > len(own.ids))
+        (after, start), going_on = _next_trials(ground, refusals), None
     elbo = best.bound
     if problem.learn:
         following = problem.model_of(best.total)
@@ -275,10 +276,11 @@ def _fitted_on(plan: TopicPlan, trials: TopicTrials, own: _Side, other: _Side, g
     )
 
 
-def _refusals(trials: TopicTrials, reason: Reason | None) -> TopicTrials:
-    """Refusals in a row so far; an accepted birth starts all of them anew."""
+def _refusals(trials: TopicTrials, reason: Reason | None, more: bool) -> TopicTrials:
+    """Refusals in a row so far; a birth that leaves more topics than there were starts all of them anew, and one that
+    leaves no more has only moved them, as if it were refused."""
     births, deletes = trials.births_refused, trials.deletes_refused
-    if reason is Reason.ACCEPTED:
+    if reason is Reason.ACCEPTED and (more or trials.kind == "delete"):
         births, deletes = 0 if trials.kind == "birth" else births, 0
     elif reason is not None:
         births, deletes = births + (trials.kind == "birth"), deletes + (trials.kind == "delete")
