@@ -14,10 +14,12 @@ WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 #: Benchmark -> the start of a line that it prints.
 PROMISED = {
     "checkpoint": "4 ",
+    "documents": "5 ",
     "kernel": "dense",
     "kill": "0 ",
     "lap": "dpdist float32 waves=20",
     "memory": "peak at 200000 rows / peak at 20000:",
+    "memory_documents": "peak at 3000 rows / peak at 300:",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
     "scaling": "one worker / two workers:",
     "sequential": "K",
@@ -51,10 +53,10 @@ def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path
 
 @pytest.mark.parametrize(
     "script",
-    ["sva_synthetic/run.py", "sva_sift/run.py", "sva_documents/run.py"],
-    ids=["synthetic", "sift", "documents"],
+    ["sva_synthetic/run.py", "sva_sift/run.py", "sva_documents/run.py", "hdp/bars.py", "hdp/nips.py", "hdp/stream.py"],
+    ids=["synthetic", "sift", "documents", "bars", "nips", "stream"],
 )
-def test_passes_leave_pictures_and_a_table(script: str, tmp_path: Path) -> None:
+def test_workflows_leave_pictures_and_a_table(script: str, tmp_path: Path) -> None:
     run(script, tmp_path)
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.glob("*.png"))
     assert json.loads((tmp_path / "results.json").read_text())

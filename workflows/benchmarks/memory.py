@@ -12,7 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +20,10 @@ import numpy as np
 from common import options, print_table, store_rows
 
 from dpdist import DPMixture, MovePlan
+from dpdist.backends import Backend
 from dpdist.backends.dask import local_backend
 from dpdist.schedules import Memoized
+from dpdist.state import Info, State
 
 COLUMNS, COMPONENTS, LAPS = 16, 50, 2
 CHUNK = 65_536
@@ -60,9 +62,6 @@ def megabytes(field: str) -> float:
 
 def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the rows at `path`; memory in MB before and at its peak."""
-    backend = local_backend(size.workers)
-    workers_before = max(backend.client.run(megabytes, "VmRSS").values())
-    before = megabytes("VmRSS")
     model = DPMixture(
         initial="k-means++",
         initial_components=COMPONENTS,
@@ -72,18 +71,24 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
         max_laps=LAPS,
         random_state=0,
     )
-    elbos = [info.elbo / info.rows for _, info in model.iter_fit(path, backend=backend)]
+    return measured(lambda backend: model.iter_fit(path, backend=backend), size.workers)
+
+
+def measured(fit: Callable[[Backend], Iterator[tuple[State, Info]]], workers: int) -> dict[str, Any]:
+    """Run a fit; memory in MB of the coordinator and of the workers before and at its peak, and its ELBO a row."""
+    backend = local_backend(workers)
+    workers_before = max(backend.client.run(megabytes, "VmRSS").values())
+    before = megabytes("VmRSS")
+    elbos = [info.elbo / info.rows for _, info in fit(backend)]
     peaks = sorted(backend.client.run(megabytes, "VmHWM").values())
     result = {"before": before, "peak": megabytes("VmHWM"), "workers_before": workers_before, "workers": peaks}
     backend.close()
     return {**result, "elbo_per_row": elbos[-1]}
 
 
-def in_own_process(rows: int, given: argparse.Namespace) -> dict[str, Any]:
+def in_own_process(script: str, stored: str, given: argparse.Namespace) -> dict[str, Any]:
     """The measurement of one size, made by a fresh interpreter."""
-    path = given.out / f"memory-{rows}.zarr"
-    stored = store_rows(path, (rows, COLUMNS), "uint8", draw_blocks(rows), CHUNK)
-    command = [sys.executable, __file__, "--measure", stored, *(["--small"] if given.small else [])]
+    command = [sys.executable, script, "--measure", stored, *(["--small"] if given.small else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -117,7 +122,11 @@ def main() -> None:
         print(json.dumps(fit_measured(given.measure, size)))
         return
     given.out.mkdir(parents=True, exist_ok=True)
-    found = [in_own_process(rows, given) for rows in size.rows]
+    paths = [
+        store_rows(given.out / f"memory-{rows}.zarr", (rows, COLUMNS), "uint8", draw_blocks(rows), CHUNK)
+        for rows in size.rows
+    ]
+    found = [in_own_process(__file__, path, given) for path in paths]
     print(f"D={COLUMNS} K={COMPONENTS}, {size.waves} waves, {LAPS} laps, worker processes: {size.workers}")
     ratios = report(size.rows, found)
     if given.small:
