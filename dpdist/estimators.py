@@ -33,6 +33,7 @@ from dpdist.stored_topics import TopicStore
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
 from dpdist.topic_prediction import TopicPredictor
+from dpdist.topics.online import OnlineProblem
 from dpdist.topics.problem import TopicProblem
 
 
@@ -402,8 +403,10 @@ def load(
     return model
 
 
-def _estimator_of(problem: Problem | TopicProblem) -> DPMixture | HDPTopicModel:
+def _estimator_of(problem: Problem | TopicProblem | OnlineProblem) -> DPMixture | HDPTopicModel:
     """An estimator with a stored problem's parameters."""
+    if isinstance(problem, OnlineProblem):
+        return _online_estimator_of(problem)
     if isinstance(problem, TopicProblem):
         return _topic_estimator_of(problem)
     precision = problem.precision
@@ -430,6 +433,19 @@ def _topic_estimator_of(problem: TopicProblem) -> HDPTopicModel:
         moves=problem.plan,
         effort=problem.effort,
         tolerance=problem.tolerance,
+        random_state=problem.seed,
+    )
+
+
+def _online_estimator_of(problem: OnlineProblem) -> HDPTopicModel:
+    allocation = problem.model.allocation
+    return HDPTopicModel(
+        allocation.concentration,
+        allocation.document_concentration,
+        problem.model.pseudocount,
+        schedule=problem.schedule,
+        moves=problem.plan,
+        effort=problem.effort,
         random_state=problem.seed,
     )
 

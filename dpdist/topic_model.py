@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
-import xarray as xr
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,26 +19,37 @@ from dpdist.clustering import default_backend, path_of
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
-from dpdist.prediction import predict_partition
-from dpdist.schedules import Memoized, Schedule
-from dpdist.sources import Source, as_source
+from dpdist.online_topic_fitting import (
+    begin_online,
+    begin_partial,
+    check_corpus,
+    continue_online,
+    memoized_as_online,
+    online_fits,
+    pose_online,
+)
+from dpdist.schedules import Memoized, Schedule, Stochastic
+from dpdist.sources import as_source
 from dpdist.state import Info, State
+from dpdist.stored_online_topics import OnlineTopicStore
 from dpdist.stored_topics import TopicStore
+from dpdist.topic_estimator import TopicEstimator, counts_of
 from dpdist.topic_fitting import TopicRecipe, begin_topics
-from dpdist.topic_prediction import TopicPredictor, complete_documents, documents_of
+from dpdist.topic_prediction import PointPredictor, TopicPredictor
 from dpdist.topics.documents import Effort
 from dpdist.topics.engine import topic_steps
-from dpdist.topics.evaluation import Score, coherence, top_words
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
-from dpdist.visit import stack_rows
 
 
-class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized inference.
+class HDPTopicModel(TopicEstimator):
+    """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
     Documents share topics, each in proportions of its own. New topics are looked for in documents that are not
     explained, topics that are the same are merged and those that are not needed deleted, each only if the bound on
-    the evidence of the whole corpus rises.
+    the evidence of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
+    mini-batch; it passes over corpora too large to be visited often, or takes documents as they come (`partial_fit`).
 
     Parameters
     ----------
@@ -54,10 +63,13 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given.
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
-    schedule : Memoized, optional
-        Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes.
-    moves : TopicPlan, optional
-        Which moves to make; default: births, merges and deletes.
+    schedule : Memoized or Stochastic, optional
+        Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
+        forgetting)`` is online inference in `waves` mini-batches a pass; nothing converges, so `max_laps` or
+        `max_time` ends it, and hyperparameters are not learned.
+    moves : TopicPlan or, online, dpdist.topics.online.OnlinePlan, optional
+        Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
+        ``OnlinePlan(split=False, merge=False)``.
     effort : Effort, optional
         How far documents are iterated.
     tolerance : float
@@ -71,10 +83,11 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     Attributes
     ----------
     n_topics_ : int
-        Number of topics in use, K, most tokens first.
+        Number of topics, K; most tokens first, but not online.
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
-        comparable across numbers of topics.
+        comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
+        before it, and no bound on the evidence of the whole.
     components_ : (K, W)
         Expected probability of each word in each topic; rows sum to 1.
     concentration_, document_concentration_, pseudocount_ : float
@@ -86,11 +99,11 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     topic_sizes_ : (K,)
         Expected tokens of each topic in the corpus.
     history_ : xarray.Dataset
-        ELBO, K and seconds by lap; every proposal, its exact gain and what became of it.
+        ELBO, K and seconds by lap, or by mini-batch of `partial_fit`; every proposal, its gain and what became of it.
     converged_ : bool
     stop_reason_ : str
     n_iter_ : int
-        Laps made.
+        Laps made, and mini-batches of `partial_fit`.
     n_features_in_ : int
         W, size of the vocabulary.
 
@@ -118,7 +131,7 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         learn: Sequence[str] = (),
         initial_topics: int = 50,
         schedule: Schedule | None = None,
-        moves: TopicPlan | None = None,
+        moves: TopicPlan | OnlinePlan | None = None,
         effort: Effort | None = None,
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
@@ -177,22 +190,88 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         checkpoint_path: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         backend: Backend | None = None,
-    ) -> Iterator[tuple[State, Info]]:
+    ) -> Iterator[tuple[State | OnlineState, Info]]:
         """Fit lap by lap; the caller's loop is the callback, and may break at any lap.
 
         Parameters
         ----------
         x, y : as for :meth:`fit`
-        checkpoint_path : folder that a checkpoint is written to after every lap, optional
+        checkpoint_path : folder that a checkpoint is written to after every lap, optional; not online
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 
         Yields
         ------
-        state, info : after each lap; the estimator is fitted as of that lap
+        state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
+            mini-batch scaled to the corpus, and there is no total
         """
+        if isinstance(self.schedule, Stochastic):
+            yield from self._pass_over(x, checkpoint_path, backend)
+            return
         settings = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
         yield from self.follow(self.prepare(x, checkpoint_path, overwrite, backend, settings))
+
+    def _pass_over(
+        self, x: Any, checkpoint_path: str | os.PathLike[str] | None, backend: Backend | None
+    ) -> Iterator[tuple[OnlineState, Info]]:
+        """Fit online, pass by pass."""
+        if checkpoint_path is not None:
+            raise InputError(
+                "online fits keep no checkpoints; leave checkpoint_path out and save the model when the fit has ended, "
+                "or choose a Memoized schedule."
+            )
+        limits, source, history = Limits(self.max_laps, self.max_time), as_source(x), History()
+        problem, backend = self.online_problem(source.shape[1]), backend or default_backend()
+        state = begin_online(problem, self.initial_topics, source, backend)
+        for info, fitted in online_fits(problem, source, state, limits, backend):
+            history.add(info)
+            self.adopt(problem, fitted, history)
+            yield fitted.total, info
+
+    def partial_fit(self, x: Any, y: Any = None, *, documents: int | None = None) -> Self:
+        """Take in one mini-batch of documents, by online inference in this process.
+
+        A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or
+        loaded goes on from there; one of memoized inference from its topics and expected global weights, as before a
+        first mini-batch. Rates and moves are the estimator's own where they are online, else those of
+        ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``.
+
+        Parameters
+        ----------
+        x : (n, W) documents, as for :meth:`fit`, held in memory
+        y : ignored
+        documents : D >= n, in the whole corpus, to which mini-batches are scaled; default: all that were seen so far
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the documents are no counts or over another vocabulary, none of the first mini-batch has words, or
+            there are fewer documents in the corpus than in the mini-batch.
+        """
+        begun = self.__sklearn_is_fitted__()
+        batch = self._loaded(x) if begun else counts_of(as_source(x))
+        seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
+        corpus = seen if documents is None else documents
+        check_corpus(corpus, batch.shape[0])
+        history = self._history if begun else History()
+        problem, state = self._going_on() if begun else self._beginning(batch, corpus)
+        info, fitted = continue_online(problem, batch, corpus, state, seen, history)
+        history.add(info)
+        self.adopt(problem, fitted, history)
+        return self
+
+    def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[OnlineProblem, OnlineState]:
+        problem = self.online_problem(batch.shape[1])
+        return problem, begin_partial(problem, self.initial_topics, batch, corpus)
+
+    def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
+        if isinstance(self._problem, OnlineProblem):
+            return self._problem, self._fitted.total
+        return memoized_as_online(self._problem, self._fitted, *self._online_choices())
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -236,14 +315,19 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         schedule = Memoized(waves=20) if self.schedule is None else self.schedule
         if not isinstance(schedule, Memoized):
             raise InputError(
-                f"a topic model is fitted by a Memoized schedule; got {schedule!r}. Choose its waves only."
+                f"a run of a topic model should have a Memoized schedule; got {schedule!r}. Choose its waves, or fit "
+                "with Stochastic by fit, iter_fit or partial_fit."
             )
-        if not (isinstance(self.initial_topics, int | np.integer) and self.initial_topics >= 1):
-            raise InputError(f"initial_topics should be a whole number from 1 on; got {self.initial_topics!r}.")
+        if not isinstance(self.moves, TopicPlan | None):
+            raise InputError(
+                f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
+                "Give a TopicPlan, or a Stochastic schedule."
+            )
         if not (np.isfinite(self.tolerance) and self.tolerance >= 0):
             raise InputError(f"tolerance should be zero or more nats a token; got {self.tolerance}.")
+        self._check_start()
         return TopicRecipe(
-            allocation=HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration)),
+            allocation=self._allocation(),
             pseudocount=float(self.pseudocount),
             schedule=schedule,
             plan=TopicPlan() if self.moves is None else self.moves,
@@ -254,157 +338,53 @@ class HDPTopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             learn=tuple(self.learn),
         )
 
-    def transform(self, x: Any) -> np.ndarray:
-        """Expected proportions of the topics in documents, (N, K), rows sum to 1.
+    def online_problem(self, vocabulary: int) -> OnlineProblem:
+        """The parameters, checked and made into the problem of online inference over so many words."""
+        self._check_start()
+        schedule, plan = self._online_choices()
+        return pose_online(
+            TopicModel(vocabulary, float(self.pseudocount), self._allocation()),
+            schedule,
+            plan,
+            Effort() if self.effort is None else self.effort,
+            _seed(self.random_state),
+            tuple(self.learn),
+        )
 
-        They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
-        out. A document without words has the global weights. Computed to about 1e-6 of a token.
+    def _online_choices(self) -> tuple[Stochastic, Any]:
+        """The schedule and moves of online inference: the estimator's own, or defaults where its own are memoized."""
+        if isinstance(self.schedule, Stochastic):
+            return self.schedule, self.moves
+        return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
 
-        Parameters
-        ----------
-        x : (N, W) documents, as for :meth:`fit`
+    def _allocation(self) -> HierarchicalDirichletProcess:
+        return HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
 
-        Raises
-        ------
-        InputError
-            If there is not a column for each word of the model's vocabulary, or the documents are no counts.
-        """
-        partitions, backend = self._fitting(x).partitions, default_backend()
-        columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
-        return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
-
-    def score(self, x: Any, y: Any = None, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
-        """Mean log probability of tokens of documents of which others are seen, in nats a token.
-
-        With the topics held fixed, proportions are fitted to the observed tokens of each document, and score its other
-        tokens (document completion: Bryant & Sudderth 2012, section 4).
-
-        Parameters
-        ----------
-        x : (N, W) documents; or their tokens to score, where `observed` is given
-        y : ignored
-        observed : (N, W) the other tokens of the same documents, optional; both are held in memory
-        share : of each document's tokens, drawn at random, that are observed where they are not given
-        random_state : key of these draws; the same documents in the same order are divided alike however they come
-
-        Raises
-        ------
-        InputError
-            As for :meth:`transform`, or if no token is scored.
-        """
-        return self.completion(x, observed=observed, share=share, random_state=random_state).per_token
-
-    def completion(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> Score:
-        """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
-        if observed is not None:
-            return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
-        source = self._fitting(x)
-        return complete_documents(self._predictor, source, default_backend(), float(share), int(random_state))
-
-    def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
-        """exp(-score) of the same arguments."""
-        return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
-
-    def top_words(self, vocabulary: list[str], words: int = 10) -> list[list[str]]:
-        """The most probable words of each topic, best first.
-
-        Parameters
-        ----------
-        vocabulary : (W,) the word of each column
-        words : number of them
-        """
-        self._fitted_predictor().check_words(len(vocabulary), "the vocabulary")
-        return top_words(self.components_, vocabulary, words)
-
-    def coherence(self, x: Any, words: int = 10) -> np.ndarray:
-        """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
-
-        Parameters
-        ----------
-        x : (N, W) documents, held in memory
-        words : most probable words of each topic that are looked at
-        """
-        return coherence(self._fitted_predictor().topics, self._loaded(x), words)
+    def _check_start(self) -> None:
+        if not (isinstance(self.initial_topics, int | np.integer) and self.initial_topics >= 1):
+            raise InputError(f"initial_topics should be a whole number from 1 on; got {self.initial_topics!r}.")
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = TopicStore.create(path, self._problem, {}, {}, overwrite)
+        kind = OnlineTopicStore if isinstance(self._problem, OnlineProblem) else TopicStore
+        store = kind.create(path, self._problem, {}, {}, overwrite)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()
 
-    def adopt(self, problem: TopicProblem, fitted: Fitted | None, history: History) -> None:
+    def adopt(self, problem: TopicProblem | OnlineProblem, fitted: Fitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
-        self._predictor = TopicPredictor(problem, fitted.total, fitted.ids)
+        if isinstance(problem, OnlineProblem):
+            self._predictor = PointPredictor(problem, fitted.total)
+        else:
+            self._predictor = TopicPredictor(problem, fitted.total, fitted.ids)
         self._problem, self._fitted, self._history = problem, fitted, history
         self.n_features_in_, self.n_topics_ = problem.model.vocabulary, len(fitted.ids)
-        self.topic_ids_, self.topic_sizes_ = fitted.ids, fitted.total.counts
+        self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
         self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop
-
-    @property
-    def components_(self) -> np.ndarray:
-        """Expected probability of each word in each topic, (K, W)."""
-        return self._fitted_predictor().topics
-
-    @property
-    def concentration_(self) -> float:
-        """gamma, as given or as learned."""
-        return self._fitted_predictor().model.allocation.concentration
-
-    @property
-    def document_concentration_(self) -> float:
-        """alpha, as given or as learned."""
-        return self._fitted_predictor().model.allocation.document_concentration
-
-    @property
-    def pseudocount_(self) -> float:
-        """eta, as given or as learned."""
-        return self._fitted_predictor().model.pseudocount
-
-    @property
-    def topic_weights_(self) -> np.ndarray:
-        """Expected global weights, (K,)."""
-        return self._fitted_predictor().weights[:-1]
-
-    @property
-    def rest_weight_(self) -> float:
-        """Expected weight of all topics not in use."""
-        return float(self._fitted_predictor().weights[-1])
-
-    @property
-    def history_(self) -> xr.Dataset:
-        """Laps and proposals of the fit."""
-        check_is_fitted(self)
-        return self._history.dataset()
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_topics_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.input_tags.positive_only = True
-        return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_predictor")
-
-    def _fitted_predictor(self) -> TopicPredictor:
-        check_is_fitted(self)
-        return self._predictor
-
-    def _fitting(self, x: Any) -> Source:
-        """Documents over the model's vocabulary."""
-        predictor, source = self._fitted_predictor(), as_source(x)
-        predictor.check_words(source.shape[1])
-        return source
-
-    def _loaded(self, x: Any) -> sparse.csr_array:
-        """The same, in memory."""
-        return sparse.csr_array(stack_rows([documents_of(each) for each in self._fitting(x).partitions]))
 
 
 def _seed(random_state: Any) -> int:

@@ -9,6 +9,7 @@ over the topics in use: the mass of topics not in use is left out. A document wi
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,39 +22,36 @@ from dpdist.errors import InputError
 from dpdist.randomness import generator
 from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
-from dpdist.topics.documents import NO_PAIRS, DocumentTopics, share_out
+from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
 from dpdist.topics.evaluation import Score, completion_score
 from dpdist.topics.model import TopicModel, TopicPosterior
+from dpdist.topics.online import OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import TopicSummary
 
 
-@dataclass(frozen=True, eq=False)
-class TopicPredictor:
-    """A fitted topic model, ready for documents; picklable.
+class DocumentPredictor(ABC):
+    """Topics and their global weights, held fixed, ready for documents; picklable."""
 
-    Parameters
-    ----------
-    problem : the prior, and how far documents are iterated
-    total : sums over the corpus it was fitted to
-    ids : (K,) stable ids of the topics
-    """
-
-    problem: TopicProblem
-    total: TopicSummary
-    ids: np.ndarray
-
-    @cached_property
+    @property
+    @abstractmethod
     def model(self) -> TopicModel:
         """The prior, with the hyperparameters that were learned."""
-        with one_thread():
-            return self.problem.model_of(self.total)
 
-    @cached_property
+    @property
+    @abstractmethod
+    def effort(self) -> Effort:
+        """How far documents are iterated."""
+
+    @property
+    @abstractmethod
+    def words(self) -> np.ndarray:
+        """Expected tokens of each word in each topic, in the whole corpus, (W, K)."""
+
+    @property
+    @abstractmethod
     def weights(self) -> np.ndarray:
-        """E[beta], (K + 1,); the last is the mass of all topics not in use."""
-        with one_thread():
-            return self.model.sticks(self.total).weights
+        """Global weights, (K + 1,); the last is the mass of all topics not in use."""
 
     @property
     def prior(self) -> np.ndarray:
@@ -64,17 +62,17 @@ class TopicPredictor:
     def posterior(self) -> TopicPosterior:
         """q in the form of the local step."""
         parameters = self.model.allocation.document_concentration * self.weights
-        return self.model.posterior_of(self.total.words, parameters)
+        return self.model.posterior_of(self.words, parameters)
 
     @cached_property
     def topics(self) -> np.ndarray:
         """Expected probabilities of words, (K, W)."""
-        words = self.model.pseudocount + self.total.words
+        words = self.model.pseudocount + self.words
         return np.ascontiguousarray((words / words.sum(axis=0)).T)
 
     def check_words(self, columns: int, name: str = "documents") -> None:
         """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""
-        vocabulary = self.problem.model.vocabulary
+        vocabulary = self.model.vocabulary
         if columns != vocabulary:
             unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
             raise InputError(
@@ -87,8 +85,8 @@ class TopicPredictor:
         documents = documents_of(partition)
         unknown = DocumentTopics.unknown(documents.shape[0])
         with one_thread():
-            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.problem.effort)
-            parameters = self.prior + used.matrix(len(self.ids)).toarray()
+            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            parameters = self.prior + used.matrix(len(self.prior)).toarray()
         shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
         return shares
 
@@ -105,7 +103,73 @@ class TopicPredictor:
         return completion_score(self.topics, self.prior, observed, held)
 
 
-def complete_documents(predictor: TopicPredictor, source: Source, backend: Backend, share: float, seed: int) -> Score:
+@dataclass(frozen=True, eq=False)
+class TopicPredictor(DocumentPredictor):
+    """A topic model fitted by memoized inference.
+
+    Parameters
+    ----------
+    problem : the prior, and how far documents are iterated
+    total : sums over the corpus it was fitted to
+    ids : (K,) stable ids of the topics
+    """
+
+    problem: TopicProblem
+    total: TopicSummary
+    ids: np.ndarray
+
+    @cached_property
+    def model(self) -> TopicModel:
+        with one_thread():
+            return self.problem.model_of(self.total)
+
+    @property
+    def effort(self) -> Effort:
+        return self.problem.effort
+
+    @property
+    def words(self) -> np.ndarray:
+        return self.total.words
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        with one_thread():
+            return self.model.sticks(self.total).weights
+
+
+@dataclass(frozen=True, eq=False)
+class PointPredictor(DocumentPredictor):
+    """A topic model fitted online, whose global weights are a point estimate.
+
+    Parameters
+    ----------
+    problem : the prior, and how far documents are iterated
+    state : after the last mini-batch
+    """
+
+    problem: OnlineProblem
+    state: OnlineState
+
+    @property
+    def model(self) -> TopicModel:
+        return self.problem.model
+
+    @property
+    def effort(self) -> Effort:
+        return self.problem.effort
+
+    @property
+    def words(self) -> np.ndarray:
+        return self.state.words
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.state.weights
+
+
+def complete_documents(
+    predictor: DocumentPredictor, source: Source, backend: Backend, share: float, seed: int
+) -> Score:
     """The score of documents of whose tokens a `share`, drawn by the key `seed`, is observed.
 
     Raises
@@ -124,7 +188,7 @@ def complete_documents(predictor: TopicPredictor, source: Source, backend: Backe
     return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
 
 
-def _complete(partition: Partition, predictor: TopicPredictor, share: float, seed: int) -> Score:
+def _complete(partition: Partition, predictor: DocumentPredictor, share: float, seed: int) -> Score:
     return predictor.completion(partition, share, seed)
 
 

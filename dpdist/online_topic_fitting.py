@@ -1,0 +1,187 @@
+"""Topic models fitted online: first topics, passes over a corpus, and mini-batches that come one at a time.
+
+The engine is :mod:`dpdist.topics.online_engine`. Source: Bryant & Sudderth, Truly nonparametric online variational
+inference for hierarchical Dirichlet processes, NeurIPS 2012.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.backends.base import Backend
+from dpdist.backends.serial import SerialBackend
+from dpdist.checkpoint import Fitted
+from dpdist.errors import InputError
+from dpdist.fitting import MAX_LAPS, MAX_TIME, Limits
+from dpdist.history import History
+from dpdist.schedules.stochastic import Stochastic
+from dpdist.sources.arrays import ArraySource
+from dpdist.sources.base import Source
+from dpdist.state import Info
+from dpdist.threads import one_thread
+from dpdist.topic_fitting import first_topics, take_census
+from dpdist.topic_prediction import TopicPredictor
+from dpdist.topics.documents import Effort
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.topics.online_engine import OnlineInfo, online_steps, partial_step
+from dpdist.topics.problem import TopicProblem
+
+#: Why a model of mini-batches that come one at a time has not ended.
+GOES_ON = "goes on with the next mini-batch of partial_fit"
+
+
+def pose_online(
+    model: TopicModel, schedule: Stochastic, moves: Any, effort: Effort, seed: int, learn: tuple[str, ...] = ()
+) -> OnlineProblem:
+    """The problem of an online fit.
+
+    Parameters
+    ----------
+    moves : OnlinePlan, or None for that of oHDP-SM
+
+    Raises
+    ------
+    InputError
+        If the moves are others, waves are to overlap, or hyperparameters to be learned.
+    """
+    if not isinstance(moves, OnlinePlan | None):
+        raise InputError(
+            f"the moves of a Stochastic schedule should be an OnlinePlan; got {type(moves).__name__}. "
+            "Give dpdist.topics.online.OnlinePlan, or a Memoized schedule."
+        )
+    if schedule.lookahead:
+        raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
+    if learn:
+        raise InputError(
+            f"an online fit learns no hyperparameters; got learn={list(learn)}. Leave it out, or choose Memoized."
+        )
+    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed)
+
+
+def begin_online(problem: OnlineProblem, topics: int, source: Source, backend: Backend) -> OnlineState:
+    """The state before the first mini-batch: at most `topics` topics found as for memoized inference.
+
+    Raises
+    ------
+    InputError
+        If the documents have weights, are no counts, or none of them has words.
+    """
+    return _begun(problem, topics, source, backend, 1.0)
+
+
+def online_fits(
+    problem: OnlineProblem, source: Source, state: OnlineState, limits: Limits, backend: Backend
+) -> Iterator[tuple[Info, Fitted]]:
+    """What is told of every pass over the corpus, and the model after it, until a limit is met.
+
+    Raises
+    ------
+    InputError
+        If there is no limit: nothing else ends an online fit.
+    """
+    if limits.max_laps is None and limits.max_time is None:
+        raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+    began, told = time.monotonic(), list[OnlineInfo]()
+    for step in online_steps(problem, source, state, backend):
+        told.append(step.info)
+        if step.state.visit:
+            continue
+        info = _joined(told, step.state, step.info.lap, float(source.shape[0]))
+        stop = _reason(limits, info, began)
+        yield info, Fitted(info.ids, step.state, info.elbo, info.rows, stop)
+        if stop is not None:
+            return
+        told = []
+
+
+def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
+    """The state before the first mini-batch, of topics found in that; raises as :func:`begin_online` does.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    corpus : D, documents of the whole corpus
+    """
+    scale = corpus / documents.shape[0]
+    return _begun(problem, topics, ArraySource(documents), SerialBackend(), scale)
+
+
+def continue_online(
+    problem: OnlineProblem,
+    documents: sparse.csr_array,
+    corpus: float,
+    state: OnlineState,
+    seen: float,
+    history: History,
+) -> tuple[Info, Fitted]:
+    """What is told of one more mini-batch, and the model after it.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    corpus : D, documents of the whole corpus
+    state : before it
+    seen : documents seen, with these
+    history : numbers the mini-batch
+    """
+    step = partial_step(problem, documents, float(corpus), state)
+    info = _joined([step.info], step.state, len(history.laps) + 1, seen)
+    return info, Fitted(info.ids, step.state, info.elbo, seen, GOES_ON)
+
+
+def memoized_as_online(
+    problem: TopicProblem, fitted: Fitted, schedule: Stochastic, plan: OnlinePlan | None
+) -> tuple[OnlineProblem, OnlineState]:
+    """A model of memoized inference as what online inference goes on from, before its first step."""
+    predictor = TopicPredictor(problem, fitted.total, fitted.ids)
+    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed)
+    next_id = int(fitted.ids.max()) + 1
+    return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)
+
+
+def check_corpus(corpus: Any, documents: int) -> None:
+    """Raise :class:`InputError` unless a whole corpus may have so many documents as `corpus`."""
+    if isinstance(corpus, bool) or not isinstance(corpus, int | float | np.number) or not documents <= corpus < np.inf:
+        raise InputError(
+            f"documents should be the number of documents in the whole corpus, {documents} of this mini-batch or more; "
+            f"got {corpus!r}."
+        )
+
+
+def _begun(problem: OnlineProblem, topics: int, source: Source, backend: Backend, scale: float) -> OnlineState:
+    census = take_census(source, backend, problem.seed)
+    posed = TopicProblem(problem.model, problem.schedule, seed=problem.seed)
+    start = backend.fetch(backend.map(first_topics, [posed], [census], [topics]))[0]
+    with one_thread():
+        return first_online_state(problem.model, start.scaled(scale))
+
+
+def _joined(told: list[OnlineInfo], state: OnlineState, lap: int, rows: float) -> Info:
+    """Mini-batches as one lap that ends in `state`; the bound is that of the last, scaled to the corpus."""
+    elbo = told[-1].elbo
+    return Info(
+        lap=lap,
+        elbo=elbo,
+        elbo_before_moves=elbo,
+        rows=rows,
+        n_components=len(state.ids),
+        ids=state.ids,
+        counts=state.words.sum(axis=0),
+        records=tuple(record for each in told for record in each.records),
+        seconds=sum(each.seconds for each in told),
+        total=None,
+    )
+
+
+def _reason(limits: Limits, info: Info, began: float) -> str | None:
+    """Why to stop after a pass, or None to go on; nothing converges."""
+    if limits.reached(info.lap):
+        return MAX_LAPS
+    late = limits.max_time is not None and time.monotonic() - began >= limits.max_time
+    return MAX_TIME if late else None

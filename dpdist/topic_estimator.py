@@ -1,0 +1,166 @@
+"""What a fitted topic model tells: proportions, scores, words and weights of topics, however it was fitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist.clustering import default_backend
+from dpdist.history import History
+from dpdist.prediction import predict_partition
+from dpdist.sources import Source, as_source
+from dpdist.topic_prediction import DocumentPredictor, complete_documents, documents_of
+from dpdist.topics.evaluation import Score, coherence, top_words
+from dpdist.visit import stack_rows
+
+
+class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """An estimator that has topics once it is fitted; subclasses fit it."""
+
+    _predictor: DocumentPredictor
+    _history: History
+    n_topics_: int
+
+    def transform(self, x: Any) -> np.ndarray:
+        """Expected proportions of the topics in documents, (N, K), rows sum to 1.
+
+        They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
+        out. A document without words has the global weights. Computed to about 1e-6 of a token.
+
+        Parameters
+        ----------
+        x : (N, W) documents, as for :meth:`fit`
+
+        Raises
+        ------
+        InputError
+            If there is not a column for each word of the model's vocabulary, or the documents are no counts.
+        """
+        partitions, backend = self._fitting(x).partitions, default_backend()
+        columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
+        return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
+
+    def score(self, x: Any, y: Any = None, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+        """Mean log probability of tokens of documents of which others are seen, in nats a token.
+
+        With the topics held fixed, proportions are fitted to the observed tokens of each document, and score its other
+        tokens (document completion: Bryant & Sudderth 2012, section 4).
+
+        Parameters
+        ----------
+        x : (N, W) documents; or their tokens to score, where `observed` is given
+        y : ignored
+        observed : (N, W) the other tokens of the same documents, optional; both are held in memory
+        share : of each document's tokens, drawn at random, that are observed where they are not given
+        random_state : key of these draws; the same documents in the same order are divided alike however they come
+
+        Raises
+        ------
+        InputError
+            As for :meth:`transform`, or if no token is scored.
+        """
+        return self.completion(x, observed=observed, share=share, random_state=random_state).per_token
+
+    def completion(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> Score:
+        """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
+        if observed is not None:
+            return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
+        source = self._fitting(x)
+        return complete_documents(self._predictor, source, default_backend(), float(share), int(random_state))
+
+    def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+        """exp(-score) of the same arguments."""
+        return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
+
+    def top_words(self, vocabulary: list[str], words: int = 10) -> list[list[str]]:
+        """The most probable words of each topic, best first.
+
+        Parameters
+        ----------
+        vocabulary : (W,) the word of each column
+        words : number of them
+        """
+        self._fitted_predictor().check_words(len(vocabulary), "the vocabulary")
+        return top_words(self.components_, vocabulary, words)
+
+    def coherence(self, x: Any, words: int = 10) -> np.ndarray:
+        """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
+
+        Parameters
+        ----------
+        x : (N, W) documents, held in memory
+        words : most probable words of each topic that are looked at
+        """
+        return coherence(self._fitted_predictor().topics, self._loaded(x), words)
+
+    @property
+    def components_(self) -> np.ndarray:
+        """Expected probability of each word in each topic, (K, W)."""
+        return self._fitted_predictor().topics
+
+    @property
+    def concentration_(self) -> float:
+        """gamma, as given or as learned."""
+        return self._fitted_predictor().model.allocation.concentration
+
+    @property
+    def document_concentration_(self) -> float:
+        """alpha, as given or as learned."""
+        return self._fitted_predictor().model.allocation.document_concentration
+
+    @property
+    def pseudocount_(self) -> float:
+        """eta, as given or as learned."""
+        return self._fitted_predictor().model.pseudocount
+
+    @property
+    def topic_weights_(self) -> np.ndarray:
+        """Expected global weights, (K,)."""
+        return self._fitted_predictor().weights[:-1]
+
+    @property
+    def rest_weight_(self) -> float:
+        """Expected weight of all topics not in use."""
+        return float(self._fitted_predictor().weights[-1])
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """Laps and proposals of the fit."""
+        check_is_fitted(self)
+        return self._history.dataset()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_topics_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.positive_only = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_predictor")
+
+    def _fitted_predictor(self) -> DocumentPredictor:
+        check_is_fitted(self)
+        return self._predictor
+
+    def _fitting(self, x: Any) -> Source:
+        """Documents over the model's vocabulary."""
+        predictor, source = self._fitted_predictor(), as_source(x)
+        predictor.check_words(source.shape[1])
+        return source
+
+    def _loaded(self, x: Any) -> sparse.csr_array:
+        """The same, in memory."""
+        return counts_of(self._fitting(x))
+
+
+def counts_of(source: Source) -> sparse.csr_array:
+    """All documents as counts (N, W), in memory; raises as :func:`dpdist.topic_prediction.documents_of` does."""
+    return sparse.csr_array(stack_rows([documents_of(each) for each in source.partitions]))

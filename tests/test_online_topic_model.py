@@ -1,0 +1,237 @@
+"""The topic model's estimator online: passes, mini-batches, saved and loaded, after memoized inference, bad input."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from typer.testing import CliRunner
+
+import dpdist
+from dpdist import cli
+from dpdist.backends import SerialBackend
+from dpdist.backends.dask import local_backend
+from dpdist.errors import CheckpointError, InputError
+from dpdist.randomness import generator
+from dpdist.schedules import Memoized, Stochastic
+from dpdist.sources import ArraySource
+from dpdist.topics.online import OnlinePlan, state_arrays
+
+WORDS = 12
+STILL = OnlinePlan(split=False, merge=False)
+
+
+def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
+    """Documents of three topics of four words each; the sixth is empty."""
+    topics, rng = np.kron(np.eye(3), np.full(4, 0.25)), np.random.default_rng(seed)
+    x = np.array([rng.multinomial(40, rng.dirichlet(np.full(3, 0.5)) @ topics) for _ in range(documents)])
+    x[5:6] = 0
+    return sparse.csr_array(x)
+
+
+def model_of(**parameters) -> dpdist.HDPTopicModel:
+    given = {
+        "initial_topics": 2,
+        "schedule": Stochastic(waves=4, forgetting=0.5),
+        "moves": OnlinePlan(splits=3, merges=5, iterations=5),
+        "max_laps": 3,
+        "random_state": 0,
+    }
+    return dpdist.HDPTopicModel(**{**given, **parameters})
+
+
+def cut(x: sparse.csr_array) -> ArraySource:
+    return ArraySource(x, partition_rows=50)
+
+
+def bits(model: dpdist.HDPTopicModel) -> tuple:
+    """Everything a model goes on from, and what it tells."""
+    state = {name: array.tobytes() for name, array in state_arrays(model._fitted.total).items()}
+    told = (model.components_, model.topic_ids_, model.topic_sizes_, model.topic_weights_)
+    columns = model._history.columns()
+    columns.pop("seconds")
+    history = {name: values.tobytes() for name, values in columns.items()}
+    return state, history, model.elbo_, model.rest_weight_, *(array.tobytes() for array in told)
+
+
+def unigram(train: sparse.csr_array, held: sparse.csr_array) -> float:
+    """Mean log probability of held-out tokens under the words' frequencies."""
+    counts = np.asarray(train.sum(axis=0)).ravel() + 1.0
+    return float(np.asarray(held.sum(axis=0)).ravel() @ np.log(counts / counts.sum()) / held.sum())
+
+
+@pytest.fixture(scope="module")
+def fitted() -> dpdist.HDPTopicModel:
+    return model_of().fit(cut(blocks()))
+
+
+def test_passes_find_the_topics_and_are_told(fitted) -> None:
+    sizes = np.sort(fitted.topic_sizes_ / fitted.topic_sizes_.sum())[::-1]
+    assert fitted.n_topics_ >= 3 and sizes[:3].sum() > 0.98
+    vocabulary = [f"word{w}" for w in range(WORDS)]
+    found = {frozenset(words) for words in fitted.top_words(vocabulary, 4)}
+    assert {frozenset(vocabulary[k : k + 4]) for k in (0, 4, 8)} <= found
+    np.testing.assert_allclose(fitted.components_.sum(axis=1), 1)
+    assert fitted.topic_weights_.sum() + fitted.rest_weight_ == pytest.approx(1)
+    assert not fitted.converged_ and fitted.stop_reason_ == "stopped: max_laps reached"
+    assert fitted.n_iter_ == 3 == fitted.history_.sizes["lap"]
+    assert fitted.history_["elbo"].values[-1] == fitted.elbo_ and fitted.n_features_in_ == WORDS
+    assert "split" in fitted.history_["proposal_kind"].values
+    assert fitted.coherence(blocks(), 3).shape == (fitted.n_topics_,)
+
+
+def test_proportions_and_scores_are_those_of_the_point_estimate(fitted) -> None:
+    x = blocks(40, seed=1)
+    shares = fitted.transform(x)
+    assert shares.shape == (40, fitted.n_topics_) and next(iter(fitted.get_feature_names_out())) == "hdptopicmodel0"
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_allclose(shares[5], fitted.topic_weights_ / fitted.topic_weights_.sum())
+    explained = shares @ fitted.components_
+    seen = x.toarray() / np.maximum(x.sum(axis=1)[:, None], 1)
+    assert np.abs(explained - seen)[np.arange(40) != 5].sum(axis=1).mean() < 0.4
+    assert fitted.score(x) > unigram(blocks(), x) + 0.2
+    assert pickle.loads(pickle.dumps(fitted)).score(x) == fitted.score(x)
+
+
+def test_fits_are_repeated_to_the_same_bits_by_two_workers_too(fitted) -> None:
+    again = clone(fitted)
+    steps = list(again.iter_fit(cut(blocks()), backend=SerialBackend()))
+    assert bits(again) == bits(fitted)
+    assert [info.lap for _, info in steps] == [1, 2, 3] and steps[-1][0] is again._fitted.total
+    assert all(info.n_components == len(info.ids) == len(info.counts) and info.rows == 600 for _, info in steps)
+    backend = local_backend(2)
+    try:
+        distributed = clone(fitted).fit(cut(blocks()), backend=backend)
+    finally:
+        backend.close()
+    assert bits(distributed) == bits(fitted)
+
+
+def test_without_moves_the_number_of_topics_stays() -> None:
+    model = model_of(moves=STILL).fit(cut(blocks()))
+    assert model.n_topics_ == 2 and model.history_.sizes["proposal"] == 0
+
+
+def test_mini_batches_of_passes_are_partial_fits_but_for_the_start() -> None:
+    x = blocks()
+    model = model_of(max_laps=1).fit(cut(x))
+    passed = clone(model).set_params(max_laps=2).fit(cut(x))
+    order = np.array_split(generator(0, "partition order", 2).permutation(12), 4)
+    for batch in order:
+        rows = np.concatenate([np.arange(50 * p, 50 * p + 50) for p in batch])
+        model.partial_fit(x[rows], documents=600)
+    np.testing.assert_allclose(model.components_, passed.components_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.topic_weights_, passed.topic_weights_, rtol=1e-6)
+    assert model.topic_ids_.tolist() == passed.topic_ids_.tolist()
+
+
+@pytest.mark.parametrize("documents", [None, 600])
+def test_mini_batches_alone_find_topics(documents: int | None) -> None:
+    x, model = blocks(), model_of()
+    for start in [*range(0, 600, 75)] * 2:
+        assert model.partial_fit(x[start : start + 75], documents=documents) is model
+    corpus = 1200 if documents is None else documents
+    assert model.topic_sizes_.sum() == pytest.approx(corpus * 40, rel=0.3)
+    test = blocks(100, seed=2)
+    assert model.score(test) > unigram(x, test) + 0.2
+    assert model.n_iter_ == 16 and "goes on" in model.stop_reason_
+    assert model.history_["lap"].values.tolist() == [*range(1, 17)]
+
+
+def test_a_mini_batch_without_words_changes_nothing_but_rates_and_never_breaks_the_model(fitted) -> None:
+    model = pickle.loads(pickle.dumps(fitted)).partial_fit(np.zeros((3, WORDS), dtype=int), documents=600)
+    assert np.isfinite(model.elbo_) and np.isfinite(model.components_).all()
+    assert np.isfinite(model.transform(blocks(10))).all()
+
+
+@pytest.mark.parametrize("how", ["passes", "mini-batches", "both"])
+def test_saved_and_loaded_models_go_on_to_the_same_bits(tmp_path: Path, fitted, how: str) -> None:
+    x, more = blocks(), blocks(80, seed=3)
+    model = model_of() if how == "mini-batches" else pickle.loads(pickle.dumps(fitted))
+    if how != "passes":
+        model.partial_fit(x[:100]).partial_fit(x[100:200])
+    model.save(tmp_path / "model.zarr")
+    loaded = dpdist.load(tmp_path / "model.zarr")
+    assert bits(loaded) == bits(model) and loaded.stop_reason_ == model.stop_reason_
+    assert loaded.transform(more).tobytes() == model.transform(more).tobytes()
+    for _ in range(2):
+        model.partial_fit(more)
+        loaded.partial_fit(more)
+        assert bits(loaded) == bits(model)
+
+
+def test_memoized_models_loaded_or_not_go_on_online(tmp_path: Path) -> None:
+    x, plan = blocks(), dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
+    model = model_of(schedule=Memoized(waves=3), moves=plan, max_laps=12, learn=["concentration"]).fit(x)
+    model.save(tmp_path / "model.zarr")
+    loaded = dpdist.load(tmp_path / "model.zarr")
+    gamma, topics, weights = model.concentration_, model.components_, model.topic_weights_
+    for each in (model, loaded):
+        each.partial_fit(blocks(200, seed=4), documents=2000)
+    assert bits(loaded) == bits(model) and model.concentration_ == gamma
+    assert model.topic_sizes_.sum() == pytest.approx(2000 * 40, rel=0.5)
+    np.testing.assert_allclose(model.components_[: len(topics)], topics, atol=0.05)
+    np.testing.assert_allclose(model.topic_weights_[: len(weights)], weights, atol=0.2)
+    assert not model.converged_
+
+
+def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
+    path = str(tmp_path / "model.zarr")
+    fitted.save(path)
+    with pytest.raises(CheckpointError, match=r"fitted online, not a run; read it with dpdist\.load"):
+        dpdist.resume(path, blocks())
+    for command in ("show", "resume"):
+        done = CliRunner().invoke(cli.app, [command, path])
+        assert done.exit_code != 0 and "fitted online, not a run" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"moves": dpdist.TopicPlan()}, "moves of a Stochastic schedule should be an OnlinePlan; got TopicPlan"),
+        ({"schedule": Memoized()}, "moves of a Memoized schedule should be a TopicPlan; got OnlinePlan"),
+        ({"schedule": Stochastic(lookahead=1)}, "leave lookahead"),
+        ({"learn": ["concentration"]}, "learns no hyperparameters"),
+        ({"max_laps": None}, "max_laps or max_time"),
+        ({"max_laps": 0}, "max_laps should be at least 1"),
+        ({"initial_topics": 0}, "initial_topics should be a whole number"),
+        ({"pseudocount": -1.0}, "pseudocount"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(parameters: dict, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        model_of(**parameters).fit(blocks(30))
+
+
+def test_online_fits_keep_no_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="keep no checkpoints"):
+        model_of().fit(blocks(30), checkpoint_path=tmp_path / "run.zarr")
+    assert not (tmp_path / "run.zarr").exists()
+
+
+def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(fitted) -> None:
+    x, model = blocks(30), pickle.loads(pickle.dumps(fitted))
+    before = bits(model)
+    with pytest.raises(InputError, match=r"12 columns, .* got 11"):
+        model.partial_fit(x[:, :11])
+    for corpus in (29, 0, -1, np.nan, np.inf, "many", True):
+        with pytest.raises(InputError, match="30 of this mini-batch or more"):
+            model.partial_fit(x, documents=corpus)
+    for wrong in (-1.0, 0.5, np.nan):
+        counts = x.toarray().astype(float)
+        counts[3, 2] = wrong
+        for each in (model, model_of()):
+            with pytest.raises(InputError, match="document 3 of the corpus should hold counts"):
+                each.partial_fit(counts)
+    assert bits(model) == before
+    with pytest.raises(InputError, match="needs documents with words; all 4 documents are empty"):
+        model_of().partial_fit(np.zeros((4, WORDS), dtype=int))
+
+
+def test_a_limit_of_time_ends_a_fit() -> None:
+    model = model_of(max_laps=None, max_time=1e-9).fit(cut(blocks(100)))
+    assert model.n_iter_ == 1 and model.stop_reason_ == "stopped: max_time reached"
