@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.clustering import default_backend
+from dpdist.errors import InputError
 from dpdist.history import History
 from dpdist.prediction import predict_partition
 from dpdist.sources import Source, as_source
@@ -162,5 +163,13 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def counts_of(source: Source) -> sparse.csr_array:
-    """All documents as counts (N, W), in memory; raises as :func:`dpdist.topic_prediction.documents_of` does."""
+    """All documents as counts (N, W), in memory.
+
+    Raises
+    ------
+    InputError
+        If a count is negative, fractional or not finite, or the documents have weights.
+    """
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
     return sparse.csr_array(stack_rows([documents_of(each) for each in source.partitions]))

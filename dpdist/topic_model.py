@@ -65,8 +65,8 @@ class HDPTopicModel(TopicEstimator):
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
     schedule : Memoized or Stochastic, optional
         Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
-        forgetting)`` is online inference in `waves` mini-batches a pass; nothing converges, so `max_laps` or
-        `max_time` ends it, and hyperparameters are not learned.
+        forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
+        are few; nothing converges, so `max_laps` or `max_time` ends it, and hyperparameters are not learned.
     moves : TopicPlan or, online, dpdist.topics.online.OnlinePlan, optional
         Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
         ``OnlinePlan(split=False, merge=False)``.
@@ -83,7 +83,7 @@ class HDPTopicModel(TopicEstimator):
     Attributes
     ----------
     n_topics_ : int
-        Number of topics, K; most tokens first, but not online.
+        Number of topics, K, most tokens first. Online, in the order found, and some may hold hardly a token.
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
         comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics

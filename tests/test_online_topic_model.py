@@ -227,6 +227,9 @@ def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(
         for each in (model, model_of()):
             with pytest.raises(InputError, match="document 3 of the corpus should hold counts"):
                 each.partial_fit(counts)
+    for each in (model, model_of()):
+        with pytest.raises(InputError, match="have no weights"):
+            each.partial_fit(ArraySource(x, np.ones(30)))
     assert bits(model) == before
     with pytest.raises(InputError, match="needs documents with words; all 4 documents are empty"):
         model_of().partial_fit(np.zeros((4, WORDS), dtype=int))
