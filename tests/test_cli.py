@@ -124,20 +124,6 @@ def generation(run: Path) -> int:
         return -1
 
 
-@pytest.mark.parametrize("checkpoints", [20])
-def test_kill_9_of_everything_then_resume_gives_the_same_bits(folder, checkpoints) -> None:
-    name, whole = f"killed{checkpoints}.zarr", folder / "undisturbed.zarr"
-    given = ["--max-laps", 8, "--tolerance", 0]
-    process = started(folder, "fit", "rows.zarr", "--out", name, "--workers", 2, "--checkpoint-every", 0, *given)
-    wait_for_checkpoint(folder / name, checkpoints, process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    succeeded(dpdist_command("resume", name, "--serial", folder=folder))
-    if not whole.exists():
-        succeeded(dpdist_command("fit", "rows.zarr", "--out", whole, "--serial", *given, folder=folder))
-    assert bits(folder / name) == bits(whole)
-
-
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
     process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", "--max-laps", 500, "--tolerance", 0, "--serial")
     wait_for_checkpoint(folder / "c.zarr", 3, process)

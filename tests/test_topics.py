@@ -431,20 +431,19 @@ def test_leaves_add_up_to_the_total_after_every_lap() -> None:
         assert len(step.state.ids) == len(set(step.state.ids.tolist())) == step.info.n_components
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
-def test_dask_gives_the_bits_of_serial(lookahead: int) -> None:
+@pytest.mark.parametrize(("lookahead", "workers"), [(0, 3), (1, 1)])
+def test_dask_gives_the_bits_of_serial(lookahead: int, workers: int) -> None:
     documents = corpus(8, documents=2000, topics=6)
     problem = problem_of(documents, waves=4, lookahead=lookahead)
     serial = run(problem, documents, laps=5)
-    for workers in (1, 3):
-        backend = local_backend(workers)
-        try:
-            distributed = run(problem, documents, laps=5, backend=backend)
-        finally:
-            backend.close()
-        for one, other in zip(serial, distributed, strict=True):
-            assert one.info.elbo == other.info.elbo
-            assert one.info.total.words.tobytes() == other.info.total.words.tobytes()
+    backend = local_backend(workers)
+    try:
+        distributed = run(problem, documents, laps=5, backend=backend)
+    finally:
+        backend.close()
+    for one, other in zip(serial, distributed, strict=True):
+        assert one.info.elbo == other.info.elbo
+        assert one.info.total.words.tobytes() == other.info.total.words.tobytes()
 
 
 def test_topics_of_documents_are_renamed_joined_and_forgotten() -> None:
@@ -586,7 +585,7 @@ def test_a_stored_state_goes_on_from_every_wave_to_the_same_bits(tmp_path) -> No
     fit, copies = fit_of(documents, store, 6), 0
     for step in fit:
         fit.settle()
-        if step.state.lap in (3, 5) and step.info is None:
+        if step.state.lap == 4 and step.info is None:
             copies += 1
             shutil.copytree(tmp_path / "run.zarr", tmp_path / f"copy{copies}.zarr")
     assert bits(fit) == bits(whole)
@@ -597,6 +596,6 @@ def test_a_stored_state_goes_on_from_every_wave_to_the_same_bits(tmp_path) -> No
         for _ in again:
             pass
         assert bits(again) == bits(whole)
-    assert copies == 4
+    assert copies == 2
     fitted = TopicStore.open(tmp_path / "run.zarr").fitted()
     assert fitted.total.words.tobytes() == whole.fitted.total.words.tobytes()

@@ -1,8 +1,9 @@
-"""The NIPS articles, after Bryant & Sudderth (2012), section 5: memoized from few and from many topics, oHDP-SM, oHDP.
+"""Articles, after Bryant & Sudderth (2012), section 5: memoized from few and from many topics, oHDP-SM and oHDP.
 
-1,392 articles are fitted and 348 scored by completion: 80 % of their tokens are seen, the others predicted, on a split
-that is part of the data. tomotopy's and gensim's HDP are fitted with their defaults and scored alike, where they are
-installed. Where the articles are not there, documents drawn from a model take their place.
+1,392 NIPS articles (or 2,744 Daily KOS entries) are fitted and 348 (686) scored by completion: 80 % of their tokens are
+seen, the others predicted, on a split that is part of the data. tomotopy's and gensim's HDP are fitted with their
+defaults and scored alike, where they are installed. Where the articles are not there, documents drawn from a model take
+their place.
 
 Written to --out: results.json, results.md and traces.png.
 """
@@ -23,19 +24,20 @@ PRIOR = Prior(concentration=10.0, document_concentration=10.0, pseudocount=0.02)
 EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 100, 200, 300)
 
 
-def read(folder: Path) -> Corpus | None:
-    """The articles and their split, or None where they are not there."""
-    if not (folder / "nips.npz").exists():
+def read(data: Path, name: str) -> Corpus | None:
+    """The documents and their split, or None where they are not there."""
+    folder = data / f"text_{name}"
+    if not (folder / f"{name}.npz").exists():
         return None
-    stored, split = np.load(folder / "nips.npz"), np.load(folder / "split_nips.npz")
+    stored, split = np.load(folder / f"{name}.npz"), np.load(folder / f"split_{name}.npz")
     counts = (stored["data"].astype(np.float64), stored["indices"], stored["indptr"])
     train = sparse.csr_array(counts, shape=tuple(stored["shape"]))[split["train"]]
     parts = [
         sparse.csr_array(
-            (split[f"{name}_data"].astype(np.float64), split[f"{name}_indices"], split[f"{name}_indptr"]),
+            (split[f"{part}_data"].astype(np.float64), split[f"{part}_indices"], split[f"{part}_indptr"]),
             shape=tuple(split["shape"]),
         )
-        for name in ("obs", "held")
+        for part in ("obs", "held")
     ]
     return Corpus(train, *parts)
 
@@ -53,14 +55,15 @@ def draw(documents: int, vocabulary: int, topics: int) -> Corpus:
 def main() -> None:
     """Run the workflow."""
     parser = options(__doc__, "hdp_nips")
+    parser.add_argument("--corpus", choices=["nips", "kos"], default="nips", help="NIPS articles or Daily KOS entries")
     parser.add_argument("--laps", type=int, default=30, help="of the memoized form")
     parser.add_argument("--passes", type=float, default=10.0, help="of the online forms")
     parser.add_argument("--memoized", type=int, nargs="*", help="topics that the memoized form begins with")
     parser.add_argument("--online", type=int, nargs="*", help="topics that the online forms begin with")
     given = parser.parse_args()
-    corpus = None if given.small else read(given.data / "text_nips")
+    corpus = None if given.small else read(given.data, given.corpus)
     if corpus is None:
-        print("drawn documents take the place of the NIPS articles.")
+        print("drawn documents take the place of the articles.")
         corpus = draw(300 if given.small else 1740, 300, 12)
     laps, passes = (6, 2.0) if given.small else (given.laps, given.passes)
     few_and_many = (3, 20) if given.small else FEW_AND_MANY if given.memoized is None else given.memoized
