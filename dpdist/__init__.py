@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dpdist.sva import SVA
     from dpdist.topic_model import HDPTopicModel
     from dpdist.topics.documents import Effort
+    from dpdist.topics.online import OnlinePlan
     from dpdist.topics.problem import TopicPlan
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "HDPTopicModel",
     "InputError",
     "MovePlan",
+    "OnlinePlan",
     "OutputExistsError",
     "PrecisionError",
     "TopicPlan",
@@ -51,6 +53,7 @@ _HOMES = {
     "sva": ("SVA",),
     "topic_model": ("HDPTopicModel",),
     "topics.documents": ("Effort",),
+    "topics.online": ("OnlinePlan",),
     "topics.problem": ("TopicPlan",),
 }
 

@@ -53,7 +53,7 @@ def pose_online(
     if not isinstance(moves, OnlinePlan | None):
         raise InputError(
             f"the moves of a Stochastic schedule should be an OnlinePlan; got {type(moves).__name__}. "
-            "Give dpdist.topics.online.OnlinePlan, or a Memoized schedule."
+            "Give dpdist.OnlinePlan, or a Memoized schedule."
         )
     if schedule.lookahead:
         raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")

@@ -75,7 +75,8 @@ class GenerationStore:
         store = cls(place_of(path), read_attributes(path))
         if store.attributes["method"] != cls.method:
             raise CheckpointError(
-                f"{path} holds a {store.attributes['method']} model where a {cls.method} one is needed; give another."
+                f"{path} holds a model made by '{store.attributes['method']}' where one by '{cls.method}' is needed; "
+                "give another."
             )
         return store
 

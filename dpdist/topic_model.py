@@ -67,7 +67,7 @@ class HDPTopicModel(TopicEstimator):
         Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
         forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
         are few; nothing converges, so `max_laps` or `max_time` ends it, and hyperparameters are not learned.
-    moves : TopicPlan or, online, dpdist.topics.online.OnlinePlan, optional
+    moves : TopicPlan or, online, OnlinePlan, optional
         Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
         ``OnlinePlan(split=False, merge=False)``.
     effort : Effort, optional

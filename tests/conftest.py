@@ -29,7 +29,7 @@ def shared_path(*parts: str) -> Path:
 
 
 #: Files that take longest, which begin first; tests of those that share nothing go to whichever process is free.
-LONG = ("test_chaos.py", "test_workflows.py", "test_slurm.py", "test_cli.py", "test_runs_on_s3.py", "test_faults.py")
+LONG = ("chaos", "workflows", "slurm", "cli", "runs_on_s3", "faults", "topic_model")
 SPREAD = ("test_workflows.py",)
 
 
@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.name not in SPREAD:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+    places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
 @pytest.fixture(autouse=True)

@@ -36,6 +36,7 @@ class Size(NamedTuple):
     rounds: int
 
 
+COLUMNS = ["K", "first visit", "second visit", "sklearn", "sklearn / first", "sklearn / second"]
 FULL, SMALL = Size(1740, (50, 100, 200, 300, 500), 3), Size(40, (5,), 1)
 
 
@@ -96,12 +97,16 @@ def theirs(documents: sparse.csr_array, words: np.ndarray) -> Callable[[], np.nd
 
 def main() -> None:
     """Run the benchmark and print its table."""
-    given = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--topics", type=int, nargs="+", help="numbers of topics; default: 50 to 500")
+    given = parser.parse_args()
     size = SMALL if given.small else FULL
     documents = read(size, given.data)[: size.documents]
-    table = []
+    print(
+        f"{documents.shape[0]} documents, {documents.nnz} entries, {size.rounds} rounds, one thread; documents a second"
+    )
     with threadpool_limits(1):
-        for topics in size.topics:
+        for topics in given.topics or size.topics:
             words = fitted_words(documents, topics)
             actions = {
                 "first": ours(documents, words, False),
@@ -114,11 +119,7 @@ def main() -> None:
             seconds = alternate(actions, size.rounds)
             rates = [spread(documents.shape[0] / seconds[name], 0) for name in actions]
             ratios = [spread(seconds["sklearn"] / seconds[name]) for name in ("first", "again")]
-            table.append([words.shape[1], *rates, *ratios])
-    print(
-        f"{documents.shape[0]} documents, {documents.nnz} entries, {size.rounds} rounds, one thread; documents a second"
-    )
-    print_table(["K", "first visit", "second visit", "sklearn", "sklearn / first", "sklearn / second"], table)
+            print_table(COLUMNS, [[words.shape[1], *rates, *ratios]])
 
 
 if __name__ == "__main__":
