@@ -409,7 +409,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be between 0 and 1"),
         (["predict", "topics.zarr", "wide.zarr", "--out", "x.zarr"], "should have 12 columns"),
         (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "leave out --density"),
-        (["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"], "memoized topics model where"),
+        (["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"], "made by .memoized topics. where"),
         (["score", "corpus.zarr", "test.zarr"], "no dpdist run or model"),
     ],
 )
@@ -422,7 +422,7 @@ def test_bad_commands_get_a_sentence_and_write_nothing(
 
 def test_a_mixture_is_not_scored_by_completion(run: Command, folder: Path) -> None:
     dpdist.DPMixture(max_laps=2, random_state=0).fit(blocks().toarray()).save(folder / "mixture.zarr")
-    assert "memoized model where a memoized topics" in run("score", "mixture.zarr", "test.zarr", refused=True)
+    assert "made by 'memoized' where one by 'memoized topics" in run("score", "mixture.zarr", "test.zarr", refused=True)
 
 
 def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Path) -> None:

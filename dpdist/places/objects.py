@@ -39,6 +39,8 @@ _ONE_REQUEST_BYTES = 64 * 2**20
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
 #: Key of the metadata that tell who created an object.
 _WRITER = "writer"
+#: What obstore's failures say where a connection broke in a way after which it does not repeat a request.
+_BROKEN = r"body error|decoding response body|HttpError \{\s*kind: (Unknown|Request)\b"
 _Answer = TypeVar("_Answer")
 
 
@@ -331,7 +333,7 @@ def _sentence(url: str, text: str) -> Exception:
         return AccessDeniedError(
             f"access to {url} was denied ({reason}); check the credentials, and that they may read, list and write."
         )
-    kind = BrokenAnswerError if re.search(r"body error|decoding response body", text) else ObjectStoreError
+    kind = BrokenAnswerError if re.search(_BROKEN, text) else ObjectStoreError
     return kind(
         f"the object store did not answer for {url} ({reason}); check the network and AWS_ENDPOINT_URL, then try again."
     )

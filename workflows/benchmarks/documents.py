@@ -24,8 +24,8 @@ from dpdist.schedules import Memoized
 from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
 from dpdist.topics.model import TopicPosterior
 
-#: Pseudocount of topics' words, sum of a document's prior, and tolerance and bound of a document's updates.
-ETA, ALPHA, EFFORT = 0.02, 10.0, Effort(tolerance=1e-3, most=100)
+#: Pseudocount of topics' words, and tolerance and bound of a document's updates.
+ETA, EFFORT = 0.02, Effort(tolerance=1e-3, most=100)
 
 
 class Size(NamedTuple):
@@ -53,34 +53,34 @@ def read(size: Size, data: Path) -> sparse.csr_array:
     return sparse.csr_array((stored["data"].astype(np.float64), stored["indices"], stored["indptr"]), shape=shape)
 
 
-def fitted_words(documents: sparse.csr_array, topics: int) -> np.ndarray:
+def fitted_words(documents: sparse.csr_array, topics: int, alpha: float) -> np.ndarray:
     """Expected counts (W, K) after one lap from topics found in a sample."""
     plan = TopicPlan(birth=False, merge=False, delete=False)
     model = HDPTopicModel(
-        10.0, ALPHA, ETA, initial_topics=topics, schedule=Memoized(1), moves=plan, max_laps=1, random_state=0
+        10.0, alpha, ETA, initial_topics=topics, schedule=Memoized(1), moves=plan, max_laps=1, random_state=0
     )
     model.fit(documents, backend=SerialBackend())
     return np.ascontiguousarray((model.components_ * model.topic_sizes_[:, None]).T)
 
 
-def ours(documents: sparse.csr_array, words: np.ndarray, again: bool) -> Callable[[], np.ndarray]:
+def ours(documents: sparse.csr_array, words: np.ndarray, alpha: float, again: bool) -> Callable[[], np.ndarray]:
     """A function that makes the local step and gives topics' counts (W, K)."""
     counts = words + ETA
     weights = _dirichlet_expectation_2d(np.ascontiguousarray(counts.T)).T
     weights = np.ascontiguousarray(np.exp(weights - weights.max(axis=1, keepdims=True)))
     topics = words.shape[1]
-    posterior = TopicPosterior(weights, np.append(np.full(topics, ALPHA / topics), 1e-3))
+    posterior = TopicPosterior(weights, np.append(np.full(topics, alpha / topics), 1e-3))
     known = DocumentTopics.unknown(documents.shape[0])
     if again:
         known = share_out(posterior, documents, known, NO_PAIRS, EFFORT)[2]
     return lambda: share_out(posterior, documents, known, NO_PAIRS, EFFORT)[0].words
 
 
-def theirs(documents: sparse.csr_array, words: np.ndarray) -> Callable[[], np.ndarray]:
+def theirs(documents: sparse.csr_array, words: np.ndarray, alpha: float) -> Callable[[], np.ndarray]:
     """The same by scikit-learn."""
     size, topics = words.shape
     model = LatentDirichletAllocation(
-        topics, doc_topic_prior=ALPHA / topics, topic_word_prior=ETA, mean_change_tol=EFFORT.tolerance, random_state=0
+        topics, doc_topic_prior=alpha / topics, topic_word_prior=ETA, mean_change_tol=EFFORT.tolerance, random_state=0
     )
     model.max_doc_update_iter = EFFORT.most
     model._init_latent_vars(size)
@@ -99,6 +99,9 @@ def main() -> None:
     """Run the benchmark and print its table."""
     parser = options(__doc__)
     parser.add_argument("--topics", type=int, nargs="+", help="numbers of topics; default: 50 to 500")
+    parser.add_argument(
+        "--alpha", type=float, default=1.0, help="sum of a document's prior; scikit-learn has 1"
+    )
     given = parser.parse_args()
     size = SMALL if given.small else FULL
     documents = read(size, given.data)[: size.documents]
@@ -107,11 +110,11 @@ def main() -> None:
     )
     with threadpool_limits(1):
         for topics in given.topics or size.topics:
-            words = fitted_words(documents, topics)
+            words = fitted_words(documents, topics, given.alpha)
             actions = {
-                "first": ours(documents, words, False),
-                "again": ours(documents, words, True),
-                "sklearn": theirs(documents, words),
+                "first": ours(documents, words, given.alpha, False),
+                "again": ours(documents, words, given.alpha, True),
+                "sklearn": theirs(documents, words, given.alpha),
             }
             if given.small:
                 tokens = documents.sum()
