@@ -24,27 +24,50 @@ LEAST = 1e-6
 
 @jit_reassociated
 def _share(
-    gathered: np.ndarray, words: int, topics: int, counts: np.ndarray, pull: np.ndarray, found: np.ndarray
-) -> float:
-    """One update: ``found[k] = pull[k] sum_w c_w e_wk / s_w`` with ``s_w = sum_k e_wk pull[k]``; returns
-    ``sum_w c_w log s_w``, or NaN where a word has no topic left."""
-    for k in range(topics):
-        found[k] = 0.0
-    total = 0.0
+    gathered: np.ndarray,
+    words: int,
+    topics: int,
+    counts: np.ndarray,
+    pull: np.ndarray,
+    sums: np.ndarray,
+    ratios: np.ndarray,
+    found: np.ndarray,
+) -> bool:
+    """One update: ``found[k] = pull[k] sum_w c_w e_kw / s_w`` with ``sums[w] = s_w = sum_k e_kw pull[k]``; returns
+    whether every word has a topic.
+
+    The inner loops run over words, of which there are many, however few topics are left; two topics at a time.
+    """
     for u in range(words):
-        row = gathered[u]
-        s = 0.0
-        for k in range(topics):
-            s += row[k] * pull[k]
-        if not s > 0.0:
-            return np.nan
-        total += counts[u] * math.log(s)
-        share = counts[u] / s
-        for k in range(topics):
-            found[k] += share * row[k]
-    for k in range(topics):
-        found[k] *= pull[k]
-    return total
+        sums[u] = 0.0
+    paired = topics - topics % 2
+    for k in range(0, paired, 2):
+        one, two, p, q = gathered[k], gathered[k + 1], pull[k], pull[k + 1]
+        for u in range(words):
+            sums[u] += p * one[u] + q * two[u]
+    if paired < topics:
+        one, p = gathered[paired], pull[paired]
+        for u in range(words):
+            sums[u] += p * one[u]
+    least = np.inf
+    for u in range(words):
+        least = min(least, sums[u])
+    if not least > 0.0:
+        return False
+    for u in range(words):
+        ratios[u] = counts[u] / sums[u]
+    for k in range(0, paired, 2):
+        one, two, first, second = gathered[k], gathered[k + 1], 0.0, 0.0
+        for u in range(words):
+            first += ratios[u] * one[u]
+            second += ratios[u] * two[u]
+        found[k], found[k + 1] = pull[k] * first, pull[k + 1] * second
+    if paired < topics:
+        one, first = gathered[paired], 0.0
+        for u in range(words):
+            first += ratios[u] * one[u]
+        found[paired] = pull[paired] * first
+    return True
 
 
 @jit
@@ -60,11 +83,11 @@ def _pulls(prior: np.ndarray, active: np.ndarray, topics: int, held: np.ndarray,
 
 @jit
 def _gather(weights: np.ndarray, words: np.ndarray, active: np.ndarray, topics: int, gathered: np.ndarray) -> None:
-    """``gathered[u, k] = weights[words[u], active[k]]``."""
+    """``gathered[k, u] = weights[words[u], active[k]]``."""
     for u in range(words.shape[0]):
         row = weights[words[u]]
         for k in range(topics):
-            gathered[u, k] = row[active[k]]
+            gathered[k, u] = row[active[k]]
 
 
 @jit
@@ -76,8 +99,7 @@ def _narrow(gathered: np.ndarray, words: int, topics: int, active: np.ndarray, h
             if kept < k:
                 active[kept] = active[k]
                 held[kept] = held[k]
-                for u in range(words):
-                    gathered[u, kept] = gathered[u, k]
+                gathered[kept, :words] = gathered[k, :words]
             kept += 1
     return kept
 
@@ -91,6 +113,8 @@ def _iterate(
     topics: int,
     held: np.ndarray,
     pull: np.ndarray,
+    sums: np.ndarray,
+    ratios: np.ndarray,
     found: np.ndarray,
     tolerance: float,
     most: int,
@@ -104,14 +128,15 @@ def _iterate(
     bound = -np.inf
     for step in range(most):
         _pulls(prior, active, topics, held, pull)
-        total = _share(gathered, words, topics, counts, pull, found)
-        if not np.isfinite(total):
+        if not _share(gathered, words, topics, counts, pull, sums, ratios, found):
             return topics, np.nan
         change = 0.0
         for k in range(topics):
             change += abs(found[k] - held[k])
         if change <= tolerance or step == most - 1:
-            bound = total
+            bound = 0.0
+            for u in range(words):
+                bound += counts[u] * math.log(sums[u])
             for k in range(topics):
                 held[k] = found[k]
                 if pull[k] > 0.0:
@@ -133,22 +158,28 @@ def _settle(
     active: np.ndarray,
     topics: int,
     pull: np.ndarray,
+    sums: np.ndarray,
     words_by_topic: np.ndarray,
     entropy: np.ndarray,
 ) -> None:
     """Add up a document under the responsibilities that `pull` makes; they are left in `gathered`."""
-    for u in range(words.shape[0]):
-        row, target = gathered[u], words_by_topic[words[u]]
-        s = 0.0
+    size = words.shape[0]
+    for u in range(size):
+        sums[u] = 0.0
+    for k in range(topics):
+        row, p = gathered[k], pull[k]
+        for u in range(size):
+            row[u] *= p
+            sums[u] += row[u]
+    for u in range(size):
+        target = words_by_topic[words[u]]
         for k in range(topics):
-            row[k] *= pull[k]
-            s += row[k]
-        for k in range(topics):
-            row[k] /= s
-            if row[k] > 0.0:
-                part = counts[u] * row[k]
+            row = gathered[k]
+            row[u] /= sums[u]
+            if row[u] > 0.0:
+                part = counts[u] * row[u]
                 target[active[k]] += part
-                entropy[active[k]] -= part * math.log(row[k])
+                entropy[active[k]] -= part * math.log(row[u])
 
 
 @jit
@@ -190,7 +221,7 @@ def _add_pairs(
         groups[p, 1] += math.lgamma(union) - own[p, 1]
         if a >= 0 and b >= 0:
             for u in range(counts.shape[0]):
-                x, y = resp[u, a], resp[u, b]
+                x, y = resp[a, u], resp[b, u]
                 if x > 0.0 and y > 0.0:
                     entropy[p] -= counts[u] * (x * math.log1p(y / x) + y * math.log1p(x / y))
 
@@ -252,10 +283,12 @@ def share_documents(
         -1; or the first document of which no start gives finite numbers.
     """
     documents, topics = held_all.shape
+    reach = tolerance * topics
     largest = 1
     for j in range(documents):
         largest = max(largest, indptr[j + 1] - indptr[j])
-    gathered = np.empty((largest, topics))
+    gathered = np.empty((topics, largest))
+    sums, ratios = np.empty(largest), np.empty(largest)
     active, best_active = np.empty(topics, dtype=np.int64), np.empty(topics, dtype=np.int64)
     held, best_held = np.empty(topics), np.empty(topics)
     pull, best_pull, found = np.empty(topics), np.empty(topics), np.empty(topics)
@@ -277,14 +310,16 @@ def share_documents(
                 active[a] = a if start == 0 else before_topics[before_indptr[j] + a]
                 held[a] = tokens / topics if start == 0 else before_counts[before_indptr[j] + a]
             _gather(weights, words, active, using, gathered)
-            using, bound = _iterate(prior, counts, gathered, active, using, held, pull, found, tolerance * topics, most)
+            using, bound = _iterate(
+                prior, counts, gathered, active, using, held, pull, sums, ratios, found, reach, most
+            )
             if bound > best:
                 best, used = bound, using
                 best_active[:using], best_held[:using], best_pull[:using] = active[:using], held[:using], pull[:using]
         if len(words) > 0 and not np.isfinite(best):
             return j
         _gather(weights, words, best_active, used, gathered)
-        _settle(words, counts, gathered, best_active, used, best_pull, words_by_topic, entropy)
+        _settle(words, counts, gathered, best_active, used, best_pull, sums, words_by_topic, entropy)
         _add_groups(prior, own, best_active, used, best_held, groups)
         for a in range(used):
             place[best_active[a]] = a

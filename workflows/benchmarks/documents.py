@@ -99,9 +99,7 @@ def main() -> None:
     """Run the benchmark and print its table."""
     parser = options(__doc__)
     parser.add_argument("--topics", type=int, nargs="+", help="numbers of topics; default: 50 to 500")
-    parser.add_argument(
-        "--alpha", type=float, default=1.0, help="sum of a document's prior; scikit-learn has 1"
-    )
+    parser.add_argument("--alpha", type=float, default=1.0, help="sum of a document's prior; scikit-learn has 1")
     given = parser.parse_args()
     size = SMALL if given.small else FULL
     documents = read(size, given.data)[: size.documents]
