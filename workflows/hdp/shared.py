@@ -283,5 +283,6 @@ def draw(path: Path, traces: list[Trace]) -> None:
         axis.set_ylabel("nats a held-out token" if y == "nats" else "topics used")
     for number, method in enumerate(methods):
         axes[0].plot([], [], color=f"C{number}", label=method)
-    axes[0].legend(loc="lower right")
+    if methods:
+        axes[0].legend(loc="lower right")
     figure.savefig(path, dpi=120)
