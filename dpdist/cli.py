@@ -30,7 +30,6 @@ from dpdist.foreground import (
     Scheduler,
     Serial,
     Workers,
-    absolute,
     backend_of,
     data_of,
     drive_fit,
@@ -41,6 +40,7 @@ from dpdist.job_commands import attach, cancel, resume_on, status, submit
 from dpdist.labelling import write_labels
 from dpdist.outputs import claim_folder
 from dpdist.passing import PassFit, resumed_pass
+from dpdist.places import absolute
 from dpdist.progress import LiveProgress
 from dpdist.running import Launch
 from dpdist.runs import command_of, continued, open_run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dpdist import schema
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import DaskBackend, active_client
 from dpdist.errors import InputError
+from dpdist.places import absolute
 from dpdist.prediction import Predictor, predict_partition
 from dpdist.sources import as_source
 
@@ -99,10 +99,7 @@ class Clustering(DensityMixin, BaseEstimator):
 
     def _seed(self) -> int:
         """``random_state`` as one whole number."""
-        seed = self.random_state
-        if seed is None or not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
-        return int(seed)
+        return seed_of(self.random_state)
 
     def _dtype(self) -> type:
         """``compute_dtype`` as NumPy's."""
@@ -140,7 +137,11 @@ def default_backend() -> Backend:
 
 def path_of(x: Any) -> str | None:
     """The path or URL that data were given by, absolute; None for arrays."""
-    if not isinstance(x, str | os.PathLike):
-        return None
-    path = os.fspath(x)
-    return path if "://" in path else str(Path(path).absolute())
+    return absolute(x) if isinstance(x, str | os.PathLike) else None
+
+
+def seed_of(random_state: Any) -> int:
+    """`random_state`, as scikit-learn takes it, as one whole number."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -81,9 +81,11 @@ class Limits:
 
     def reason(self, state: State, info: Info, began: float) -> str | None:
         """Why to stop after a lap, or None to go on."""
-        if state.quiet:
-            return CONVERGED
-        if self.reached(info.lap):
+        return CONVERGED if state.quiet else self.met(info.lap, began)
+
+    def met(self, laps: int, began: float) -> str | None:
+        """Which limit is met after so many laps, or None."""
+        if self.reached(laps):
             return MAX_LAPS
         if self.max_time is not None and time.monotonic() - began >= self.max_time:
             return MAX_TIME

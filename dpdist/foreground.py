@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -89,11 +88,6 @@ def _ending_well(run: str) -> Iterator[None]:
 
 def _tell_outcome(sentence: str, run: str) -> None:
     OUTPUT.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
-
-
-def absolute(path: str) -> str:
-    """A path that holds wherever it is read, or the URL as it is."""
-    return path if "://" in path else str(Path(path).absolute())
 
 
 def data_of(kept: str | None, moved: str | None) -> str:

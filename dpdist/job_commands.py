@@ -21,7 +21,7 @@ from dpdist.errors import CheckpointError, DpdistError, InputError
 from dpdist.events import LapEvent
 from dpdist.following import follow
 from dpdist.lease import describe, latest_lease, lives
-from dpdist.places import LocalPlace, Place, place_of
+from dpdist.places import LocalPlace, Place, absolute, place_of
 from dpdist.progress import lap_line
 from dpdist.runs import command_of, open_run
 from dpdist.storage import claim, commits, read_commit
@@ -62,9 +62,9 @@ def submit(
     if settings.data is None:
         raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
     chosen = _required(read_cluster(cluster), out)
-    place = claim(_absolute(out), overwrite)
+    place = claim(absolute(out), overwrite)
     before, lease = _refuse_if_alive(place)
-    paths = {name: _absolute(value) for name in ("data", "holdout") if (value := getattr(settings, name, None))}
+    paths = {name: absolute(value) for name in ("data", "holdout") if (value := getattr(settings, name, None))}
     request = Request(
         identity=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
         command=command,
@@ -80,12 +80,12 @@ def submit(
 
 def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster."""
-    place, chosen = place_of(_absolute(run)), _required(read_cluster(cluster), run)
+    place, chosen = place_of(absolute(run)), _required(read_cluster(cluster), run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
     if commits(place) and not (max_laps or max_time):
         _refuse_if_ended(place)
-    settings = {**request.settings, "data": _absolute(data)} if data else request.settings
+    settings = {**request.settings, "data": absolute(data)} if data else request.settings
     begun = max(commits(place), default=0) > request.after or not request.fresh
     request = replace(
         request,
@@ -105,7 +105,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
     """Say where a run is: its job, its coordinator, its last checkpoint and what it found so far."""
-    place = place_of(_absolute(run))
+    place = place_of(absolute(run))
     values = _status(place)
     if as_json:
         typer.echo(json.dumps(values, indent=2))
@@ -122,7 +122,7 @@ def attach(
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a run that has not started.")] = 600.0,
 ) -> None:
     """Watch a run as if it ran here; Ctrl-C leaves it running."""
-    place = place_of(_absolute(run))
+    place = place_of(absolute(run))
     _, request = latest_request(place)
     deadline, seen, shown = time.monotonic() + wait, False, 0
     try:
@@ -147,7 +147,7 @@ def cancel(
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until it has ended.")] = 60.0,
 ) -> None:
     """End a run after a last checkpoint; dpdist resume goes on with it."""
-    place = place_of(_absolute(run))
+    place = place_of(absolute(run))
     number, _ = latest_request(place)
     job = job_of(place, number)
     if job is None:
@@ -358,7 +358,3 @@ def _outcome(place: Place) -> str | None:
     if "stop_reason" in reached:
         return reached["stop_reason"]
     return "all its rows were passed" if is_pass(place.label) and SequentialStore.open(place.label).finished else None
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).absolute())

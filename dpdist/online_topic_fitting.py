@@ -17,7 +17,7 @@ from dpdist.backends.base import Backend
 from dpdist.backends.serial import SerialBackend
 from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
-from dpdist.fitting import MAX_LAPS, MAX_TIME, Limits
+from dpdist.fitting import Limits
 from dpdist.history import History
 from dpdist.schedules.stochastic import Stochastic
 from dpdist.sources.arrays import ArraySource
@@ -93,7 +93,7 @@ def online_fits(
         if step.state.visit:
             continue
         info = _joined(told, step.state, step.info.lap, float(source.shape[0]))
-        stop = _reason(limits, info, began)
+        stop = limits.met(info.lap, began)
         yield info, Fitted(info.ids, step.state, info.elbo, info.rows, stop)
         if stop is not None:
             return
@@ -177,11 +177,3 @@ def _joined(told: list[OnlineInfo], state: OnlineState, lap: int, rows: float) -
         seconds=sum(each.seconds for each in told),
         total=None,
     )
-
-
-def _reason(limits: Limits, info: Info, began: float) -> str | None:
-    """Why to stop after a pass, or None to go on; nothing converges."""
-    if limits.reached(info.lap):
-        return MAX_LAPS
-    late = limits.max_time is not None and time.monotonic() - began >= limits.max_time
-    return MAX_TIME if late else None

@@ -9,13 +9,11 @@ import numpy as np
 import zarr
 
 from dpdist import schema
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.checkpoint import Fitted, RunStore
 from dpdist.schedules.stochastic import Stochastic
 from dpdist.stored_problem import plain_fields
-from dpdist.stored_topics import TOPICS
+from dpdist.stored_topics import TOPICS, model_of
 from dpdist.topics.documents import Effort
-from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 
 #: Where a state stands: plain values beside its arrays.
@@ -43,9 +41,8 @@ class OnlineTopicStore(RunStore):
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> OnlineProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        model = attrs["model"] | {"allocation": HierarchicalDirichletProcess(**attrs["model"]["allocation"])}
         return OnlineProblem(
-            model=TopicModel(**model),
+            model=model_of(attrs["model"]),
             schedule=Stochastic(**attrs["schedule"]),
             plan=OnlinePlan(**attrs["plan"]),
             effort=Effort(**attrs["effort"]),

@@ -83,7 +83,7 @@ def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
 def _read_trials(group: zarr.Group) -> tuple[TopicTrials]:
     attrs: dict[str, Any] = dict(group.attrs)
     attrs["gain"] = -np.inf if attrs["gain"] is None else attrs["gain"]
-    attrs["model"] = _model_of(attrs["model"])
+    attrs["model"] = None if attrs["model"] is None else model_of(attrs["model"])
     names = {"pairs": "topic_pair", "gone": "topic_gone", "other_ids": "other_id", "other_pairs": "other_pair"}
     arrays: dict[str, Any] = {name: schema.read(group, key) for name, key in names.items()}
     return (TopicTrials(**arrays, **attrs),)
@@ -93,9 +93,8 @@ def _plain(model: TopicModel | None) -> dict[str, Any] | None:
     return None if model is None else asdict(model)
 
 
-def _model_of(values: dict[str, Any] | None) -> TopicModel | None:
-    if values is None:
-        return None
+def model_of(values: dict[str, Any]) -> TopicModel:
+    """The model of plain values."""
     return TopicModel(**{**values, "allocation": HierarchicalDirichletProcess(**values["allocation"])})
 
 
@@ -154,10 +153,9 @@ class TopicStore(RunStore):
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> TopicProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        schedule, model = dict(attrs["schedule"]), _model_of(attrs["model"])
-        assert model is not None, "a problem has a model"
+        schedule = dict(attrs["schedule"])
         return TopicProblem(
-            model=model,
+            model=model_of(attrs["model"]),
             schedule=SCHEDULES[schedule.pop("name")](**schedule),
             plan=TopicPlan(**attrs["plan"]),
             effort=Effort(**attrs["effort"]),

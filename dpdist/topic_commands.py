@@ -21,13 +21,13 @@ from dpdist.foreground import (
     Scheduler,
     Serial,
     Workers,
-    absolute,
     backend_of,
     drive_fit,
     launcher_of,
 )
 from dpdist.labelling import write_proportions
 from dpdist.outputs import claim_folder
+from dpdist.places import absolute
 from dpdist.running import Launch
 from dpdist.show import vocabulary_of
 from dpdist.sources import CorpusSource, Source, as_source

@@ -8,14 +8,13 @@ from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist import storage
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.clustering import default_backend, path_of
+from dpdist.clustering import default_backend, path_of, seed_of
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
@@ -332,7 +331,7 @@ class HDPTopicModel(TopicEstimator):
             schedule=schedule,
             plan=TopicPlan() if self.moves is None else self.moves,
             effort=Effort() if self.effort is None else self.effort,
-            seed=_seed(self.random_state),
+            seed=seed_of(self.random_state),
             tolerance=float(self.tolerance),
             initial_topics=int(self.initial_topics),
             learn=tuple(self.learn),
@@ -347,7 +346,7 @@ class HDPTopicModel(TopicEstimator):
             schedule,
             plan,
             Effort() if self.effort is None else self.effort,
-            _seed(self.random_state),
+            seed_of(self.random_state),
             tuple(self.learn),
         )
 
@@ -385,10 +384,3 @@ class HDPTopicModel(TopicEstimator):
         self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
         self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop
-
-
-def _seed(random_state: Any) -> int:
-    """`random_state` as one whole number."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from dpdist.places.base import Place
 from dpdist.places.local import LocalPlace
 
-__all__ = ["LocalPlace", "Place", "place_of"]
+__all__ = ["LocalPlace", "Place", "absolute", "place_of"]
 
 
 def place_of(path: str | os.PathLike[str]) -> Place:
@@ -24,3 +25,9 @@ def place_of(path: str | os.PathLike[str]) -> Place:
 
         return ObjectPlace(where)
     return LocalPlace(where)
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """A path that holds wherever it is read, or the URL as it is."""
+    where = os.fspath(path)
+    return where if "://" in where else str(Path(where).absolute())
