@@ -21,6 +21,7 @@ from dpdist.moves.base import Reason
 from dpdist.schedules import Stochastic
 from dpdist.sources import ArraySource
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.leaf import Measured
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import (
@@ -30,15 +31,17 @@ from dpdist.topics.online import (
     first_online_state,
     state_arrays,
     state_from,
+    updated,
 )
 from dpdist.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
 from dpdist.topics.online_moves import judge_unions, propose_unions
 from dpdist.topics.online_splits import Split, judge_splits, refine_splits, with_split
 from dpdist.topics.online_visit import OnlineVisit, cut_tokens
+from dpdist.topics.point_hyperparameters import best_values
 from dpdist.topics.point_model import point_elbo, point_posterior
 from dpdist.topics.summary import TopicSummary
 from dpdist.topics.turn import Merging
-from tests.test_topics import Fitted, corpus, model_of, random_fit, some_sums, start_of
+from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, some_sums, start_of, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]
 STILL = OnlinePlan(split=False, merge=False)
@@ -140,9 +143,11 @@ def test_the_bound_of_documents_fitted_under_other_weights_and_topics_is_brute_f
             assert found == pytest.approx(brute_force(model, whole, words, weights, scale), rel=1e-11)
 
 
-def problem_of(documents: sparse.csr_array, plan: OnlinePlan = STILL, **schedule: float) -> OnlineProblem:
+def problem_of(
+    documents: sparse.csr_array, plan: OnlinePlan = STILL, learn: tuple[str, ...] = (), **schedule: float
+) -> OnlineProblem:
     rates = {"waves": 3, "forgetting": 0.5, **schedule}
-    return OnlineProblem(model_of(documents), Stochastic(**rates), plan, Effort(1e-4, 200), seed=5)
+    return OnlineProblem(model_of(documents), Stochastic(**rates), plan, Effort(1e-4, 200), seed=5, learn=learn)
 
 
 def started(documents: sparse.csr_array, topics: int) -> OnlineState:
@@ -154,16 +159,98 @@ def first(steps: Iterator[OnlineStep], number: int) -> list[OnlineStep]:
     return list(itertools.islice(steps, number))
 
 
-def test_batch_updates_never_lower_the_bound() -> None:
+@pytest.mark.parametrize("learn", [(), LEARNABLE, *((name,) for name in LEARNABLE)])
+def test_batch_updates_never_lower_the_bound(learn: tuple[str, ...]) -> None:
     documents = corpus(1, documents=300)
-    problem = problem_of(documents)
+    problem = problem_of(documents, learn=learn)
     source = ArraySource(documents, partition_rows=90)
-    steps = first(batch_steps(problem, source, started(documents, 6), SerialBackend()), 25)
+    steps = first(batch_steps(problem, source, started(documents, 6), SerialBackend()), 35)
     bounds = [step.info.elbo for step in steps]
     for before, after in itertools.pairwise(bounds):
         assert after >= before - 1e-9 * abs(before)
     assert bounds[-1] > bounds[0]
     assert bounds[-1] - bounds[-2] < 1e-4 * abs(bounds[-1])
+
+
+def summary_of(problem: OnlineProblem, documents: sparse.csr_array, state: OnlineState) -> TopicSummary:
+    """Sums over documents fitted afresh."""
+    posterior = point_posterior(problem.model, state.words, state.weights)
+    unknown = DocumentTopics.unknown(documents.shape[0])
+    return share_out(posterior, documents, unknown, np.zeros((0, 2), dtype=np.int64), problem.effort)[0]
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+@pytest.mark.parametrize("topics", [1, 7])
+def test_slopes_by_alpha_are_finite_differences(process: HierarchicalDirichletProcess, topics: int) -> None:
+    log_pi, weights = some_sums(topics, 30.0), np.random.default_rng(topics).dirichlet(np.full(topics + 1, 2.0))
+    for alpha in (0.01, 0.7, 20.0):
+        step = 1e-5 * alpha
+        behind, at, ahead = (
+            PointWeights(replace(process, document_concentration=each)) for each in (alpha - step, alpha, alpha + step)
+        )
+        slope, bend = at.document_slopes(weights, log_pi, 30.0)
+        values = [each.value(weights, log_pi, 30.0) for each in (behind, ahead)]
+        slopes = [each.document_slopes(weights, log_pi, 30.0)[0] for each in (behind, ahead)]
+        assert slope == pytest.approx((values[1] - values[0]) / (2 * step), rel=1e-6, abs=1e-6)
+        assert bend == pytest.approx((slopes[1] - slopes[0]) / (2 * step), rel=1e-6)
+        assert bend < 0
+
+
+@pytest.mark.parametrize("begin", [1e-6, 0.2, 30.0, 9e3])
+@pytest.mark.parametrize("names", [LEARNABLE, *((name,) for name in LEARNABLE)])
+def test_learned_values_are_where_the_bound_is_highest(names: tuple[str, ...], begin: float) -> None:
+    documents = corpus(2, documents=300)
+    problem, state = problem_of(documents, learn=names), started(documents, 5)
+    summary = summary_of(problem, documents, state)
+    for name in names:  # a search may begin anywhere
+        problem = replace(problem, model=changed(problem.model, name, begin / value_of(problem.model, name)))
+    after = updated(problem, state, summary, 1.0)
+    model, unlearned = problem.at(after).model, updated(replace(problem, learn=()), state, summary, 1.0)
+    np.testing.assert_array_equal(after.weights, unlearned.weights)
+    best = point_elbo(model, summary, after.words, after.weights)
+    assert best >= point_elbo(problem.model, summary, after.words, after.weights)
+    for name in names:
+        values = [point_elbo(changed(model, name, 1 + e), summary, after.words, after.weights) for e in (-1e-3, 1e-3)]
+        curve = 2 * best - values[0] - values[1]
+        assert curve > 0 and abs(values[1] - values[0]) < 1e-2 * curve
+        assert getattr(after, name) == value_of(model, name)
+    for name in set(LEARNABLE) - set(names):
+        assert getattr(after, name) is None and value_of(model, name) == value_of(problem.model, name)
+
+
+def test_learned_values_follow_mini_batches_in_logarithms() -> None:
+    documents = corpus(3, documents=300)
+    problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
+    summary, rate = summary_of(problem, documents[:100], state).scaled(3.0), 2.0**-0.5
+    after = partial_step(problem, documents[:100], 300, state).state
+    best = best_values(problem.model, summary, after.words, after.weights, LEARNABLE)
+    for name in LEARNABLE:
+        expected = (1 - rate) * np.log(value_of(problem.model, name)) + rate * np.log(best[name])
+        assert np.log(getattr(after, name)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+    plain = partial_step(replace(problem, learn=()), documents[:100], 300, state).state
+    np.testing.assert_array_equal(plain.words, after.words)
+    again = partial_step(problem, documents[100:200], 300, after).info.elbo
+    fixed = replace(problem, model=problem.at(after).model, learn=())
+    assert again == partial_step(fixed, documents[100:200], 300, after).info.elbo
+
+
+def test_alpha_and_eta_of_drawn_documents_are_found() -> None:
+    rng, alpha, eta = np.random.default_rng(5), 0.5, 0.05
+    words, shares = rng.dirichlet(np.full(100, eta), size=8), rng.dirichlet(np.full(8, alpha / 8), size=1000)
+    documents = sparse.csr_array(np.array([rng.multinomial(200, share @ words) for share in shares]).astype(float))
+    problem = OnlineProblem(TopicModel(100, 0.5, HierarchicalDirichletProcess(1.0, 2.0)), learn=LEARNABLE)
+    state = OnlineState(4000 * words.T, np.append(np.full(8, 0.12), 0.04), 0, np.arange(8), 8)
+    last = first(batch_steps(problem, ArraySource(documents), state, SerialBackend()), 15)[-1].state
+    assert last.document_concentration == pytest.approx(alpha, rel=0.15)
+    assert last.pseudocount == pytest.approx(eta, rel=0.25)
+    assert last.concentration == pytest.approx(8 / -np.log(last.weights[-1]), rel=1e-12)
+
+
+def test_what_cannot_be_learned_is_refused() -> None:
+    with pytest.raises(InputError, match=r"should be among concentration, .*; got alpha"):
+        problem_of(corpus(), learn=("alpha",))
+    with pytest.raises(InputError, match="over two words or more; got a vocabulary of one"):
+        OnlineProblem(TopicModel(1, 0.5, PROCESSES[0]), learn=("pseudocount",))
 
 
 def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None:
@@ -336,7 +423,7 @@ def bits(state: OnlineState) -> dict[str, bytes]:
 def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> None:
     documents = corpus(8, documents=900, topics=8)
     plan = OnlinePlan(splits=3, merges=6, iterations=4)
-    problem, state = problem_of(documents, plan), started(documents, 4)
+    problem, state = problem_of(documents, plan, LEARNABLE), started(documents, 4)
     source = ArraySource(documents, partition_rows=110)
     whole = first(online_steps(problem, source, state, SerialBackend()), 7)
     assert [(step.state.lap, step.state.visit) for step in whole[:4]] == [(1, 1), (1, 2), (2, 0), (2, 1)]
@@ -358,7 +445,7 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
 
 def test_a_batch_state_goes_on_to_the_same_bits() -> None:
     documents = corpus(9, documents=300)
-    problem, state = problem_of(documents), started(documents, 4)
+    problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
     source = ArraySource(documents, partition_rows=90)
     whole = first(batch_steps(problem, source, state, SerialBackend()), 4)
     again = first(batch_steps(problem, source, state_from(state_arrays(whole[1].state)), SerialBackend()), 2)

@@ -18,6 +18,7 @@ Sources: Liang, Petrov, Jordan & Klein, The infinite PCFG using hierarchical Dir
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ from dpdist.errors import InputError, PrecisionError
 #: When L-BFGS stops: far below what changes a bound.
 _EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-15, "gtol": 1e-11}
 _REACH = 20.0  # a step in the logarithm of a weight that no search needs
+_LEAST = 1e-300  # stands in for the logarithm of a rest that has all mass
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,22 @@ class PointWeights:
             slope[-1] += (self.process.concentration - 1) / left[-1]
             slope -= np.cumsum(np.concatenate([[0.0], 1 / left[1:-1], [0.0]]))
         return slope
+
+    def best_concentration(self, weights: np.ndarray) -> float:
+        """The gamma that maximises :meth:`log_density` of weights (K + 1,), K / -log beta_rest.
+
+        It is the best for these K topics alone. A density of K numbers grows by log gamma with each topic more, and so
+        is no judge between different K under any gamma, a learned one included.
+        """
+        return (len(weights) - 1) / max(-math.log(weights[-1]), _LEAST)
+
+    def document_slopes(self, weights: np.ndarray, log_pi: np.ndarray, documents: float) -> tuple[float, float]:
+        """First and second derivative of :meth:`value` by alpha; the second is below zero, so there is one optimum."""
+        prior = self.process.document_concentration * weights
+        total = self.process.document_concentration
+        slope = documents * (psi(total) - weights @ psi(prior)) + weights @ log_pi
+        bend = documents * (polygamma(1, total) - weights**2 @ polygamma(1, prior))
+        return float(slope), float(bend)
 
     def weights(self, log_pi: np.ndarray, documents: float) -> np.ndarray:
         """The weights (K + 1,) that maximise :meth:`value`, by L-BFGS over their logarithms (a softmax).

@@ -9,7 +9,8 @@ method on its logarithm. Source: the bound of :mod:`dpdist.topics.model`, set to
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 import numpy as np
 from scipy.special import psi
@@ -28,11 +29,25 @@ _ROUNDS, _SETTLED = 50, 1e-9
 _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
 
-def check_learnable(names: tuple[str, ...]) -> None:
-    """Raise :class:`InputError` unless all of `names` can be learned."""
+def check_learnable(names: tuple[str, ...], vocabulary: int) -> None:
+    """Raise :class:`InputError` unless all of `names` can be learned from documents over so many words."""
     unknown = sorted(set(names) - set(LEARNABLE))
     if unknown:
         raise InputError(f"learned hyperparameters should be among {', '.join(LEARNABLE)}; got {', '.join(unknown)}.")
+    if "pseudocount" in names and vocabulary < 2:
+        raise InputError("pseudocount should be learned over two words or more; got a vocabulary of one. Leave it out.")
+
+
+def values_of(model: TopicModel) -> dict[str, float]:
+    """The hyperparameters of a model by name."""
+    return {**asdict(model.allocation), "pseudocount": model.pseudocount}
+
+
+def with_values(model: TopicModel, values: dict[str, float]) -> TopicModel:
+    """The model with the hyperparameters that `values` names set so."""
+    found = values_of(model) | values
+    pseudocount = found.pop("pseudocount")
+    return replace(model, allocation=HierarchicalDirichletProcess(**found), pseudocount=pseudocount)
 
 
 def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> TopicModel:
@@ -48,7 +63,7 @@ def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> T
     if total.documents > 0 and {"concentration", "document_concentration"} & set(names):
         allocation = _learned_concentrations(allocation, total.groups[:, LOG_PI], total.documents, names)
     if "pseudocount" in names and total.words.any():
-        pseudocount = _learned_pseudocount(model, total.words)
+        pseudocount = best_pseudocount(model, total.words)
     return replace(model, allocation=allocation, pseudocount=pseudocount)
 
 
@@ -76,18 +91,30 @@ def _global(sticks: Sticks) -> float:
     return float(len(left) / -left.sum())
 
 
-def _learned_pseudocount(model: TopicModel, words: np.ndarray) -> float:
-    """By Newton's method on log eta, uphill where the evidence is not concave; never below where it began."""
-    place = math.log(model.pseudocount)
+def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
+    """The eta under which counts (W, K) have the largest evidence; the model's own where no larger is found."""
+    found = replace(model, pseudocount=uphill(lambda eta: evidence_slopes(words, eta), model.pseudocount))
+    better = found.log_evidences(words).sum() >= model.log_evidences(words).sum()
+    return found.pseudocount if better else model.pseudocount
+
+
+def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> float:
+    """Where a function of a number above zero is highest, by Newton's method on the logarithm, uphill where the
+    function is not concave in it.
+
+    Parameters
+    ----------
+    slopes : gives the first and second derivative by the number
+    start : where the search begins; it stays between 1e-8 and 1e4
+    """
+    place = math.log(start)
     for _ in range(_STEPS):
-        eta = math.exp(place)
-        slope, bend = evidence_slopes(words, eta)
-        slope, bend = eta * slope, eta * slope + eta**2 * bend
+        value = math.exp(place)
+        slope, bend = slopes(value)
+        slope, bend = value * slope, value * slope + value**2 * bend
         step = -slope / bend if bend < 0 else math.copysign(_LONGEST, slope)
         ahead = min(max(place + min(max(step, -_LONGEST), _LONGEST), _LEAST), _MOST)
         if abs(ahead - place) < _SETTLED:
             break
         place = ahead
-    found = replace(model, pseudocount=math.exp(place))
-    better = found.log_evidences(words).sum() >= model.log_evidences(words).sum()
-    return found.pseudocount if better else model.pseudocount
+    return math.exp(place)

@@ -3,8 +3,10 @@
     lambda <- (1 - rho) lambda + rho (eta + D/|S| sum_{j in S} n_jw),     beta <- (1 - rho) beta + rho beta_hat
 
 with rho_t = (tau + t)^-kappa and beta_hat the weights that maximise the bound of the mini-batch S scaled to D
-documents. Source: Bryant & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet
-processes, NeurIPS 2012.
+documents. Hyperparameters that are learned follow in logarithms, the natural coordinates of scales: gamma <-
+gamma^(1 - rho) gamma_hat^rho, and alpha and eta alike, with those best after the update of lambda and beta
+(:mod:`dpdist.topics.point_hyperparameters`). At rate 1, a batch update, the bound never falls. Source: Bryant &
+Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes, NeurIPS 2012.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import numpy as np
 from dpdist.errors import InputError
 from dpdist.schedules.stochastic import Stochastic
 from dpdist.topics.documents import DocumentTopics, Effort
+from dpdist.topics.hyperparameters import LEARNABLE, check_learnable, values_of, with_values
 from dpdist.topics.model import TopicModel
+from dpdist.topics.point_hyperparameters import best_values
 from dpdist.topics.point_model import point_weights
 from dpdist.topics.summary import LOG_PI, TopicSummary
 
@@ -70,6 +74,12 @@ class OnlineProblem:
     plan : the moves
     effort : how far documents are iterated
     seed : key of every draw
+    learn : hyperparameters that each update sets anew, as :data:`dpdist.topics.hyperparameters.LEARNABLE`
+
+    Raises
+    ------
+    InputError
+        If `learn` names none of them, or eta is to be learned over one word.
     """
 
     model: TopicModel
@@ -77,6 +87,15 @@ class OnlineProblem:
     plan: OnlinePlan = field(default_factory=OnlinePlan)
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
+    learn: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_learnable(self.learn, self.model.vocabulary)
+
+    def at(self, state: OnlineState) -> OnlineProblem:
+        """The problem with the hyperparameters that were learned so far as its model's."""
+        learned = {name: value for name in LEARNABLE if (value := getattr(state, name)) is not None}
+        return replace(self, model=with_values(self.model, learned))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +112,7 @@ class OnlineState:
     lap : pass over the corpus under way or about to start, from 1
     visit : mini-batches of this pass taken in so far
     known : topics of the documents by partition, which batch inference goes on from; empty before, and online
+    concentration, document_concentration, pseudocount : gamma, alpha and eta as learned so far; None: the model's own
     """
 
     words: np.ndarray
@@ -103,6 +123,9 @@ class OnlineState:
     lap: int = 1
     visit: int = 0
     known: tuple[DocumentTopics, ...] = ()
+    concentration: float | None = None
+    document_concentration: float | None = None
+    pseudocount: float | None = None
 
 
 def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
@@ -124,21 +147,22 @@ def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
     return OnlineState(start.words.copy(), weights, 0, np.arange(topics, dtype=np.int64), topics)
 
 
-def updated(model: TopicModel, state: OnlineState, scaled: TopicSummary, rate: float) -> OnlineState:
+def updated(problem: OnlineProblem, state: OnlineState, scaled: TopicSummary, rate: float) -> OnlineState:
     """The global update.
 
     Parameters
     ----------
+    problem : at `state`
     scaled : sums over the mini-batch, scaled to the whole corpus
     rate : rho; 1 for a batch update
     """
-    best = point_weights(model).weights(scaled.groups[:, LOG_PI], scaled.documents)
-    return replace(
-        state,
-        words=(1 - rate) * state.words + rate * scaled.words,
-        weights=(1 - rate) * state.weights + rate * best,
-        step=state.step + 1,
-    )
+    best = point_weights(problem.model).weights(scaled.groups[:, LOG_PI], scaled.documents)
+    words = (1 - rate) * state.words + rate * scaled.words
+    weights = (1 - rate) * state.weights + rate * best
+    values = best_values(problem.model, scaled, words, weights, problem.learn)
+    before = values_of(problem.model)
+    mixed = {name: before[name] ** (1 - rate) * value**rate for name, value in values.items()}
+    return replace(state, words=words, weights=weights, step=state.step + 1, **mixed)
 
 
 def state_arrays(state: OnlineState) -> dict[str, np.ndarray]:
@@ -149,7 +173,8 @@ def state_arrays(state: OnlineState) -> dict[str, np.ndarray]:
         for name in ("indptr", "topics", "counts")
     }
     place = np.array([state.step, state.next_id, state.lap, state.visit, len(state.known)], dtype=np.int64)
-    return {"words": state.words, "weights": state.weights, "ids": state.ids, "place": place, **joined}
+    learned = {name: np.array(value) for name in LEARNABLE if (value := getattr(state, name)) is not None}
+    return {"words": state.words, "weights": state.weights, "ids": state.ids, "place": place, **joined, **learned}
 
 
 def state_from(arrays: dict[str, np.ndarray]) -> OnlineState:
@@ -159,4 +184,5 @@ def state_from(arrays: dict[str, np.ndarray]) -> OnlineState:
         DocumentTopics(*(arrays[f"known{place}_{name}"] for name in ("indptr", "topics", "counts")))
         for place in range(partitions)
     )
-    return OnlineState(arrays["words"], arrays["weights"], step, arrays["ids"], next_id, lap, visit, known)
+    learned = {name: float(arrays[name]) for name in LEARNABLE if name in arrays}
+    return OnlineState(arrays["words"], arrays["weights"], step, arrays["ids"], next_id, lap, visit, known, **learned)

@@ -76,14 +76,14 @@ def batch_steps(problem: OnlineProblem, source: Source, state: OnlineState, back
     while True:
         began = time.perf_counter()
         known = state.known or (None,) * len(partitions)
-        visits = _visit(problem, backend, partitions, state, known, moments=False)
+        visits = _visit(problem.at(state), backend, partitions, state, known, moments=False)
         total: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
         topics = tuple(backend.fetch(backend.map(topics_of, visits)))
         with one_thread():
             summary = total.measured.summary
-            after = updated(problem.model, state, summary, 1.0)
+            after = updated(problem.at(state), state, summary, 1.0)
             state = replace(after, lap=state.lap + 1, known=topics)
-            elbo = point_elbo(problem.model, summary, state.words, state.weights)
+            elbo = point_elbo(problem.at(state).model, summary, state.words, state.weights)
         seconds = time.perf_counter() - began
         yield OnlineStep(state, OnlineInfo(state.step, state.lap - 1, elbo, summary.documents, state.ids, (), seconds))
 
@@ -155,7 +155,7 @@ def _visit(
 def _online_step(
     problem: OnlineProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
 ) -> OnlineStep:
-    began, before = time.perf_counter(), state
+    began, before, problem = time.perf_counter(), state, problem.at(state)
     rate = problem.schedule.rate(state.step)
     visits = _visit(problem, backend, partitions, state, [None] * len(partitions), problem.plan.merge)
     refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
@@ -167,10 +167,10 @@ def _online_step(
         merging = Merging(pairs, chosen, np.arange(len(state.ids) - len(chosen)))
         records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
         merged, summary = _merged(state, merging), merging.apply(total, 0).summary
-        state = updated(problem.model, merged, summary, rate)
+        state = updated(problem, merged, summary, rate)
     if problem.plan.split and rate < 1:
         batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
-        state, splits = _split(problem, backend, batch, merged, state)
+        state, splits = _split(problem.at(state), backend, batch, merged, state)
         records += splits
     seconds = time.perf_counter() - began
     info = OnlineInfo(state.step, before.lap, elbo, corpus / scale, state.ids, tuple(records), seconds)

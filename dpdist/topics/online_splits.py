@@ -197,4 +197,4 @@ def apply_split(state: OnlineState, split: Split) -> OnlineState:
     words[:, split.topic] = split.words[:, 0]
     weights = with_split(state.weights, split.topic, split.weights)
     ids = np.append(state.ids, state.next_id)
-    return OnlineState(words, weights, state.step, ids, state.next_id + 1, state.lap, state.visit)
+    return replace(state, words=words, weights=weights, ids=ids, next_id=state.next_id + 1)

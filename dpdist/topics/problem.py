@@ -70,7 +70,7 @@ class TopicProblem:
     learn: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_learnable(self.learn)
+        check_learnable(self.learn, self.model.vocabulary)
 
     def model_of(self, total: TopicSummary) -> TopicModel:
         """The model with the hyperparameters that are learned as they are best for sums over the whole corpus."""
