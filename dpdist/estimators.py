@@ -22,17 +22,16 @@ from dpdist.passing import PassFit, check_new_rows, pose_extension, resumed_pass
 from dpdist.prediction import MixturePredictor, Predictor, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
-from dpdist.runs import continued, open_run
+from dpdist.runs import continued, open_run, open_topics
 from dpdist.schedules import Schedule
 from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
 from dpdist.sources import Source, as_source
 from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
-from dpdist.stored_topics import TopicStore
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
-from dpdist.topic_prediction import TopicPredictor
+from dpdist.topic_prediction import DocumentPredictor, predictor_of_topics
 from dpdist.topics.online import OnlineProblem
 from dpdist.topics.problem import TopicProblem
 
@@ -339,11 +338,11 @@ def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Fami
     return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
 
 
-def stored_topics(path: str | os.PathLike[str]) -> TopicPredictor:
+def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
     """What the topic model at `path` says of documents; raises as :func:`load` does."""
-    store = TopicStore.open(path)
-    problem, fitted = store.problem(), _fitted_of(store)
-    return TopicPredictor(problem, fitted.total, fitted.ids)
+    store = open_topics(path)
+    fitted = _fitted_of(store)
+    return predictor_of_topics(store.problem(), fitted.total, fitted.ids)
 
 
 def _fitted_of(store: RunStore) -> Fitted:

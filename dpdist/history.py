@@ -12,7 +12,7 @@ import zarr
 
 from dpdist import schema
 from dpdist.moves.base import Reason
-from dpdist.state import Info
+from dpdist.state import Info, Record
 
 #: Codes of the kinds and reasons, in the CF convention's flag_values / flag_meanings.
 KINDS = ("split", "merge", "delete", "birth")
@@ -39,6 +39,19 @@ class ProposalRow(NamedTuple):
     component: int
     partner: int
 
+    @classmethod
+    def of(cls, lap: int, record: Record) -> ProposalRow:
+        """The row of what a lap said of a proposal."""
+        partner = record.components[1] if len(record.components) > 1 else -1
+        kind, reason = KINDS.index(record.kind), REASONS.index(record.reason)
+        return cls(lap, kind, reason, record.gain, record.components[0], partner)
+
+    @property
+    def record(self) -> Record:
+        """What the lap said, of the first two components."""
+        components = (self.component,) if self.partner < 0 else (self.component, self.partner)
+        return Record(KINDS[self.kind], components, self.gain, REASONS[self.reason])
+
 
 class History:
     """Grows by one lap at a time.
@@ -54,10 +67,7 @@ class History:
     def add(self, info: Info) -> None:
         """Append a finished lap."""
         self.laps.append(LapRow(info.lap, info.elbo, info.elbo_before_moves, info.n_components, info.seconds))
-        for record in info.records:
-            partner = record.components[1] if len(record.components) > 1 else -1
-            kind, reason = KINDS.index(record.kind), REASONS.index(record.reason)
-            self.proposals.append(ProposalRow(info.lap, kind, reason, record.gain, record.components[0], partner))
+        self.proposals += [ProposalRow.of(info.lap, record) for record in info.records]
 
     def before(self, lap: int) -> History:
         """A copy of the laps before `lap`."""

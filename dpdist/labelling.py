@@ -15,7 +15,7 @@ from dpdist.backends import Backend
 from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.prediction import Predictor
 from dpdist.sources.base import Partition, Source
-from dpdist.topic_prediction import TopicPredictor
+from dpdist.topic_prediction import DocumentPredictor
 
 
 def write_labels(
@@ -50,7 +50,7 @@ def write_labels(
 
 
 def write_proportions(
-    predictor: TopicPredictor,
+    predictor: DocumentPredictor,
     source: Source,
     backend: Backend,
     out: str | os.PathLike[str],
@@ -93,7 +93,7 @@ def _write(
     kinds: _Kinds,
     fixed: dict[str, np.ndarray],
     find: Callable[..., dict[str, np.ndarray]],
-    predictor: Predictor | TopicPredictor,
+    predictor: Predictor | DocumentPredictor,
     *given: Any,
 ) -> None:
     """Write what `find`, called with each partition, the predictor and what is `given`, says of its rows.
@@ -148,7 +148,7 @@ def _label(partition: Partition, predictor: Predictor, top: int, density: bool) 
     return found
 
 
-def _share(partition: Partition, predictor: TopicPredictor, top: int) -> dict[str, np.ndarray]:
+def _share(partition: Partition, predictor: DocumentPredictor, top: int) -> dict[str, np.ndarray]:
     shares = predictor.proportions(partition)
     order = np.argsort(-shares, axis=1, kind="stable")[:, : max(top, 1)]
     largest = np.take_along_axis(shares, order, axis=1)

@@ -27,7 +27,7 @@ class Step(NamedTuple):
     info : there when the wave ended a lap
     exact : sum over all waves' last visits, before the lap's moves
     wave : the wave just visited
-    leaf : what its visit gave, before the lap's moves
+    leaf : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
     turning : what the lap's end made of every leaf; None within a lap, or if nothing moves
     """
 

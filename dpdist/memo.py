@@ -73,9 +73,10 @@ class Memo:
         self._before = self._now = _Moment(state, waves, turning)
 
     def follow(self, step: Step) -> None:
-        """Store the leaf of the wave just visited."""
+        """Store the leaf of the wave just visited, if its run keeps leaves."""
         waves, turning = list(self._now.waves), self._now.turning
-        waves[step.wave] = Kept(self._store(step.leaf, step.state.lap, step.wave), False)
+        if step.leaf is not None:
+            waves[step.wave] = Kept(self._store(step.leaf, step.state.lap, step.wave), False)
         if step.turning is not None:
             turning, waves = step.turning, [Kept(kept.name, True) for kept in waves]
         self._before, self._now = self._now, _Moment(step.state, tuple(waves), turning)

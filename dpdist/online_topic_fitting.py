@@ -6,8 +6,6 @@ inference for hierarchical Dirichlet processes, NeurIPS 2012.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from dpdist.backends.base import Backend
 from dpdist.backends.serial import SerialBackend
 from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
-from dpdist.fitting import Limits
+from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.schedules.stochastic import Stochastic
 from dpdist.sources.arrays import ArraySource
@@ -29,7 +27,8 @@ from dpdist.topic_prediction import TopicPredictor
 from dpdist.topics.documents import Effort
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
-from dpdist.topics.online_engine import OnlineInfo, online_steps, partial_step
+from dpdist.topics.online_engine import partial_step
+from dpdist.topics.online_passes import OnlinePass, first_pass, online_passes, pass_info
 from dpdist.topics.problem import TopicProblem
 
 #: Why a model of mini-batches that come one at a time has not ended.
@@ -64,44 +63,21 @@ def pose_online(
     return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed)
 
 
-def begin_online(problem: OnlineProblem, topics: int, source: Source, backend: Backend) -> OnlineState:
-    """The state before the first mini-batch: at most `topics` topics found as for memoized inference.
+def online_fit(problem: OnlineProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
+    """A fit by passes over a corpus, before its first mini-batch: at most `topics` topics found as for memoized
+    inference.
 
     Raises
     ------
     InputError
         If the documents have weights, are no counts, or none of them has words.
     """
-    return _begun(problem, topics, source, backend, 1.0)
-
-
-def online_fits(
-    problem: OnlineProblem, source: Source, state: OnlineState, limits: Limits, backend: Backend
-) -> Iterator[tuple[Info, Fitted]]:
-    """What is told of every pass over the corpus, and the model after it, until a limit is met.
-
-    Raises
-    ------
-    InputError
-        If there is no limit: nothing else ends an online fit.
-    """
-    if limits.max_laps is None and limits.max_time is None:
-        raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
-    began, told = time.monotonic(), list[OnlineInfo]()
-    for step in online_steps(problem, source, state, backend):
-        told.append(step.info)
-        if step.state.visit:
-            continue
-        info = _joined(told, step.state, step.info.lap, float(source.shape[0]))
-        stop = limits.met(info.lap, began)
-        yield info, Fitted(info.ids, step.state, info.elbo, info.rows, stop)
-        if stop is not None:
-            return
-        told = []
+    state = first_pass(problem, source, _begun(problem, topics, source, backend, 1.0))
+    return Fit(problem, source, backend, state, limits, History(), run=online_passes)
 
 
 def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
-    """The state before the first mini-batch, of topics found in that; raises as :func:`begin_online` does.
+    """The state before the first mini-batch, of topics found in that; raises as :func:`online_fit` does.
 
     Parameters
     ----------
@@ -131,8 +107,8 @@ def continue_online(
     history : numbers the mini-batch
     """
     step = partial_step(problem, documents, float(corpus), state)
-    info = _joined([step.info], step.state, len(history.laps) + 1, seen)
-    return info, Fitted(info.ids, step.state, info.elbo, seen, GOES_ON)
+    info = pass_info(OnlinePass(state).after(step), step.info, len(history.laps) + 1, seen)
+    return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 
 def memoized_as_online(
@@ -160,20 +136,3 @@ def _begun(problem: OnlineProblem, topics: int, source: Source, backend: Backend
     start = backend.fetch(backend.map(first_topics, [posed], [census], [topics]))[0]
     with one_thread():
         return first_online_state(problem.model, start.scaled(scale))
-
-
-def _joined(told: list[OnlineInfo], state: OnlineState, lap: int, rows: float) -> Info:
-    """Mini-batches as one lap that ends in `state`; the bound is that of the last, scaled to the corpus."""
-    elbo = told[-1].elbo
-    return Info(
-        lap=lap,
-        elbo=elbo,
-        elbo_before_moves=elbo,
-        rows=rows,
-        n_components=len(state.ids),
-        ids=state.ids,
-        counts=state.words.sum(axis=0),
-        records=tuple(record for each in told for record in each.records),
-        seconds=sum(each.seconds for each in told),
-        total=None,
-    )

@@ -23,7 +23,8 @@ from dpdist.progress import LiveProgress, PassProgress
 from dpdist.sequence import SequentialState
 from dpdist.stored_sequence import PassHistory
 from dpdist.submission.base import AGAIN, CANCELLED
-from dpdist.topics.summary import TOKENS, TopicSummary
+from dpdist.topics.online import OnlineState
+from dpdist.topics.summary import TopicSummary
 
 #: Clusters lost in a row, without a step between, after which a run gives up.
 LOSSES = 10
@@ -137,8 +138,8 @@ def _fit_events(fit: Fit) -> Iterator[Event]:
 def fit_outcome(fitted: Fitted | None) -> str:
     """What a finished fit found."""
     assert fitted is not None and fitted.stop is not None, "a fit ends after a lap, for a reason"
-    if isinstance(fitted.total, TopicSummary):
-        parts, each = "topics", f"{fitted.elbo / fitted.total.totals[TOKENS]:.6f} a token"
+    if isinstance(fitted.total, TopicSummary | OnlineState):
+        parts, each = "topics", f"{fitted.elbo / fitted.total.words.sum():.6f} a token"
     else:
         parts, each = "clusters", f"{fitted.elbo / fitted.rows:.6f} a row"
     return f"{len(fitted.ids)} {parts}, ELBO {fitted.elbo:.4f} ({each}), {fitted.stop}."

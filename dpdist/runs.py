@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import RunStore, Store
 from dpdist.engine import Step, steps
-from dpdist.errors import CheckpointError
 from dpdist.families.base import Family
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.sources.base import Source
@@ -18,17 +17,24 @@ from dpdist.stored_online_topics import OnlineTopicStore
 from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
 from dpdist.topics.engine import topic_steps
+from dpdist.topics.online import OnlineProblem
+from dpdist.topics.online_passes import online_passes
+from dpdist.topics.problem import TopicProblem
 
 
 class _Kind(NamedTuple):
-    """A kind of runs: where it is stored, and its steps."""
+    """A kind of runs: where it is stored, its steps, and the command that makes it."""
 
     store: type[RunStore]
     run: Callable[[Any, Source, Any, Backend], Iterator[Step]]
+    command: str
 
 
-_KINDS = {Store.method: _Kind(Store, steps), TopicStore.method: _Kind(TopicStore, topic_steps)}
-_COMMANDS = {Store.method: "fit", SequentialStore.method: "sva", TopicStore.method: "topics"}
+_KINDS = {
+    Store.method: _Kind(Store, steps, "fit"),
+    TopicStore.method: _Kind(TopicStore, topic_steps, "topics"),
+    OnlineTopicStore.method: _Kind(OnlineTopicStore, online_passes, "topics"),
+}
 
 
 def open_run(path: str | os.PathLike[str]) -> RunStore:
@@ -39,30 +45,28 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
     CheckpointError
         If there is none, or it was made otherwise.
     """
-    method = read_attributes(path)["method"]
-    if method == OnlineTopicStore.method:
-        return OnlineTopicStore.open(path)
-    return _KINDS[method if method in _KINDS else Store.method].store.open(path)
+    return _KINDS.get(read_attributes(path)["method"], _KINDS[Store.method]).store.open(path)
+
+
+def open_topics(path: str | os.PathLike[str]) -> TopicStore | OnlineTopicStore:
+    """The store of a topic model, however it was fitted; raises as :func:`open_run` does."""
+    online = read_attributes(path)["method"] == OnlineTopicStore.method
+    return OnlineTopicStore.open(path) if online else TopicStore.open(path)
+
+
+def store_of(problem: TopicProblem | OnlineProblem) -> type[TopicStore | OnlineTopicStore]:
+    """Where a topic model is stored."""
+    return OnlineTopicStore if isinstance(problem, OnlineProblem) else TopicStore
 
 
 def command_of(path: str | os.PathLike[str]) -> str:
-    """The command that makes what is stored at `path`; :class:`CheckpointError` if nothing that one makes is there."""
+    """The command that makes what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
     method = read_attributes(path)["method"]
-    if method == OnlineTopicStore.method:
-        raise _not_a_run(path)
-    return _COMMANDS[method]
+    return "sva" if method == SequentialStore.method else _KINDS[method].command
 
 
 def continued(
     store: RunStore, source: Source, backend: Backend, limits: Limits, families: dict[str, type[Family]] | None = None
 ) -> Fit:
     """The run in `store`, to go on from its checkpoint; raises as :func:`dpdist.fitting.resumed` does."""
-    if isinstance(store, OnlineTopicStore):
-        raise _not_a_run(store.path)
     return resumed(store, source, backend, limits, families, _KINDS[store.method].run)
-
-
-def _not_a_run(path: str | os.PathLike[str]) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is a topic model fitted online, not a run; read it with dpdist.load, and go on by partial_fit."
-    )

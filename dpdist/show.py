@@ -13,15 +13,15 @@ from dpdist.checkpoint import Fitted, RunStore, Store
 from dpdist.errors import CheckpointError, DpdistError
 from dpdist.history import KINDS, REASONS, History
 from dpdist.prediction import predictor_of
-from dpdist.runs import command_of
+from dpdist.runs import command_of, open_topics
 from dpdist.sources import CorpusSource
 from dpdist.sources.corpus import holds_corpus
+from dpdist.stored_online_topics import OnlineTopicStore
 from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
-from dpdist.topic_prediction import TopicPredictor
+from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.evaluation import top_words
 from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.topics.summary import TOKENS
 
 
 def shown_values(path: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def shown_values(path: str) -> dict[str, Any]:
     command = command_of(path)
     if command == "sva":
         return pass_values(SequentialStore.open(path))
-    return topic_values(TopicStore.open(path)) if command == "topics" else summary_values(Store.open(path))
+    return topic_values(open_topics(path)) if command == "topics" else summary_values(Store.open(path))
 
 
 def shown_tables(path: str) -> Group:
@@ -37,7 +37,7 @@ def shown_tables(path: str) -> Group:
     command = command_of(path)
     if command == "sva":
         return pass_tables(SequentialStore.open(path))
-    return topic_tables(TopicStore.open(path)) if command == "topics" else summary_tables(Store.open(path))
+    return topic_tables(open_topics(path)) if command == "topics" else summary_tables(Store.open(path))
 
 
 def summary_values(store: Store) -> dict[str, Any]:
@@ -124,14 +124,14 @@ def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
     return Group(_fact_table(values["path"], facts), _components(values, largest))
 
 
-def topic_values(store: TopicStore) -> dict[str, Any]:
+def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
     """A topic model as plain values, for ``--json``; raises as :func:`summary_values` does.
 
     ``top_words`` is None where the words of the corpus are not known, or not within reach from here.
     """
     fitted, history, problem = _finished(store), store.history(), store.problem()
-    predictor = TopicPredictor(problem, fitted.total, fitted.ids)
-    tokens, vocabulary = float(fitted.total.totals[TOKENS]), vocabulary_of(store.settings.get("data"))
+    predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
+    tokens, vocabulary = predictor.tokens, vocabulary_of(store.settings.get("data"))
     return {
         "path": str(store.path),
         "method": store.method,
@@ -145,7 +145,7 @@ def topic_values(store: TopicStore) -> dict[str, Any]:
         "converged": fitted.converged,
         "stop_reason": fitted.stop,
         "topic_ids": fitted.ids.tolist(),
-        "topic_sizes": fitted.total.counts.tolist(),
+        "topic_sizes": predictor.words.sum(axis=0).tolist(),
         "topic_weights": predictor.weights[:-1].tolist(),
         "rest_weight": float(predictor.weights[-1]),
         "concentration": predictor.model.allocation.concentration,
@@ -158,7 +158,7 @@ def topic_values(store: TopicStore) -> dict[str, Any]:
     }
 
 
-def topic_tables(store: TopicStore, largest: int = 20) -> Group:
+def topic_tables(store: TopicStore | OnlineTopicStore, largest: int = 20) -> Group:
     """A topic model as tables: what it reached, the `largest` topics, the moves and their reasons."""
     values = topic_values(store)
     facts = [

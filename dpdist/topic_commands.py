@@ -29,11 +29,11 @@ from dpdist.labelling import write_proportions
 from dpdist.outputs import claim_folder
 from dpdist.places import absolute
 from dpdist.running import Launch
+from dpdist.runs import open_topics
 from dpdist.show import vocabulary_of
 from dpdist.sources import CorpusSource, Source, as_source
 from dpdist.storage import claim
-from dpdist.stored_topics import TopicStore
-from dpdist.topic_prediction import TopicPredictor, complete_documents
+from dpdist.topic_prediction import DocumentPredictor, complete_documents
 
 
 def topics(
@@ -132,11 +132,11 @@ def predict_topics(run: str, data: str, out: str, top: int, density: bool, launc
     OUTPUT.print(told, highlight=False, soft_wrap=True)
 
 
-def _fitting(run: str, data: str) -> tuple[TopicPredictor, Source]:
+def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     """A model, and documents over its vocabulary."""
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
-    known = vocabulary_of(TopicStore.open(run).settings.get("data"))
+    known = vocabulary_of(open_topics(run).settings.get("data"))
     own = source.vocabulary if isinstance(source, CorpusSource) else None
     if known is not None and own is not None and known != own:
         place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)

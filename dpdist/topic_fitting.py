@@ -12,15 +12,16 @@ import numpy as np
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends.base import Backend
 from dpdist.errors import InputError
+from dpdist.fitting import Fit, Limits
+from dpdist.history import History
 from dpdist.randomness import generator
 from dpdist.schedules import Schedule
 from dpdist.sources.base import Partition, Source
-from dpdist.state import State
 from dpdist.threads import one_thread
 from dpdist.topic_prediction import documents_of
 from dpdist.topics.births import seek_topics
 from dpdist.topics.documents import Effort
-from dpdist.topics.engine import first_topic_state
+from dpdist.topics.engine import first_topic_state, topic_steps
 from dpdist.topics.model import TopicModel
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.topics.summary import DOCUMENTS, TOKENS, TopicSummary
@@ -65,8 +66,8 @@ class Census:
         return Census(self.documents + other.documents, self.tokens + other.tokens, drawn)
 
 
-def begin_topics(recipe: TopicRecipe, source: Source, backend: Backend) -> tuple[TopicProblem, State]:
-    """The problem and the state before the first lap.
+def topic_fit(recipe: TopicRecipe, source: Source, limits: Limits, backend: Backend) -> Fit:
+    """A fit by memoized inference, before its first lap.
 
     Raises
     ------
@@ -84,11 +85,12 @@ def begin_topics(recipe: TopicRecipe, source: Source, backend: Backend) -> tuple
     )
     census = take_census(source, backend, problem.seed)
     start = backend.fetch(backend.map(first_topics, [problem], [census], [recipe.initial_topics]))[0]
-    return problem, first_topic_state(problem, source, start)
+    state = first_topic_state(problem, source, start)
+    return Fit(problem, source, backend, state, limits, History(), run=topic_steps)
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
-    """Look at all documents once; raises as :func:`begin_topics` does."""
+    """Look at all documents once; raises as :func:`topic_fit` does."""
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
     partitions = source.partitions

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,24 +20,21 @@ from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.online_topic_fitting import (
-    begin_online,
     begin_partial,
     check_corpus,
     continue_online,
     memoized_as_online,
-    online_fits,
+    online_fit,
     pose_online,
 )
+from dpdist.runs import store_of
 from dpdist.schedules import Memoized, Schedule, Stochastic
-from dpdist.sources import as_source
+from dpdist.sources import Source, as_source
 from dpdist.state import Info, State
-from dpdist.stored_online_topics import OnlineTopicStore
-from dpdist.stored_topics import TopicStore
 from dpdist.topic_estimator import TopicEstimator, counts_of
-from dpdist.topic_fitting import TopicRecipe, begin_topics
-from dpdist.topic_prediction import PointPredictor, TopicPredictor
+from dpdist.topic_fitting import TopicRecipe, topic_fit
+from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.documents import Effort
-from dpdist.topics.engine import topic_steps
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
@@ -189,43 +187,22 @@ class HDPTopicModel(TopicEstimator):
         checkpoint_path: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         backend: Backend | None = None,
-    ) -> Iterator[tuple[State | OnlineState, Info]]:
+    ) -> Iterator[tuple[State, Info]]:
         """Fit lap by lap; the caller's loop is the callback, and may break at any lap.
 
         Parameters
         ----------
         x, y : as for :meth:`fit`
-        checkpoint_path : folder that a checkpoint is written to after every lap, optional; not online
+        checkpoint_path : folder that a checkpoint is written to after every lap, optional
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 
         Yields
         ------
         state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
-            mini-batch scaled to the corpus, and there is no total
+            mini-batch scaled to the corpus
         """
-        if isinstance(self.schedule, Stochastic):
-            yield from self._pass_over(x, checkpoint_path, backend)
-            return
-        settings = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
-        yield from self.follow(self.prepare(x, checkpoint_path, overwrite, backend, settings))
-
-    def _pass_over(
-        self, x: Any, checkpoint_path: str | os.PathLike[str] | None, backend: Backend | None
-    ) -> Iterator[tuple[OnlineState, Info]]:
-        """Fit online, pass by pass."""
-        if checkpoint_path is not None:
-            raise InputError(
-                "online fits keep no checkpoints; leave checkpoint_path out and save the model when the fit has ended, "
-                "or choose a Memoized schedule."
-            )
-        limits, source, history = Limits(self.max_laps, self.max_time), as_source(x), History()
-        problem, backend = self.online_problem(source.shape[1]), backend or default_backend()
-        state = begin_online(problem, self.initial_topics, source, backend)
-        for info, fitted in online_fits(problem, source, state, limits, backend):
-            history.add(info)
-            self.adopt(problem, fitted, history)
-            yield fitted.total, info
+        yield from self.follow(self.prepare(x, checkpoint_path, overwrite, backend))
 
     def partial_fit(self, x: Any, y: Any = None, *, documents: int | None = None) -> Self:
         """Take in one mini-batch of documents, by online inference in this process.
@@ -293,29 +270,37 @@ class HDPTopicModel(TopicEstimator):
         ----------
         x : documents or a source
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
-        settings : plain values kept with the checkpoint, by which the command line resumes
+        settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
         """
-        recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         source = as_source(x)
+        begin = self._begin(source)
         if checkpoint_path is not None:
             storage.claim(checkpoint_path, overwrite)
-        backend = backend or default_backend()
-        problem, state = begin_topics(recipe, source, backend)
-        fit = Fit(problem, source, backend, state, limits, History(), run=topic_steps)
+        fit = begin(backend or default_backend())
         if checkpoint_path is not None:
-            kept = settings if settings is not None else {}
-            fit.store = TopicStore.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
+            kept = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
+            create = store_of(fit.problem).create
+            fit.store = create(checkpoint_path, fit.problem, settings or kept, source.fingerprint(), overwrite)
             fit.save()
             fit.settle()
         return fit
+
+    def _begin(self, source: Source) -> Callable[[Backend], Fit]:
+        """What looks for the first topics and gives the fit; parameters are checked before."""
+        limits = Limits(self.max_laps, self.max_time)
+        if not isinstance(self.schedule, Stochastic):
+            return partial(topic_fit, self.recipe(), source, limits)
+        if limits == Limits(None, None):
+            raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+        problem = self.online_problem(source.shape[1])
+        return partial(online_fit, problem, int(self.initial_topics), source, limits)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, checked and made into values."""
         schedule = Memoized(waves=20) if self.schedule is None else self.schedule
         if not isinstance(schedule, Memoized):
             raise InputError(
-                f"a run of a topic model should have a Memoized schedule; got {schedule!r}. Choose its waves, or fit "
-                "with Stochastic by fit, iter_fit or partial_fit."
+                f"a topic model should have a Memoized or a Stochastic schedule; got {schedule!r}. Choose one."
             )
         if not isinstance(self.moves, TopicPlan | None):
             raise InputError(
@@ -366,8 +351,7 @@ class HDPTopicModel(TopicEstimator):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        kind = OnlineTopicStore if isinstance(self._problem, OnlineProblem) else TopicStore
-        store = kind.create(path, self._problem, {}, {}, overwrite)
+        store = store_of(self._problem).create(path, self._problem, {}, {}, overwrite)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()
@@ -375,10 +359,7 @@ class HDPTopicModel(TopicEstimator):
     def adopt(self, problem: TopicProblem | OnlineProblem, fitted: Fitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
-        if isinstance(problem, OnlineProblem):
-            self._predictor = PointPredictor(problem, fitted.total)
-        else:
-            self._predictor = TopicPredictor(problem, fitted.total, fitted.ids)
+        self._predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
         self._problem, self._fitted, self._history = problem, fitted, history
         self.n_features_in_, self.n_topics_ = problem.model.vocabulary, len(fitted.ids)
         self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)

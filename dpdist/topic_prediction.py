@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -27,11 +28,14 @@ from dpdist.topics.evaluation import Score, completion_score
 from dpdist.topics.model import TopicModel, TopicPosterior
 from dpdist.topics.online import OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicProblem
-from dpdist.topics.summary import TopicSummary
+from dpdist.topics.summary import TOKENS, TopicSummary
 
 
 class DocumentPredictor(ABC):
     """Topics and their global weights, held fixed, ready for documents; picklable."""
+
+    #: Stable ids of the topics, (K,).
+    ids: np.ndarray
 
     @property
     @abstractmethod
@@ -52,6 +56,11 @@ class DocumentPredictor(ABC):
     @abstractmethod
     def weights(self) -> np.ndarray:
         """Global weights, (K + 1,); the last is the mass of all topics not in use."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> float:
+        """Tokens in the whole corpus; online as the topics have them, near their number."""
 
     @property
     def prior(self) -> np.ndarray:
@@ -131,6 +140,10 @@ class TopicPredictor(DocumentPredictor):
     def words(self) -> np.ndarray:
         return self.total.words
 
+    @property
+    def tokens(self) -> float:
+        return float(self.total.totals[TOKENS])
+
     @cached_property
     def weights(self) -> np.ndarray:
         with one_thread():
@@ -145,10 +158,12 @@ class PointPredictor(DocumentPredictor):
     ----------
     problem : the prior, and how far documents are iterated
     state : after the last mini-batch
+    ids : (K,) stable ids of the topics
     """
 
     problem: OnlineProblem
     state: OnlineState
+    ids: np.ndarray
 
     @property
     def model(self) -> TopicModel:
@@ -163,8 +178,25 @@ class PointPredictor(DocumentPredictor):
         return self.state.words
 
     @property
+    def tokens(self) -> float:
+        return float(self.state.words.sum())
+
+    @property
     def weights(self) -> np.ndarray:
         return self.state.weights
+
+
+def predictor_of_topics(problem: TopicProblem | OnlineProblem, total: Any, ids: np.ndarray) -> DocumentPredictor:
+    """What a fitted topic model says of documents.
+
+    Parameters
+    ----------
+    total : TopicSummary or OnlineState, as it was fitted
+    ids : (K,) stable ids of the topics
+    """
+    if isinstance(problem, OnlineProblem):
+        return PointPredictor(problem, total, ids)
+    return TopicPredictor(problem, total, ids)
 
 
 def complete_documents(

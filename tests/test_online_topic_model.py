@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from typer.testing import CliRunner
 
 import dpdist
-from dpdist import cli
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
 from dpdist.errors import CheckpointError, InputError
+from dpdist.fitting import Fit, Limits
 from dpdist.randomness import generator
+from dpdist.runs import continued, open_run
 from dpdist.schedules import Memoized, Stochastic
 from dpdist.sources import ArraySource
 from dpdist.topics.online import OnlinePlan, state_arrays
@@ -101,7 +102,7 @@ def test_fits_are_repeated_to_the_same_bits_by_two_workers_too(fitted) -> None:
     again = clone(fitted)
     steps = list(again.iter_fit(cut(blocks()), backend=SerialBackend()))
     assert bits(again) == bits(fitted)
-    assert [info.lap for _, info in steps] == [1, 2, 3] and steps[-1][0] is again._fitted.total
+    assert [info.lap for _, info in steps] == [1, 2, 3] and steps[-1][0].running.state is again._fitted.total
     assert all(info.n_components == len(info.ids) == len(info.counts) and info.rows == 600 for _, info in steps)
     backend = local_backend(2)
     try:
@@ -179,14 +180,63 @@ def test_memoized_models_loaded_or_not_go_on_online(tmp_path: Path) -> None:
     assert not model.converged_
 
 
+def followed(fit: Fit) -> dpdist.HDPTopicModel:
+    """The model of a fit at its end."""
+    model = model_of()
+    for _ in model.follow(fit):
+        pass
+    return model
+
+
+def test_a_stored_state_goes_on_from_every_mini_batch_to_the_same_bits(tmp_path: Path, fitted) -> None:
+    run, source, copies = tmp_path / "run.zarr", cut(blocks()), []
+    fit = model_of().prepare(source, run)
+    fit.checkpoint_seconds = 0.0
+    for step in fit:
+        fit.settle()
+        if step.state.lap == 2:
+            copies.append(tmp_path / f"copy{len(copies)}.zarr")
+            shutil.copytree(run, copies[-1], ignore=shutil.ignore_patterns("leases"))  # this writer is alive
+    assert len(copies) == 4 and bits(dpdist.load(run)) == bits(fitted)
+    for path in copies:
+        again = continued(open_run(path), source, SerialBackend(), Limits(3))
+        assert (again.state.lap, again.state.visit) == (2, copies.index(path))
+        assert bits(followed(again)) == bits(fitted)
+
+
+def test_a_run_broken_off_goes_on_to_the_same_bits_and_beyond_its_end(tmp_path: Path, fitted) -> None:
+    run, source = tmp_path / "run.zarr", cut(blocks())
+    for _, info in model_of().iter_fit(source, checkpoint_path=run):
+        if info.lap == 2:
+            break
+    early = dpdist.load(run)
+    assert early.n_iter_ == 2 and early.stop_reason_ is None
+    resumed = dpdist.resume(run, source)
+    assert bits(resumed) == bits(fitted) and resumed.stop_reason_ == fitted.stop_reason_
+    more = dpdist.resume(run, source, max_laps=4)
+    assert bits(more) == bits(clone(fitted).set_params(max_laps=4).fit(source))
+    assert bits(more.partial_fit(blocks(60))) == bits(dpdist.load(run).partial_fit(blocks(60)))
+    with pytest.raises(CheckpointError, match="the data changed"):
+        dpdist.resume(run, cut(blocks(seed=9)))
+
+
+def test_an_interruption_leaves_the_last_mini_batch(tmp_path: Path, fitted) -> None:
+    run, source = tmp_path / "run.zarr", cut(blocks())
+    steps = iter(model_of().prepare(source, run))
+    for step in steps:
+        if (step.state.lap, step.state.visit) == (2, 3):
+            break
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+    state, _ = open_run(run).state()
+    assert (state.lap, state.visit) == (2, 3) and bits(dpdist.resume(run, source)) == bits(fitted)
+
+
 def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
     path = str(tmp_path / "model.zarr")
     fitted.save(path)
-    with pytest.raises(CheckpointError, match=r"fitted online, not a run; read it with dpdist\.load"):
+    with pytest.raises(CheckpointError, match="it can predict but not resume"):
         dpdist.resume(path, blocks())
-    for command in ("show", "resume"):
-        done = CliRunner().invoke(cli.app, [command, path])
-        assert done.exit_code != 0 and "fitted online, not a run" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -205,12 +255,6 @@ def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
 def test_parameters_that_do_not_fit_are_refused(parameters: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         model_of(**parameters).fit(blocks(30))
-
-
-def test_online_fits_keep_no_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="keep no checkpoints"):
-        model_of().fit(blocks(30), checkpoint_path=tmp_path / "run.zarr")
-    assert not (tmp_path / "run.zarr").exists()
 
 
 def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(fitted) -> None:
