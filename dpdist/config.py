@@ -20,6 +20,7 @@ from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import LEARNABLE
+from dpdist.topics.online import OnlinePlan
 from dpdist.topics.problem import TopicPlan
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -208,13 +209,23 @@ class FitConfig(_Strict):
 
 
 class TopicScheduleConfig(_Strict):
-    """How summaries of documents become the total."""
+    """How summaries of documents become the total; stochastic is online inference, by default at the paper's rates."""
 
+    name: Literal["memoized", "stochastic"] = "memoized"
     waves: Count = 20
     lookahead: Literal[0, 1] = 0
+    delay: Annotated[float, Field(ge=0)] = 1.0
+    forgetting: Annotated[float, Field(gt=0, le=1)] = 0.5
 
-    def build(self) -> Memoized:
+    @property
+    def online(self) -> bool:
+        """Whether it takes mini-batches."""
+        return self.name == "stochastic"
+
+    def build(self) -> Schedule:
         """The schedule."""
+        if self.online:
+            return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
         return Memoized(self.waves, self.lookahead)
 
 
@@ -237,6 +248,23 @@ class TopicMovesConfig(_Strict):
         return TopicPlan(**self.model_dump())
 
 
+class OnlineMovesConfig(_Strict):
+    """Which moves of topics to make after each mini-batch, and how hard to try."""
+
+    split: bool = OnlinePlan.split
+    merge: bool = OnlinePlan.merge
+    splits: Count = OnlinePlan.splits
+    merges: Annotated[int, Field(ge=0)] = OnlinePlan.merges
+    alike: Annotated[int, Field(ge=0)] = OnlinePlan.alike
+    iterations: Count = OnlinePlan.iterations
+    smoothing: Positive = OnlinePlan.smoothing
+    topics: Count = OnlinePlan.topics
+
+    def build(self) -> OnlinePlan:
+        """The plan of moves."""
+        return OnlinePlan(**self.model_dump())
+
+
 class EffortConfig(_Strict):
     """How far documents are iterated."""
 
@@ -249,7 +277,7 @@ class EffortConfig(_Strict):
 
 
 class TopicsConfig(_Strict):
-    """Everything that ``dpdist topics`` can be told."""
+    """Everything that ``dpdist topics`` can be told; `online_moves` are those of a stochastic schedule."""
 
     data: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
@@ -260,6 +288,7 @@ class TopicsConfig(_Strict):
     initial_topics: Count = 50
     schedule: TopicScheduleConfig = TopicScheduleConfig()
     moves: TopicMovesConfig = TopicMovesConfig()
+    online_moves: OnlineMovesConfig = OnlineMovesConfig()
     effort: EffortConfig = EffortConfig()
     tolerance: Annotated[float, Field(ge=0)] = 1e-5
     max_laps: Count | None = 100
@@ -274,7 +303,7 @@ class TopicsConfig(_Strict):
             learn=self.learn,
             initial_topics=self.initial_topics,
             schedule=self.schedule.build(),
-            moves=self.moves.build(),
+            moves=self.online_moves.build() if self.schedule.online else self.moves.build(),
             effort=self.effort.build(),
             tolerance=self.tolerance,
             max_laps=self.max_laps,

@@ -14,6 +14,7 @@ from dpdist.errors import CheckpointError, DpdistError
 from dpdist.history import KINDS, REASONS, History
 from dpdist.prediction import predictor_of
 from dpdist.runs import command_of, open_topics
+from dpdist.schedules import Schedule, Stochastic
 from dpdist.sources import CorpusSource
 from dpdist.sources.corpus import holds_corpus
 from dpdist.stored_online_topics import OnlineTopicStore
@@ -140,6 +141,7 @@ def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
         "words": problem.model.vocabulary,
         "tokens": tokens,
         "elbo": fitted.elbo,
+        "elbo_of": _elbo_of(problem.schedule),
         "elbo_per_token": fitted.elbo / tokens,
         "n_topics": len(fitted.ids),
         "converged": fitted.converged,
@@ -163,7 +165,7 @@ def topic_tables(store: TopicStore | OnlineTopicStore, largest: int = 20) -> Gro
     values = topic_values(store)
     facts = [
         ("topics", f"{values['n_topics']}"),
-        ("ELBO", f"{values['elbo']:.6f} nats"),
+        ("ELBO", f"{values['elbo']:.6f} nats, of {values['elbo_of']}"),
         ("ELBO per token", f"{values['elbo_per_token']:.6f} nats"),
         ("corpus", f"{values['documents']:.0f} documents, {values['tokens']:.0f} tokens, {values['words']} words"),
         ("hyperparameters", ", ".join(f"{name} {values[name]:.4g}" for name in LEARNABLE)),
@@ -180,6 +182,10 @@ def vocabulary_of(data: str | None) -> list[str] | None:
         return CorpusSource.open(data).vocabulary if data is not None and holds_corpus(data) else None
     except (DpdistError, OSError):
         return None
+
+
+def _elbo_of(schedule: Schedule) -> str:
+    return "the last mini-batch, scaled to the corpus" if isinstance(schedule, Stochastic) else "the corpus"
 
 
 def _topics(values: dict[str, Any], largest: int) -> Table:

@@ -48,8 +48,13 @@ def topics(
         list[str] | None, typer.Option(help="Name of one of these three to learn; may be given several times.")
     ] = None,
     initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
-    waves: Annotated[int | None, typer.Option(help="Groups of partitions; 1 is batch inference.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="memoized, or stochastic for online inference.")] = None,
+    waves: Annotated[
+        int | None, typer.Option(help="Groups of partitions, or mini-batches of a pass; 1 is batch inference.")
+    ] = None,
     lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap waves.")] = None,
+    delay: Annotated[float | None, typer.Option(help="tau of the rates of mini-batches. Default: 1.")] = None,
+    forgetting: Annotated[float | None, typer.Option(help="kappa of these rates. Default: 0.5.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="ELBO change a token, in nats, that counts as none.")] = None,
     max_laps: Annotated[int | None, typer.Option(help="Passes over the corpus at most. Default: 100.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
@@ -68,7 +73,13 @@ def topics(
         "pseudocount": pseudocount,
         "learn": learn or None,
         "initial_topics": initial_topics,
-        "schedule": {"waves": waves, "lookahead": lookahead},
+        "schedule": {
+            "name": schedule,
+            "waves": waves,
+            "lookahead": lookahead,
+            "delay": delay,
+            "forgetting": forgetting,
+        },
         "tolerance": tolerance,
         "max_laps": max_laps,
         "max_time": max_time,

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import sparse
 from sklearn.base import clone
+from typer.testing import CliRunner
 
 import dpdist
+from dpdist import cli
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
+from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.randomness import generator
@@ -21,6 +30,7 @@ from dpdist.runs import continued, open_run
 from dpdist.schedules import Memoized, Stochastic
 from dpdist.sources import ArraySource
 from dpdist.topics.online import OnlinePlan, state_arrays
+from tests.test_cli import started
 
 WORDS = 12
 STILL = OnlinePlan(split=False, merge=False)
@@ -282,3 +292,110 @@ def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(
 def test_a_limit_of_time_ends_a_fit() -> None:
     model = model_of(max_laps=None, max_time=1e-9).fit(cut(blocks(100)))
     assert model.n_iter_ == 1 and model.stop_reason_ == "stopped: max_time reached"
+
+
+# On the command line
+
+SETTINGS = """
+initial_topics = 2
+max_laps = 3
+
+[schedule]
+name = "stochastic"
+waves = 3
+
+[online_moves]
+splits = 3
+merges = 5
+iterations = 5
+"""
+VOCABULARY = [f"word{w}" for w in range(WORDS)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with corpora of three partitions or more, and settings."""
+    folder = tmp_path_factory.mktemp("online")
+    write_corpus(folder / "corpus.zarr", [blocks(1200)], VOCABULARY)
+    write_corpus(folder / "test.zarr", [blocks(300, seed=1)], VOCABULARY)
+    (folder / "online.toml").write_text(SETTINGS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def typed(folder: Path) -> dpdist.HDPTopicModel:
+    """In Python what the settings ask for."""
+    return model_of(schedule=Stochastic(waves=3, forgetting=0.5)).fit(folder / "corpus.zarr")
+
+
+@pytest.fixture
+def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The command line in this process: what it printed."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> str:
+        done = CliRunner().invoke(cli.app, [*map(str, arguments)])
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.output
+
+    return run
+
+
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(command, folder: Path, typed) -> None:
+    given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
+    process = started(folder, "topics", "corpus.zarr", *given)
+    deadline = time.monotonic() + 120
+    while not list((folder / "killed.zarr" / "commits").glob("00000[4-8].json")):
+        assert process.poll() is None and time.monotonic() < deadline, (folder / "output.txt").read_text()
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert " topics, ELBO" in command("resume", "killed.zarr", "--serial")
+    assert bits(dpdist.load(folder / "killed.zarr")) == bits(typed)
+    assert "has ended (stopped: max_laps reached)" in command("resume", "killed.zarr", "--serial")
+    command("resume", "killed.zarr", "--max-laps", 4, "--serial")
+    assert dpdist.load(folder / "killed.zarr").n_iter_ == 4
+
+
+@pytest.fixture
+def run(command, folder: Path, typed) -> str:
+    """The name of a finished run, made once."""
+    if not (folder / "online.zarr").exists():
+        text = command("topics", "corpus.zarr", "--config", "online.toml", "--out", "online.zarr", "--serial")
+        assert f"{typed.n_topics_} topics, ELBO" in text and "stopped: max_laps reached" in text
+        assert bits(dpdist.load(folder / "online.zarr")) == bits(typed)
+    return "online.zarr"
+
+
+def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:
+    options = ["--schedule", "stochastic", "--waves", 2, "--delay", 3, "--forgetting", 0.7, "--max-laps", 1]
+    command("topics", "corpus.zarr", "--config", "online.toml", "--out", "given.zarr", "--serial", *options)
+    python = model_of(schedule=Stochastic(waves=2, delay=3.0, forgetting=0.7), max_laps=1)
+    assert bits(dpdist.load(folder / "given.zarr")) == bits(python.fit(folder / "corpus.zarr"))
+
+
+def test_show_score_and_predict_are_those_of_the_model(command, run: str, folder: Path, typed) -> None:
+    values = json.loads(command("show", run, "--json"))
+    assert values["n_topics"] == typed.n_topics_ and values["elbo"] == typed.elbo_ and values["laps"] == 3
+    assert values["documents"] == 1200 and values["words"] == WORDS
+    assert values["tokens"] == pytest.approx(typed.topic_sizes_.sum())
+    assert values["topic_sizes"] == typed.topic_sizes_.tolist() and values["rest_weight"] == typed.rest_weight_
+    assert values["top_words"] == typed.top_words(VOCABULARY) and "split" in values["moves"]
+    text = command("show", run)
+    assert "last mini-batch" in text and values["top_words"][0][0] in text
+    scored = json.loads(command("score", run, "test.zarr", "--json", "--serial"))
+    assert scored["per_token"] == typed.score(folder / "test.zarr")
+    command("predict", run, "test.zarr", "--out", "shares.zarr", "--serial")
+    found = xr.open_zarr(folder / "shares.zarr", consolidated=False)
+    np.testing.assert_array_equal(found["proportion"].values, typed.transform(folder / "test.zarr"))
+    np.testing.assert_array_equal(found["id"].values, typed.topic_ids_)
+    assert json.loads(command("status", run, "--json"))["n_components"] == typed.n_topics_
+
+
+def test_online_topics_are_submitted_like_any_run(command, folder: Path, typed) -> None:
+    (folder / "submitted.toml").write_text(f"data = '{folder}/corpus.zarr'\n{SETTINGS}")
+    (folder / "local.toml").write_text("type = 'local'\nn_workers = 1\n")
+    command("submit", "submitted.toml", "--cluster", "local.toml", "--out", "sub.zarr", "--command", "topics")
+    assert " topics, ELBO" in command("attach", "sub.zarr")
+    assert bits(dpdist.load(folder / "sub.zarr")) == bits(typed)
