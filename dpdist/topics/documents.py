@@ -9,7 +9,8 @@ from scipy import sparse
 
 from dpdist.errors import PrecisionError
 from dpdist.families.multinomial import entries_of
-from dpdist.kernels.topics import LEAST, share_documents
+from dpdist.kernels.topic_documents import share_documents
+from dpdist.kernels.topic_updates import LEAST
 from dpdist.topics.model import TopicPosterior
 from dpdist.topics.summary import TopicSummary
 
@@ -17,6 +18,8 @@ from dpdist.topics.summary import TopicSummary
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 #: Documents of a block, of which n_jk is held densely.
 BLOCK = 256
+#: Smallest float64 of full precision.
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)
@@ -174,12 +177,21 @@ def share_out(
         parts.append(DocumentTopics.of(held))
     total = TopicSummary(
         words,
-        entropy,
+        entropy - _expected_logs(words, posterior.weights),
         _with_slack(groups, posterior.prior, documents.shape[0]),
         np.array([*totals, documents.shape[0], entries.values.sum()]),
     )
     unions = posterior.prior[pairs].sum(axis=1)
     return total, PairSums(pair_entropy, _with_slack(pair_groups, unions, documents.shape[0])), join_documents(parts)
+
+
+def _expected_logs(words: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """``sum_w words_wk log weights_wk`` (K,); no word has tokens of a topic that gives it no weight."""
+    found = np.zeros(words.shape[1])
+    for start in range(0, len(words), BLOCK):
+        part = slice(start, start + BLOCK)
+        found += (words[part] * np.log(np.maximum(weights[part], TINY))).sum(axis=0)
+    return found
 
 
 def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:

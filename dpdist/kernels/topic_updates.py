@@ -1,0 +1,240 @@
+"""The updates of one document of a topic model, iterated to convergence on the topics it uses.
+
+For a document with counts c_w, a prior p_k = alpha E[beta_k] and e_wk proportional to exp(E log phi_kw), it updates
+
+    r_wk proportional to e_wk exp(psi(theta_k)),     n_k = sum_w c_w r_wk,     theta_k = p_k + n_k.
+
+Topics whose share of a document falls to nothing are left out of it from then on: what is left is still a
+distribution, so every bound is exact for it, and a document costs what the few topics it uses cost. Between updates a
+document may be extrapolated to where its counts seem to go; that takes a third of the updates, and whatever n_k it
+goes on from, its last update makes the responsibilities that count.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.special import digamma
+
+#: Tokens of a topic in a document below which the topic is left out of the document.
+LEAST = 1e-6
+#: Updates from one extrapolation to the next, doubled whenever one brought nothing, and updates before the first.
+EVERY, AFTER = 2, 3
+#: Largest ratio of successive changes of a count that is believed, and the share of a count that is kept at least.
+STEADIEST, KEPT = 0.95, 0.1
+#: Words whose weights are gathered at once: what a line of the cache holds.
+LINE = 8
+
+
+class Work(NamedTuple):
+    """A document while it is updated; of its active topics (K,) but for ``sums`` and ``ratios``, of its words.
+
+    Parameters
+    ----------
+    active, at : int64, topics, and their rows among the weights gathered
+    before, held, found : n_k an update ago, now, and after the update under way
+    pull : exp(psi(theta_k)), the largest one
+    lost : sum_w c_w r_wk log s_w, once the document is done
+    sums, ratios : s_w = sum_k e_wk pull_k, and c_w / s_w
+    """
+
+    active: np.ndarray
+    at: np.ndarray
+    before: np.ndarray
+    held: np.ndarray
+    found: np.ndarray
+    pull: np.ndarray
+    lost: np.ndarray
+    sums: np.ndarray
+    ratios: np.ndarray
+
+
+@jit
+def room(topics: int, words: int) -> Work:
+    """Room for documents of so many topics and words."""
+    active, at = np.empty(topics, dtype=np.int64), np.empty(topics, dtype=np.int64)
+    before, held, found = np.empty(topics), np.empty(topics), np.empty(topics)
+    return Work(active, at, before, held, found, np.empty(topics), np.empty(topics), np.empty(words), np.empty(words))
+
+
+@jit
+def gather(weights: np.ndarray, words: np.ndarray, work: Work, topics: int, gathered: np.ndarray) -> None:
+    """``gathered[k, u] = weights[words[u], active[k]]``, and ``at[k] = k``."""
+    size = words.shape[0]
+    for k in range(topics):
+        work.at[k] = k
+    for first in range(0, size, LINE):
+        last = min(first + LINE, size)
+        for k in range(topics):
+            topic, row = work.active[k], gathered[k]
+            for u in range(first, last):
+                row[u] = weights[words[u], topic]
+
+
+@jit_reassociated
+def _expect_words(gathered: np.ndarray, at: np.ndarray, topics: int, pull: np.ndarray, sums: np.ndarray) -> float:
+    """``sums[u] = sum_k pull[k] gathered[at[k], u]``; returns the least.
+
+    The inner loops run over words, of which there are many, however few topics are left; four topics at a time.
+    """
+    words, grouped = sums.shape[0], topics - topics % 4
+    for u in range(words):
+        sums[u] = 0.0
+    for k in range(0, grouped, 4):
+        p, q, r, s = pull[k], pull[k + 1], pull[k + 2], pull[k + 3]
+        one, two, three, four = gathered[at[k]], gathered[at[k + 1]], gathered[at[k + 2]], gathered[at[k + 3]]
+        for u in range(words):
+            sums[u] += (p * one[u] + q * two[u]) + (r * three[u] + s * four[u])
+    for k in range(grouped, topics):
+        row, p = gathered[at[k]], pull[k]
+        for u in range(words):
+            sums[u] += p * row[u]
+    least = np.inf
+    for u in range(words):
+        least = min(least, sums[u])
+    return least
+
+
+@jit_reassociated
+def _expect_topics(
+    gathered: np.ndarray, at: np.ndarray, topics: int, pull: np.ndarray, ratios: np.ndarray, found: np.ndarray
+) -> None:
+    """``found[k] = pull[k] sum_u gathered[at[k], u] ratios[u]``."""
+    words, grouped = ratios.shape[0], topics - topics % 4
+    for k in range(0, grouped, 4):
+        one, two, three, four = gathered[at[k]], gathered[at[k + 1]], gathered[at[k + 2]], gathered[at[k + 3]]
+        first, second, third, fourth = 0.0, 0.0, 0.0, 0.0
+        for u in range(words):
+            first += ratios[u] * one[u]
+            second += ratios[u] * two[u]
+            third += ratios[u] * three[u]
+            fourth += ratios[u] * four[u]
+        found[k], found[k + 1] = pull[k] * first, pull[k + 1] * second
+        found[k + 2], found[k + 3] = pull[k + 2] * third, pull[k + 3] * fourth
+    for k in range(grouped, topics):
+        row, first = gathered[at[k]], 0.0
+        for u in range(words):
+            first += ratios[u] * row[u]
+        found[k] = pull[k] * first
+
+
+@jit
+def _set_pulls(prior: np.ndarray, work: Work, topics: int) -> None:
+    """``pull[k] = exp(psi(prior + held))`` of the active topics, divided by the largest."""
+    top = -np.inf
+    for k in range(topics):
+        work.pull[k] = digamma(prior[work.active[k]] + work.held[k])
+        top = max(top, work.pull[k])
+    for k in range(topics):
+        work.pull[k] = math.exp(work.pull[k] - top)
+
+
+@jit
+def _narrow(work: Work, topics: int) -> int:
+    """Leave out topics that hold nothing; returns how many are left."""
+    kept = 0
+    for k in range(topics):
+        if work.held[k] >= LEAST:
+            work.active[kept], work.at[kept] = work.active[k], work.at[k]
+            work.before[kept], work.held[kept] = work.before[k], work.held[k]
+            kept += 1
+    return kept
+
+
+@jit
+def _extrapolate(before: np.ndarray, held: np.ndarray, found: np.ndarray, topics: int) -> None:
+    """Replace `found` by where the geometric sequences through the three counts of each topic end (Aitken)."""
+    tokens, sums = 0.0, 0.0
+    for k in range(topics):
+        tokens += found[k]
+        last, change, ratio = held[k] - before[k], found[k] - held[k], 0.0
+        if last != 0.0:
+            ratio = min(max(change / last, 0.0), STEADIEST)
+        found[k] = max(found[k] + change * ratio / (1.0 - ratio), KEPT * found[k])
+        sums += found[k]
+    for k in range(topics):
+        found[k] *= tokens / sums
+
+
+@jit
+def _bound(prior: np.ndarray, counts: np.ndarray, work: Work, topics: int) -> float:
+    """A document's bound but for what no start changes."""
+    bound = 0.0
+    for u in range(counts.shape[0]):
+        bound += counts[u] * math.log(work.sums[u])
+    for k in range(topics):
+        if work.pull[k] > 0.0:
+            bound -= work.found[k] * math.log(work.pull[k])
+        own = prior[work.active[k]]
+        bound += math.lgamma(own + work.found[k]) - math.lgamma(own)
+    return bound
+
+
+@jit
+def iterate(
+    prior: np.ndarray,
+    counts: np.ndarray,
+    gathered: np.ndarray,
+    work: Work,
+    topics: int,
+    reach: float,
+    most: int,
+    hurried: bool,
+) -> tuple[int, float, bool]:
+    """Update a document from ``work.held`` until the sum over topics of |change of n_k| is at most `reach`.
+
+    Parameters
+    ----------
+    prior : (K,) or more, float64
+    counts : of its words, float64
+    gathered : (K, words) or more, float64
+    topics : how many are active
+    most : largest number of updates
+    hurried : whether to extrapolate between updates; the bound may then fall
+
+    Returns
+    -------
+    tuple of int, float and bool
+        Active topics left; the document's bound but for what no start changes, NaN where it has no finite
+        probabilities; and whether it converged. At the end ``work.held`` is n_k under the responsibilities that
+        ``work.pull`` makes.
+    """
+    words, since, every, least = counts.shape[0], 0, EVERY, np.inf
+    held, found, sums, ratios = work.held, work.found, work.sums[:words], work.ratios[:words]
+    for step in range(most):
+        _set_pulls(prior, work, topics)
+        if not _expect_words(gathered, work.at, topics, work.pull, sums) > 0.0:
+            break
+        for u in range(words):
+            ratios[u] = counts[u] / sums[u]
+        _expect_topics(gathered, work.at, topics, work.pull, ratios, found)
+        change = 0.0
+        for k in range(topics):
+            change += abs(found[k] - held[k])
+        if change <= reach or step == most - 1:
+            held[:topics] = found[:topics]
+            return topics, _bound(prior, counts, work, topics), change <= reach
+        since += 1
+        if hurried and since >= every and step >= AFTER:
+            if change >= least:
+                every *= 2
+            _extrapolate(work.before, held, found, topics)
+            since, least = 0, change
+        for k in range(topics):
+            work.before[k], held[k] = held[k], found[k]
+        topics = _narrow(work, topics)
+    return topics, np.nan, False
+
+
+@jit
+def settle(counts: np.ndarray, gathered: np.ndarray, work: Work, topics: int) -> None:
+    """Set ``work.lost`` of a document whose updates are done; ``work.sums`` become their logarithms."""
+    words = counts.shape[0]
+    sums, before = work.sums[:words], work.ratios[:words]
+    for u in range(words):
+        sums[u] = before[u] * math.log(sums[u])
+    _expect_topics(gathered, work.at, topics, work.pull, sums, work.lost)
