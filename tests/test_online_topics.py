@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dpdist.errors import InputError, PrecisionError
 from dpdist.moves.base import Reason
 from dpdist.schedules import Stochastic
 from dpdist.sources import ArraySource
+from dpdist.sources.base import Partition
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
 from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.leaf import Measured
@@ -35,10 +37,11 @@ from dpdist.topics.online import (
 )
 from dpdist.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
 from dpdist.topics.online_moves import judge_unions, propose_unions
-from dpdist.topics.online_splits import Split, judge_splits, refine_splits, with_split
-from dpdist.topics.online_visit import OnlineVisit, cut_tokens
+from dpdist.topics.online_splits import judge_splits, refine_splits, with_split
+from dpdist.topics.online_visit import OnlineVisit
 from dpdist.topics.point_hyperparameters import best_values
 from dpdist.topics.point_model import point_elbo, point_posterior
+from dpdist.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.topics.summary import TopicSummary
 from dpdist.topics.turn import Merging
 from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, some_sums, start_of, value_of
@@ -292,6 +295,8 @@ def test_mini_batches_that_do_not_fit_are_refused() -> None:
         partial_step(problem, documents, 10, state)
     with pytest.raises(InputError, match="one or more and smoothing above zero"):
         OnlinePlan(iterations=0)
+    with pytest.raises(InputError, match="'shared' or 'free'; got 'tied'"):
+        OnlinePlan(restricted="tied")  # type: ignore[arg-type]
 
 
 def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
@@ -352,37 +357,95 @@ def divided(
     return shares, tokens @ shares
 
 
-@pytest.mark.parametrize("scale", [1.0, 5.0])
-def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float) -> None:
-    documents, rng = corpus(6), np.random.default_rng(6)
+def shared_afresh(
+    tokens: np.ndarray, others: np.ndarray, log_phi: np.ndarray, pulls: np.ndarray, prior: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The free restricted local step on one document, spelt out: shares (n, K + 1), the two topics last, and theta."""
+    taken = np.full(2, np.inf)
+    for _ in range(31):
+        logs = np.column_stack([others, log_phi + pulls])
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        before, taken = taken, tokens @ shares[:, -2:]
+        if abs(taken - before).max() <= 1e-3:
+            break
+        pulls = psi(prior + taken)
+    return shares, prior + taken
+
+
+@dataclass
+class Splitting:
+    """Sixty documents with three topics, the last two of which are to be split.
+
+    `base` has responsibilities as tokens are cut: updated once more from where documents are. `logs` are, by document,
+    E log phi and psi(theta) of their words' topics (n, K), minus infinity for topics that they do not use.
+    """
+
+    model: TopicModel
+    state: OnlineState
+    measured: Measured
+    partition: Partition
+    begun: list[Split]
+    base: Fitted
+    logs: list[np.ndarray]
+
+    def cut(self, form: Restricted) -> tuple[Any, ...]:
+        still = Merging(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.intp), np.arange(3))
+        posterior = point_posterior(self.model, self.state.words, self.state.weights)
+        return form.cut(self.partition, self.measured, posterior, still, np.array([1, 2], dtype=np.int64))
+
+    def refined(self, form: Restricted, scale: float) -> Split:
+        """The second split after one restricted iteration."""
+        tokens, backend = [self.cut(form)], SerialBackend()
+        return refine_splits(self.model, self.state, backend, tokens, self.begun, scale, 60 * scale, form, 1)[1]
+
+    def gain(self, split: Split, after: Fitted, scale: float) -> tuple[float, float]:
+        """Change of the bound by the split when documents are as in `after`, and the bound before."""
+        before = brute_force(self.model, self.base, self.state.words, self.state.weights, scale)
+        words = np.column_stack([self.state.words[:, :2], split.words])
+        return brute_force(
+            self.model, after, words, with_split(self.state.weights, 2, split.weights), scale
+        ) - before, before
+
+
+def splitting(seed: int = 6) -> Splitting:
+    documents, rng = corpus(seed), np.random.default_rng(seed)
     model, state = model_of(documents), started(documents, 3)
-    alpha = model.allocation.document_concentration
     posterior = point_posterior(model, state.words, state.weights)
     measured = Measured(
         *share_out(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())
     )
-    still = Merging(np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=np.intp), np.arange(3))
-    tokens = cut_tokens(
-        ArraySource(documents).partitions[0], measured, posterior, still, np.array([1, 2], dtype=np.int64)
-    )
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]
-    split = refine_splits(
-        model, state, SerialBackend(), [tokens], begun, scale, 60 * scale, OnlinePlan(iterations=1, smoothing=0.5)
-    )[1]
-
-    # Responsibilities of all topics as the tokens were cut, and of the halves by the plain restricted step.
     held = measured.topics.matrix(3).toarray()
-    base = Fitted(documents, [], alpha * state.weights + np.zeros((60, 4)))
-    after = Fitted(documents, [], alpha * with_split(state.weights, 2, split.weights) + np.zeros((60, 5)))
-    weights = point_posterior(model, begun[1].words, begun[1].weights).weights
+    base, logs = Fitted(documents, [], posterior.prior + np.pad(held, ((0, 0), (0, 1)))), []
     for j in range(60):
         row = documents[[j]]
-        used = held[j] > 0
-        r = posterior.weights[row.indices] * np.where(used, np.exp(psi(posterior.prior[:-1] + held[j])), 0.0)
-        r /= np.maximum(r.sum(axis=1, keepdims=True), 1e-300)
-        shares, _ = divided(row.data * r[:, 2], row.indices, weights, alpha * begun[1].weights)
-        base.resp.append(r)
+        logs.append(
+            log_phi_of(model, state.words)[row.indices] + np.where(held[j] > 0, psi(base.theta[j, :-1]), -np.inf)
+        )
+        r = np.exp(logs[j] - logs[j].max(axis=1, keepdims=True))
+        base.resp.append(r / r.sum(axis=1, keepdims=True))
+    return Splitting(model, state, measured, ArraySource(documents).partitions[0], begun, base, logs)
+
+
+def log_phi_of(model: TopicModel, words: np.ndarray) -> np.ndarray:
+    """E log phi, (W, K)."""
+    return psi(model.pseudocount + words) - psi(model.vocabulary * model.pseudocount + words.sum(axis=0))
+
+
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float) -> None:
+    given = splitting()
+    model, state, base = given.model, given.state, given.base
+    alpha, documents = model.allocation.document_concentration, base.counts
+    split = given.refined(Shared(scale / 2), scale)
+    base.theta[:] = alpha * state.weights
+    after = Fitted(documents, [], alpha * with_split(state.weights, 2, split.weights) + np.zeros((60, 5)))
+    weights = point_posterior(model, given.begun[1].words, given.begun[1].weights).weights
+    for j, r in enumerate(base.resp):
+        row = documents[[j]]
+        shares, _ = divided(row.data * r[:, 2], row.indices, weights, alpha * given.begun[1].weights)
         after.resp.append(np.concatenate([r[:, :2], r[:, 2:] * shares], axis=1))
         base.theta[j, :-1] += row.data @ r
         after.theta[j, :-1] += row.data @ after.resp[-1]
@@ -390,21 +453,60 @@ def test_the_gain_of_a_split_is_the_change_of_the_recomputed_bound(scale: float)
     np.testing.assert_allclose(split.words.sum(axis=1), state.words[:, 2], rtol=1e-12)
     shares = (seen + scale / 2 * seen.sum(axis=0) / seen.sum()) / (seen.sum(axis=1, keepdims=True) + scale / 2)
     np.testing.assert_allclose(split.words, state.words[:, [2]] * shares, rtol=1e-9)
-    bound = brute_force(model, base, state.words, state.weights, scale)
-    words, weights = np.column_stack([state.words[:, :2], split.words]), with_split(state.weights, 2, split.weights)
-    gain = brute_force(model, after, words, weights, scale) - bound
+    gain, bound = given.gain(split, after, scale)
     chosen, judged = judge_splits(model, state.weights, [split], 10, 0.0)
     assert judged[0].gain == pytest.approx(gain, abs=1e-9 * abs(bound))
     assert chosen == ([0] if gain > 0 else [])
 
 
-def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not() -> None:
+@pytest.mark.parametrize("scale", [1.0, 5.0])
+def test_the_gain_of_a_free_split_is_that_of_the_bound_with_tokens_shared_out_afresh(scale: float) -> None:
+    given = splitting()
+    model, state, base, begun = given.model, given.state, given.base, given.begun[1]
+    prior = model.allocation.document_concentration * begun.weights
+    split = given.refined(Free(0.3, state.words), scale)
+    after = Fitted(base.counts, [], np.insert(base.theta, 3, 0.0, axis=1))
+    for j, (logs, r) in enumerate(zip(given.logs, base.resp, strict=True)):
+        row = base.counts[[j]]
+        used = base.theta[j, 2] > prior.sum()
+        pulls = np.log(prior / prior.sum()) + psi(base.theta[j, 2])
+        log_phi = np.where(used, log_phi_of(model, begun.words)[row.indices], -np.inf)
+        resp, theta = shared_afresh(row.data, logs[:, :2], log_phi, pulls, prior)
+        after.resp.append(resp if used else np.insert(r, 3, 0.0, axis=1))
+        after.theta[j, 2:4] = theta if used else prior
+        base.theta[j, 2] = prior.sum() + row.data @ r[:, 2]
+    seen = scale * after.summary(np.ones(5)).words[:, 2:]
+    moved = seen.sum(axis=1) - scale * base.summary(np.ones(4)).words[:, 2]
+    assert abs(moved).max() > 0.1  # tokens come from other topics, or go to them
+    np.testing.assert_allclose(split.words[:, 0], 0.7 * state.words[:, 2] + 0.3 * seen[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(split.words[:, 1], 0.3 * seen[:, 1], rtol=1e-9)
+    gain, bound = given.gain(split, after, scale)
+    judged = judge_splits(model, state.weights, [split], 10, 0.0)[1]
+    assert judged[0].gain == pytest.approx(gain, abs=1e-9 * abs(bound))
+
+
+def test_documents_that_use_one_topic_are_divided_alike_in_both_forms() -> None:
+    given = splitting()
+    given.measured = replace(given.measured, topics=given.measured.topics.renamed(np.array([-1, -1, 2])))
+    shared, free = Shared(0.1), Free(0.3, given.state.words)
+    found = [
+        form.divide(given.cut(form), tuple(form.order(given.model, given.state.words, split) for split in given.begun))
+        for form in (shared, free)
+    ]
+    for name in ("words", "log_theta", "totals"):
+        one, other = (getattr(halves, name)[1] for halves in found)
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    assert found[0].words[1].sum() > 100 and not found[1].words[0].any()
+
+
+@pytest.mark.parametrize("restricted", ["shared", "free"])
+def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restricted: Literal["shared", "free"]) -> None:
     rng = np.random.default_rng(0)
     topics = np.zeros((3, 30))
     topics[0, :10], topics[1, 10:20], topics[2, 20:] = 0.1, 0.1, 0.1
     shares = rng.dirichlet(np.full(3, 0.2), size=400)
     documents = sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]).astype(float))
-    plan = OnlinePlan(merge=False)
+    plan = OnlinePlan(merge=False, restricted=restricted)
     problem = OnlineProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), Stochastic(4), plan)
     words = np.stack([topics[0] + topics[1], topics[2]], axis=1) * 8000.0
     words += rng.gamma(1.0, 100.0, size=words.shape)
@@ -412,7 +514,8 @@ def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not() -> No
     source = ArraySource(documents, partition_rows=100)
     last = first(online_steps(problem, source, state, SerialBackend()), 8)[-1].state
     unit = last.words / np.linalg.norm(last.words, axis=0)
-    assert len(last.ids) == 3 and last.ids.tolist() == [0, 1, 2] and last.next_id == 3
+    assert last.ids.tolist() == list(range(len(last.ids))) and last.next_id == len(last.ids) >= 3
+    assert len(last.ids) == 3 or restricted == "free"  # in which topics take the same tokens from one another
     assert ((topics / np.linalg.norm(topics, axis=1, keepdims=True)) @ unit).max(axis=1).min() > 0.98
 
 
@@ -431,11 +534,15 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
         stored = state_from({name: array.copy() for name, array in state_arrays(whole[place].state).items()})
         again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)
         assert bits(again[-1].state) == bits(whole[-1].state)
+    free = replace(problem, plan=replace(plan, restricted="free"))
+    whole += first(online_steps(free, source, state, SerialBackend()), 2)
     backend = local_backend(2)
     try:
         distributed = first(online_steps(problem, source, state, backend), 7)
+        distributed += first(online_steps(free, source, state, backend), 2)
     finally:
         backend.close()
+    assert bits(whole[0].state) != bits(whole[7].state)
     for one, other in zip(whole, distributed, strict=True):
         assert bits(one.state) == bits(other.state) and one.info.elbo == other.info.elbo
         assert one.info.records == other.info.records

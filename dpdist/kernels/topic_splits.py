@@ -1,4 +1,4 @@
-"""One topic's tokens in documents, and dividing them between two topics with all other topics held constant."""
+"""One topic's tokens in documents, and two topics in its place with all other topics held constant."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dpdist.kernels.special import digamma
 
 #: Stands in for the sum of two odds that are both nothing; the second topic takes such words.
 LEAST_ODDS = 1e-300
+#: No larger odds of one topic to another are told apart.
+MOST_LOG_ODDS = 600.0
 
 
 @jit
@@ -142,6 +144,126 @@ def divide_documents(
         two = max(tokens - one, 0.0)
         totals[0] += _settle(words, counts, odds, first, second, words_by_topic)
         totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(prior[0] + prior[1], one + two)
+        totals[1] += 1.0
+        log_theta[0] += digamma(prior[0] + one)
+        log_theta[1] += digamma(prior[1] + two)
+
+
+@jit
+def _odds(share: float, log_odds: float, pull: float) -> float:
+    """What speaks for a topic in the place of one that has `share`, to what speaks for all."""
+    return share * math.exp(min(log_odds + pull, MOST_LOG_ODDS))
+
+
+@jit
+def _taken(
+    counts: np.ndarray, shares: np.ndarray, words: np.ndarray, log_odds: np.ndarray, first: float, second: float
+) -> tuple[float, float]:
+    """Tokens n' and n'' that two topics take, each word in proportion to what speaks for any topic."""
+    one, two = 0.0, 0.0
+    for u in range(counts.shape[0]):
+        x, y = _odds(shares[u], log_odds[words[u], 0], first), _odds(shares[u], log_odds[words[u], 1], second)
+        part = counts[u] / (1.0 - shares[u] + max(x + y, LEAST_ODDS))
+        one += part * x
+        two += part * y
+    return one, two
+
+
+@jit
+def _log_of(share: float) -> float:
+    """share log share."""
+    return share * math.log(share) if share > 0.0 else 0.0
+
+
+@jit
+def _settle_freely(
+    counts: np.ndarray,
+    shares: np.ndarray,
+    words: np.ndarray,
+    log_odds: np.ndarray,
+    pulls: tuple[float, float, float],
+    target: np.ndarray,
+) -> float:
+    """Add the two topics' tokens to `target` (W, 2); returns the change of all tokens' part of the bound, apart from
+    what is linear in `target`. The last pull is psi of the topic's theta."""
+    change = 0.0
+    for u in range(counts.shape[0]):
+        share, left = shares[u], 1.0 - shares[u]
+        x, y = _odds(share, log_odds[words[u], 0], pulls[0]), _odds(share, log_odds[words[u], 1], pulls[1])
+        total = left + max(x + y, LEAST_ODDS)
+        target[words[u], 0] += counts[u] * x / total
+        target[words[u], 1] += counts[u] * y / total
+        part = _log_of(share) - _log_of(x / total) - _log_of(y / total)
+        if left > 0.0:
+            part += (left / total - left) * (pulls[2] + math.log(left / share)) - _log_of(left / total) + _log_of(left)
+        change += counts[u] * part
+    return change
+
+
+@jit
+def _normaliser(alpha: float, others: float, tokens: float, held: float) -> float:
+    """What sum_l theta_jl contributes to a document's bound, `held` tokens being those of the topics that change."""
+    total = alpha + others + held
+    return -digamma(total) * (tokens - others - held) - math.lgamma(total)
+
+
+@jit
+def divide_freely(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    counts: np.ndarray,
+    shares: np.ndarray,
+    documents: np.ndarray,
+    log_odds: np.ndarray,
+    prior: np.ndarray,
+    alpha: float,
+    tolerance: float,
+    most: int,
+    words_by_topic: np.ndarray,
+    log_theta: np.ndarray,
+    totals: np.ndarray,
+) -> None:
+    """The free restricted local step: two topics in the place of k, all others' theta held constant.
+
+    Tokens are shared out afresh among all topics, so those of others may come to the two, and those of k go to others:
+
+        r'_jw = r_jwk x' / (1 - r_jwk + r_jwk (x' + x'')), log x' = E log (phi'_w / phi_kw) + psi(theta') - psi(theta_k)
+
+    A document begins with beta' / beta_k in place of exp(psi(theta') - psi(theta_k)).
+
+    Parameters
+    ----------
+    indptr, indices, counts : CSR of c_jw of words that k has a share of, float64
+    shares : r_jwk, above zero and at most 1, beside `counts`
+    documents : (n, 3) float64, theta_jk, tokens of all other topics sum_l n_jl, and tokens of all words
+    log_odds : (W, 2) float64, E log phi of the two less that of k
+    prior : (2,) float64, alpha beta of the two, which add up to that of k
+    alpha : of all topics
+    tolerance : change of n' and of n'', in tokens, at which a document has converged
+    most : largest number of updates
+    words_by_topic, log_theta : as for :func:`divide_documents`
+    totals : (2,) float64, gains the change of the documents' bound apart from sum_w (n'_jw E log phi'_w + n''_jw
+        E log phi''_w - (n'_jw + n''_jw) E log phi_kw), and their number
+    """
+    both = prior[0] + prior[1]
+    for j in range(indptr.shape[0] - 1):
+        part = slice(indptr[j], indptr[j + 1])
+        words, own, tokens = indices[part], shares[part], counts[part]
+        if words.shape[0] == 0:
+            continue
+        theta, others, every = documents[j]
+        base, whole = digamma(theta), (tokens * own).sum()
+        first, second = math.log(prior[0] / both), math.log(prior[1] / both)
+        one, two = _taken(tokens, own, words, log_odds, first, second)
+        for _ in range(most):
+            first, second = digamma(prior[0] + one) - base, digamma(prior[1] + two) - base
+            before = (one, two)
+            one, two = _taken(tokens, own, words, log_odds, first, second)
+            if max(abs(one - before[0]), abs(two - before[1])) <= tolerance:
+                break
+        totals[0] += _settle_freely(tokens, own, words, log_odds, (first, second, base), words_by_topic)
+        totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(both, whole)
+        totals[0] += _normaliser(alpha, others, every, one + two) - _normaliser(alpha, others, every, whole)
         totals[1] += 1.0
         log_theta[0] += digamma(prior[0] + one)
         log_theta[1] += digamma(prior[1] + two)

@@ -12,11 +12,12 @@ Sudderth, Truly nonparametric online variational inference for hierarchical Diri
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from dpdist.errors import InputError
-from dpdist.schedules.stochastic import Stochastic
+from dpdist.schedules import Batch, Stochastic
 from dpdist.topics.documents import DocumentTopics, Effort
 from dpdist.topics.hyperparameters import LEARNABLE, check_learnable, values_of, with_values
 from dpdist.topics.model import TopicModel
@@ -42,6 +43,9 @@ class OnlinePlan:
         so many more that are divided as all of the topic's are. The more, the less splits follow the noise of a
         mini-batch, and the less rare words tell topics apart
     topics : K that splits do not go beyond
+    restricted : "shared": documents divide the tokens of a topic between its halves, and a gain is the change of one
+        bound; "free", nearer to the paper: they share out all their tokens afresh, and it is not; both as
+        :mod:`dpdist.topics.restricted` says
     """
 
     split: bool = True
@@ -52,6 +56,7 @@ class OnlinePlan:
     iterations: int = 20
     smoothing: float = 0.1
     topics: int = 1000
+    restricted: Literal["shared", "free"] = "shared"
 
     def __post_init__(self) -> None:
         if not (self.iterations >= 1 and self.smoothing > 0):
@@ -59,6 +64,8 @@ class OnlinePlan:
                 "iterations should be one or more and smoothing above zero; "
                 f"got {self.iterations!r} and {self.smoothing!r}."
             )
+        if self.restricted not in ("shared", "free"):
+            raise InputError(f"restricted should be 'shared' or 'free'; got {self.restricted!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +75,13 @@ class OnlineProblem:
     Parameters
     ----------
     model : TopicModel
-    schedule : into how many mini-batches a pass is cut, and their rates rho_t = (delay + t)^-forgetting, t from 1.
+    schedule : Stochastic: into how many mini-batches a pass is cut, and their rates rho_t = (delay + t)^-forgetting.
         The defaults are the paper's tau = 1 and kappa = 0.5, although with kappa <= 0.5 the squares of the rates have
         no finite sum: that leaves the Robbins-Monro conditions, and the noise of mini-batches does not die out
     plan : the moves
     effort : how far documents are iterated
     seed : key of every draw
+    tolerance : change of the bound, in nats a token, below which a batch update counts as settled
     learn : hyperparameters that each update sets anew, as :data:`dpdist.topics.hyperparameters.LEARNABLE`
 
     Raises
@@ -83,11 +91,12 @@ class OnlineProblem:
     """
 
     model: TopicModel
-    schedule: Stochastic = field(default_factory=lambda: Stochastic(forgetting=0.5))
+    schedule: Stochastic | Batch = field(default_factory=lambda: Stochastic(forgetting=0.5))
     plan: OnlinePlan = field(default_factory=OnlinePlan)
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
     learn: tuple[str, ...] = ()
+    tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
         check_learnable(self.learn, self.model.vocabulary)

@@ -31,8 +31,9 @@ from dpdist.topics.online_splits import (
     choose_topics,
     judge_splits,
     refine_splits,
+    restricted_form,
 )
-from dpdist.topics.online_visit import OnlineVisit, cut_tokens, measure_unions, measured_of, topics_of, visit_batch
+from dpdist.topics.online_visit import OnlineVisit, measure_unions, measured_of, topics_of, visit_batch
 from dpdist.topics.point_model import point_elbo, point_posterior
 from dpdist.topics.summary import TopicSummary
 from dpdist.topics.turn import Merging
@@ -246,9 +247,10 @@ def _split(
     if not splits:
         return after, []
     columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows)
-    tokens = backend.map(cut_tokens, batch.partitions, batch.measured, *columns)
+    form = restricted_form(plan, before, batch.scale, batch.rate)
+    tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
     with one_thread():
-        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, plan)
+        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, form, plan.iterations)
         chosen, judged = judge_splits(model, after.weights, splits, plan.topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:

@@ -4,21 +4,20 @@ A split of topic k begins with the past in one half and the mini-batch in the ot
 
     lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
 
-and goes through restricted iterations in which all other topics are held constant: documents divide the tokens that k
-explains, phi' + phi'' = phi_k, with beta' + beta'' = beta_k, and the halves' lambda are those of k divided, word by
-word, as the tokens of the mini-batch are. So the past of a topic stays in its halves, and both bounds compared are of
-the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have theta = alpha beta + n under
-the weights of today; then k enters the bound only through its words, its entropy, log p(beta) and the documents'
-log Gamma(theta_jk) - log Gamma(alpha beta_k).
+and goes through restricted iterations in which all other topics are held constant and beta' + beta'' = beta_k. In
+their form :class:`~dpdist.topics.restricted.Shared`, the default, the past of a topic stays in its halves, and both
+bounds compared are of the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have theta =
+alpha beta + n under the weights of today; then k enters the bound only through its words, its entropy, log p(beta) and
+the documents' log Gamma(theta_jk) - log Gamma(alpha beta_k). The form nearer to
+the paper is :class:`~dpdist.topics.restricted.Free`.
 
-Source: Bryant & Sudderth (NeurIPS 2012), section 3, whose restricted iteration lets phi' + phi'' differ from phi_k and
-lambda' + lambda'' from lambda_k.
+Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import expit, psi
@@ -27,32 +26,15 @@ from dpdist.backends.base import Backend, Ref
 from dpdist.moves.base import Reason, Verdict, reason_for
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineState
-from dpdist.topics.online_visit import Halves, divide_tokens
-from dpdist.topics.point_model import point_posterior, point_weights, word_values
+from dpdist.topics.online_visit import Halves
+from dpdist.topics.point_model import point_weights, word_values
+from dpdist.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.topics.summary import TopicSummary
 
 #: Tokens of a mini-batch that a topic must explain to be split.
 _LEAST = 2.0
 #: Range in which the log odds of two weights are sought, and how often it is halved.
 _ODDS, _BISECTIONS = 15.0, 40
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Halves of a topic.
-
-    Parameters
-    ----------
-    topic : k
-    words : (W, 2) lambda of the halves less the pseudocount
-    weights : (2,) beta of the halves, which add up to that of the topic
-    gain : change of the bound in nats, log p(beta) apart
-    """
-
-    topic: int
-    words: np.ndarray
-    weights: np.ndarray
-    gain: float = -np.inf
 
 
 def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
@@ -82,6 +64,12 @@ def begin_splits(
     return found
 
 
+def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: float) -> Restricted:
+    """The form of the restricted iteration that a plan asks for, at a scale D/|S| and the rate rho of the global update
+    of the state `before`."""
+    return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
+
+
 def refine_splits(
     model: TopicModel,
     state: OnlineState,
@@ -90,41 +78,46 @@ def refine_splits(
     splits: list[Split],
     scale: float,
     documents: float,
-    plan: OnlinePlan,
+    form: Restricted,
+    iterations: int,
 ) -> list[Split]:
     """Restricted iterations of all splits at once.
 
     Parameters
     ----------
     state : after the global update
-    tokens : a ref for each partition of the mini-batch, to each split topic's tokens
+    tokens : a ref for each partition of the mini-batch, to what the form cuts of each split topic
     scale : D/|S|
     documents : D
-    plan : how hard to try
+    form : of the iterations
+    iterations : one or more
     """
-    smoothing = plan.smoothing * scale
-    for _ in range(plan.iterations - 1):
-        halves = _local_step(model, backend, tokens, splits).scaled(scale)
-        splits = _reweighted(model, _divided(state, splits, halves, smoothing), halves, documents)
-    halves = _local_step(model, backend, tokens, splits).scaled(scale)
-    return _measured(model, state, _divided(state, splits, halves, smoothing), halves)
+    for _ in range(iterations - 1):
+        halves = _local_step(model, state, backend, tokens, splits, form).scaled(scale)
+        splits = _reweighted(model, _updated(state, form, splits, halves), halves, documents)
+    halves = _local_step(model, state, backend, tokens, splits, form).scaled(scale)
+    return _measured(model, state, _updated(state, form, splits, halves), halves)
 
 
-def _local_step(model: TopicModel, backend: Backend, tokens: Sequence[Ref], splits: list[Split]) -> Halves:
-    orders = backend.share(tuple(point_posterior(model, split.words, split.weights) for split in splits))
-    found: Halves = backend.fetch([backend.total(divide_tokens, tokens, [orders] * len(tokens))])[0]
+def _local_step(
+    model: TopicModel,
+    state: OnlineState,
+    backend: Backend,
+    tokens: Sequence[Ref],
+    splits: list[Split],
+    form: Restricted,
+) -> Halves:
+    orders = backend.share(tuple(form.order(model, state.words, split) for split in splits))
+    found: Halves = backend.fetch([backend.total(form.divide, tokens, [orders] * len(tokens))])[0]
     return found
 
 
-def _divided(state: OnlineState, splits: list[Split], halves: Halves, smoothing: float) -> list[Split]:
-    """The splits with each word of a topic divided as the mini-batch's tokens of it are, and as all of the topic's are
-    where there are few: as if there were `smoothing` tokens more that are divided so."""
-    found = []
-    for split, seen in zip(splits, halves.words, strict=True):
-        sums = seen.sum(axis=0) + 1e-300
-        shares = (seen + smoothing * sums / sums.sum()) / (seen.sum(axis=1, keepdims=True) + smoothing)
-        found.append(replace(split, words=state.words[:, [split.topic]] * shares))
-    return found
+def _updated(state: OnlineState, form: Restricted, splits: list[Split], halves: Halves) -> list[Split]:
+    """The splits with lambda of their halves as the form has it."""
+    return [
+        replace(split, words=form.update(state.words, split, seen))
+        for split, seen in zip(splits, halves.words, strict=True)
+    ]
 
 
 def _measured(model: TopicModel, state: OnlineState, splits: list[Split], halves: Halves) -> list[Split]:

@@ -18,7 +18,7 @@ from dpdist.topics.model import TopicPosterior
 from dpdist.topics.turn import Merging
 
 #: Restricted updates of a document: tokens of change at which they end, and their largest number.
-_TOLERANCE, _MOST = 1e-3, 30
+TOLERANCE, MOST = 1e-3, 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +100,15 @@ def cut_tokens(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[Sparse, ...]:
     """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR, in documents whose topics `merging` has turned."""
+    entries, _, found = tokens_of(partition, measured, posterior, merging, topics)
+    return tuple(entries_where(entries, values, values > 0) for values in found)
+
+
+def tokens_of(
+    partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
+) -> tuple[Sparse, DocumentTopics, np.ndarray]:
+    """A partition's counts c_jw, topics of its documents as `merging` has turned them, and c_jw r_jwk of each of
+    `topics` beside the counts, (C, nnz)."""
     entries, held = entries_of(documents_of(partition)), merging.apply(measured, 0).topics
     assert held is not None, "documents of a partition are known"
     place = np.full(posterior.weights.shape[1], -1, dtype=np.int64)
@@ -117,11 +126,11 @@ def cut_tokens(
         place,
         found,
     )
-    return tuple(_entries_above_zero(entries, values) for values in found)
+    return entries, held, found
 
 
-def _entries_above_zero(entries: Sparse, values: np.ndarray) -> Sparse:
-    there = values > 0
+def entries_where(entries: Sparse, values: np.ndarray, there: np.ndarray) -> Sparse:
+    """Those of the `values` beside some entries that are `there`, and where they are."""
     before = np.concatenate([[0], np.cumsum(there)])
     return Sparse(values[there], entries.columns[there], before[entries.begins])
 
@@ -141,6 +150,11 @@ class Halves:
     log_theta: np.ndarray
     totals: np.ndarray
 
+    @staticmethod
+    def zeros(splits: int, vocabulary: int) -> Halves:
+        """Of no documents."""
+        return Halves(np.zeros((splits, vocabulary, 2)), np.zeros((splits, 2)), np.zeros((splits, 2)))
+
     def __add__(self, other: Halves) -> Halves:
         return Halves(self.words + other.words, self.log_theta + other.log_theta, self.totals + other.totals)
 
@@ -151,9 +165,7 @@ class Halves:
 
 def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...]) -> Halves:
     """The restricted local step of each of C splits; posteriors are of two topics, with a prior (2,)."""
-    vocabulary = posteriors[0].weights.shape[0]
-    shape = (len(tokens), vocabulary, 2)
-    found = Halves(np.zeros(shape), np.zeros((len(tokens), 2)), np.zeros((len(tokens), 2)))
+    found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
     for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):
         divide_documents(
             entries.begins,
@@ -161,8 +173,8 @@ def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, 
             entries.values,
             posterior.weights,
             posterior.prior,
-            _TOLERANCE,
-            _MOST,
+            TOLERANCE,
+            MOST,
             found.words[place],
             found.log_theta[place],
             found.totals[place],
