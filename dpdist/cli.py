@@ -96,7 +96,7 @@ def fit(
     initial_components: Annotated[int | None, typer.Option(help="Clusters of a k-means++ start.")] = None,
     initial_rows: Annotated[int | None, typer.Option(help="Rows that an sva start passes over.")] = None,
     max_components: Annotated[int | None, typer.Option(help="Bound on the clusters. Default: none.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="memoized or stochastic.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="memoized, stochastic or batch.")] = None,
     waves: Annotated[int | None, typer.Option(help="Groups of partitions; 1 is batch inference.")] = None,
     lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap waves.")] = None,
     pca: Annotated[int | None, typer.Option(help="Principal components to keep.")] = None,

@@ -15,7 +15,7 @@ from dpdist.families import FAMILIES, Family
 from dpdist.likelihoods import LIKELIHOODS, Likelihood
 from dpdist.moves.plan import MovePlan
 from dpdist.preparation import TransformPlan
-from dpdist.schedules import Memoized, Schedule, Stochastic
+from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
 from dpdist.topics.documents import Effort
@@ -74,7 +74,7 @@ class GammaPrior(_Strict):
 class ScheduleConfig(_Strict):
     """How summaries become the total."""
 
-    name: Literal["memoized", "stochastic"] = "memoized"
+    name: Literal["memoized", "stochastic", "batch"] = "memoized"
     waves: Count = 40
     lookahead: Literal[0, 1] = 0
     keep_start: bool = True
@@ -83,6 +83,8 @@ class ScheduleConfig(_Strict):
 
     def build(self) -> Schedule:
         """The schedule."""
+        if self.name == "batch":
+            return Batch()
         if self.name == "stochastic":
             return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
         return Memoized(self.waves, self.lookahead, self.keep_start)
@@ -211,20 +213,17 @@ class FitConfig(_Strict):
 class TopicScheduleConfig(_Strict):
     """How summaries of documents become the total; stochastic is online inference, by default at the paper's rates."""
 
-    name: Literal["memoized", "stochastic"] = "memoized"
+    name: Literal["memoized", "stochastic", "batch"] = "memoized"
     waves: Count = 20
     lookahead: Literal[0, 1] = 0
     delay: Annotated[float, Field(ge=0)] = 1.0
     forgetting: Annotated[float, Field(gt=0, le=1)] = 0.5
 
-    @property
-    def online(self) -> bool:
-        """Whether it takes mini-batches."""
-        return self.name == "stochastic"
-
     def build(self) -> Schedule:
         """The schedule."""
-        if self.online:
+        if self.name == "batch":
+            return Batch()
+        if self.name == "stochastic":
             return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
         return Memoized(self.waves, self.lookahead)
 
@@ -303,13 +302,18 @@ class TopicsConfig(_Strict):
             learn=self.learn,
             initial_topics=self.initial_topics,
             schedule=self.schedule.build(),
-            moves=self.online_moves.build() if self.schedule.online else self.moves.build(),
+            moves=self._moves(),
             effort=self.effort.build(),
             tolerance=self.tolerance,
             max_laps=self.max_laps,
             max_time=self.max_time,
             random_state=self.seed,
         )
+
+    def _moves(self) -> TopicPlan | OnlinePlan | None:
+        if self.schedule.name == "batch":
+            return None
+        return self.online_moves.build() if self.schedule.name == "stochastic" else self.moves.build()
 
 
 #: What each command that makes a model can be told.

@@ -23,7 +23,7 @@ from dpdist.prediction import MixturePredictor, Predictor, predictor_of
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
 from dpdist.runs import continued, open_run, open_topics
-from dpdist.schedules import Schedule
+from dpdist.schedules import Batch, Schedule
 from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
@@ -443,8 +443,9 @@ def _online_estimator_of(problem: OnlineProblem) -> HDPTopicModel:
         allocation.document_concentration,
         problem.model.pseudocount,
         schedule=problem.schedule,
-        moves=problem.plan,
+        moves=None if isinstance(problem.schedule, Batch) else problem.plan,
         effort=problem.effort,
+        tolerance=problem.tolerance,
         random_state=problem.seed,
     )
 

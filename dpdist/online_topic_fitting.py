@@ -1,4 +1,4 @@
-"""Topic models fitted online: first topics, passes over a corpus, and mini-batches that come one at a time.
+"""Topic models with point estimates: first topics, passes over a corpus, and mini-batches that come one at a time.
 
 The engine is :mod:`dpdist.topics.online_engine`. Source: Bryant & Sudderth, Truly nonparametric online variational
 inference for hierarchical Dirichlet processes, NeurIPS 2012.
@@ -17,18 +17,18 @@ from dpdist.checkpoint import Fitted
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
-from dpdist.schedules.stochastic import Stochastic
+from dpdist.schedules import Batch, Stochastic
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Source
 from dpdist.state import Info
 from dpdist.threads import one_thread
 from dpdist.topic_fitting import first_topics, take_census
-from dpdist.topic_prediction import TopicPredictor
+from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.documents import Effort
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
 from dpdist.topics.online_engine import partial_step
-from dpdist.topics.online_passes import OnlinePass, first_pass, online_passes, pass_info
+from dpdist.topics.online_passes import OnlinePass, first_pass, pass_info, point_passes
 from dpdist.topics.problem import TopicProblem
 
 #: Why a model of mini-batches that come one at a time has not ended.
@@ -56,15 +56,50 @@ def pose_online(
         )
     if schedule.lookahead:
         raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
+    _refuse_learning(learn)
+    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed)
+
+
+def pose_batch(
+    model: TopicModel,
+    schedule: Batch,
+    moves: Any,
+    effort: Effort,
+    seed: int,
+    tolerance: float,
+    learn: tuple[str, ...] = (),
+) -> OnlineProblem:
+    """The problem of batch inference with a point estimate of the global weights (bHDP).
+
+    Parameters
+    ----------
+    moves : None, for there are none
+    tolerance : change of the bound in nats a token below which an update counts as settled
+
+    Raises
+    ------
+    InputError
+        If there are moves, or hyperparameters to be learned.
+    """
+    if moves is not None:
+        raise InputError(
+            f"topics make no moves under a Batch schedule; got {type(moves).__name__}. Leave moves out, or choose a "
+            "Memoized schedule."
+        )
+    _refuse_learning(learn)
+    plan = OnlinePlan(split=False, merge=False)
+    return OnlineProblem(model, schedule, plan, effort, seed, tolerance=tolerance)
+
+
+def _refuse_learning(learn: tuple[str, ...]) -> None:
     if learn:
         raise InputError(
             f"an online fit learns no hyperparameters; got learn={list(learn)}. Leave it out, or choose Memoized."
         )
-    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed)
 
 
 def online_fit(problem: OnlineProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
-    """A fit by passes over a corpus, before its first mini-batch: at most `topics` topics found as for memoized
+    """A fit by passes over a corpus, online or batch, before the first: at most `topics` topics found as for memoized
     inference.
 
     Raises
@@ -73,7 +108,7 @@ def online_fit(problem: OnlineProblem, topics: int, source: Source, limits: Limi
         If the documents have weights, are no counts, or none of them has words.
     """
     state = first_pass(problem, source, _begun(problem, topics, source, backend, 1.0))
-    return Fit(problem, source, backend, state, limits, History(), run=online_passes)
+    return Fit(problem, source, backend, state, limits, History(), run=point_passes)
 
 
 def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
@@ -111,11 +146,11 @@ def continue_online(
     return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 
-def memoized_as_online(
-    problem: TopicProblem, fitted: Fitted, schedule: Stochastic, plan: OnlinePlan | None
+def as_online(
+    problem: TopicProblem | OnlineProblem, fitted: Fitted, schedule: Stochastic, plan: OnlinePlan | None
 ) -> tuple[OnlineProblem, OnlineState]:
-    """A model of memoized inference as what online inference goes on from, before its first step."""
-    predictor = TopicPredictor(problem, fitted.total, fitted.ids)
+    """A model of memoized or batch inference as what online inference goes on from, before its first step."""
+    predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
     online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed)
     next_id = int(fitted.ids.max()) + 1
     return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)

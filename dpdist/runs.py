@@ -18,7 +18,7 @@ from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
 from dpdist.topics.engine import topic_steps
 from dpdist.topics.online import OnlineProblem
-from dpdist.topics.online_passes import online_passes
+from dpdist.topics.online_passes import point_passes
 from dpdist.topics.problem import TopicProblem
 
 
@@ -33,7 +33,7 @@ class _Kind(NamedTuple):
 _KINDS = {
     Store.method: _Kind(Store, steps, "fit"),
     TopicStore.method: _Kind(TopicStore, topic_steps, "topics"),
-    OnlineTopicStore.method: _Kind(OnlineTopicStore, online_passes, "topics"),
+    OnlineTopicStore.method: _Kind(OnlineTopicStore, point_passes, "topics"),
 }
 
 

@@ -1,8 +1,9 @@
-"""Topic models fitted online as generations on disk: runs without leaves, whose state is one running total."""
+"""Topic models with point estimates as generations on disk: runs without leaves, whose state is a running total."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+import itertools
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import zarr
 from dpdist import schema
 from dpdist.checkpoint import Fitted, RunStore
 from dpdist.history import History, ProposalRow
-from dpdist.schedules import Stochastic
+from dpdist.schedules import SCHEDULES
 from dpdist.stored_problem import plain_fields, subgroup
 from dpdist.stored_topics import TOPICS, model_of
-from dpdist.topics.documents import Effort
+from dpdist.topics.documents import DocumentTopics, Effort, join_documents
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.online_passes import OnlinePass
 
@@ -24,7 +25,6 @@ _ARRAYS = ("words", "weights", "ids", "known")
 
 
 def _write_state(group: zarr.Group, state: OnlineState) -> None:
-    assert not state.known, "online fits keep no topics of documents"
     group.attrs.update({name: value for name, value in plain_fields(state).items() if name not in _ARRAYS})
     group.attrs["rest_weight"] = float(state.weights[-1])
     schema.write(group, "id", state.ids)
@@ -44,12 +44,31 @@ def _write_pass(group: zarr.Group, under_way: OnlinePass) -> None:
     _write_state(group.create_group("state"), under_way.state)
     proposals = [ProposalRow.of(under_way.state.lap, record) for record in under_way.records]
     History((), proposals).write(group.create_group("history"))
+    if under_way.state.known:
+        _write_known(group.create_group("known"), under_way.state.known)
 
 
 def _read_pass(group: zarr.Group) -> OnlinePass:
     seconds: Any = group.attrs["seconds"]
     records = tuple(row.record for row in History.read(subgroup(group, "history")).proposals)
-    return OnlinePass(_read_state(subgroup(group, "state")), records, seconds)
+    known = _read_known(subgroup(group, "known")) if "known" in group else ()
+    return OnlinePass(replace(_read_state(subgroup(group, "state")), known=known), records, seconds)
+
+
+def _write_known(group: zarr.Group, known: tuple[DocumentTopics, ...]) -> None:
+    group.attrs["documents"] = [len(each) for each in known]
+    joined = join_documents(list(known))
+    schema.write(group, "document_indptr", joined.indptr)
+    schema.write(group, "document_topic", joined.topics)
+    schema.write(group, "document_count", joined.counts)
+
+
+def _read_known(group: zarr.Group) -> tuple[DocumentTopics, ...]:
+    """Topics of documents, partition by partition."""
+    documents: Any = group.attrs["documents"]
+    names = ("document_indptr", "document_topic", "document_count")
+    joined = DocumentTopics(*(schema.read(group, name) for name in names))
+    return tuple(joined.part(a, b) for a, b in itertools.pairwise(np.cumsum([0, *documents]).tolist()))
 
 
 def _plain(value: Any) -> Any:
@@ -58,7 +77,7 @@ def _plain(value: Any) -> Any:
 
 
 class OnlineTopicStore(RunStore):
-    """A run of a topic model fitted online, or a model saved from one."""
+    """A run of a topic model with point estimates of its weights, online or batch, or a model saved from one."""
 
     method = "online topics"
     kind = TOPICS._replace(write_leaf=_write_pass, read_leaf=_read_pass)
@@ -69,7 +88,7 @@ class OnlineTopicStore(RunStore):
             {
                 **{name: value for name, value in plain_fields(problem).items() if name not in _PARTS},
                 "model": asdict(problem.model),
-                "schedule": plain_fields(problem.schedule),
+                "schedule": {"name": problem.schedule.name, **plain_fields(problem.schedule)},
                 "plan": asdict(problem.plan),
                 "effort": asdict(problem.effort),
             }
@@ -78,10 +97,12 @@ class OnlineTopicStore(RunStore):
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> OnlineProblem:
         attrs: dict[str, Any] = dict(group.attrs)
+        schedule: Any = dict(attrs["schedule"])
+        kind: Any = SCHEDULES[schedule.pop("name")]
         plain = {field.name: _plain(attrs[field.name]) for field in fields(OnlineProblem) if field.name not in _PARTS}
         return OnlineProblem(
             model=model_of(attrs["model"]),
-            schedule=Stochastic(**attrs["schedule"]),
+            schedule=kind(**schedule),
             plan=OnlinePlan(**attrs["plan"]),
             effort=Effort(**attrs["effort"]),
             **plain,

@@ -48,7 +48,7 @@ def topics(
         list[str] | None, typer.Option(help="Name of one of these three to learn; may be given several times.")
     ] = None,
     initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="memoized, or stochastic for online inference.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="memoized, stochastic (online) or batch (bHDP).")] = None,
     waves: Annotated[
         int | None, typer.Option(help="Groups of partitions, or mini-batches of a pass; 1 is batch inference.")
     ] = None,

@@ -20,15 +20,16 @@ from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.online_topic_fitting import (
+    as_online,
     begin_partial,
     check_corpus,
     continue_online,
-    memoized_as_online,
     online_fit,
+    pose_batch,
     pose_online,
 )
 from dpdist.runs import store_of
-from dpdist.schedules import Memoized, Schedule, Stochastic
+from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.sources import Source, as_source
 from dpdist.state import Info, State
 from dpdist.topic_estimator import TopicEstimator, counts_of
@@ -60,10 +61,12 @@ class HDPTopicModel(TopicEstimator):
         Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given.
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
-    schedule : Memoized or Stochastic, optional
+    schedule : Memoized, Stochastic or Batch, optional
         Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
         forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
         are few; nothing converges, so `max_laps` or `max_time` ends it, and hyperparameters are not learned.
+        ``Batch()`` is bHDP: updates by the whole corpus, with a point estimate of the global weights as online, which
+        never lower the bound; there are no moves, so the number of topics stays, and hyperparameters are not learned.
     moves : TopicPlan or, online, OnlinePlan, optional
         Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
         ``OnlinePlan(split=False, merge=False)``.
@@ -84,7 +87,8 @@ class HDPTopicModel(TopicEstimator):
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
         comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
-        before it, and no bound on the evidence of the whole.
+        before it, and no bound on the evidence of the whole. Batch: with the density of the point estimate, which is
+        not comparable across numbers of topics.
     components_ : (K, W)
         Expected probability of each word in each topic; rows sum to 1.
     concentration_, document_concentration_, pseudocount_ : float
@@ -208,8 +212,8 @@ class HDPTopicModel(TopicEstimator):
         """Take in one mini-batch of documents, by online inference in this process.
 
         A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or
-        loaded goes on from there; one of memoized inference from its topics and expected global weights, as before a
-        first mini-batch. Rates and moves are the estimator's own where they are online, else those of
+        loaded goes on from there; one of memoized or batch inference from its topics and expected global weights, as
+        before a first mini-batch. Rates and moves are the estimator's own where they are online, else those of
         ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``.
 
         Parameters
@@ -245,9 +249,9 @@ class HDPTopicModel(TopicEstimator):
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
     def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
-        if isinstance(self._problem, OnlineProblem):
+        if isinstance(self._problem, OnlineProblem) and isinstance(self._problem.schedule, Stochastic):
             return self._problem, self._fitted.total
-        return memoized_as_online(self._problem, self._fitted, *self._online_choices())
+        return as_online(self._problem, self._fitted, *self._online_choices())
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -287,12 +291,15 @@ class HDPTopicModel(TopicEstimator):
 
     def _begin(self, source: Source) -> Callable[[Backend], Fit]:
         """What looks for the first topics and gives the fit; parameters are checked before."""
-        limits = Limits(self.max_laps, self.max_time)
-        if not isinstance(self.schedule, Stochastic):
+        limits, vocabulary = Limits(self.max_laps, self.max_time), source.shape[1]
+        if isinstance(self.schedule, Batch):
+            problem = self.batch_problem(vocabulary, self.schedule)
+        elif isinstance(self.schedule, Stochastic):
+            if limits == Limits(None, None):
+                raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+            problem = self.online_problem(vocabulary)
+        else:
             return partial(topic_fit, self.recipe(), source, limits)
-        if limits == Limits(None, None):
-            raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
-        problem = self.online_problem(source.shape[1])
         return partial(online_fit, problem, int(self.initial_topics), source, limits)
 
     def recipe(self) -> TopicRecipe:
@@ -300,16 +307,14 @@ class HDPTopicModel(TopicEstimator):
         schedule = Memoized(waves=20) if self.schedule is None else self.schedule
         if not isinstance(schedule, Memoized):
             raise InputError(
-                f"a topic model should have a Memoized or a Stochastic schedule; got {schedule!r}. Choose one."
+                f"a topic model should have a Memoized, a Stochastic or a Batch schedule; got {schedule!r}. Choose one."
             )
         if not isinstance(self.moves, TopicPlan | None):
             raise InputError(
                 f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
                 "Give a TopicPlan, or a Stochastic schedule."
             )
-        if not (np.isfinite(self.tolerance) and self.tolerance >= 0):
-            raise InputError(f"tolerance should be zero or more nats a token; got {self.tolerance}.")
-        self._check_start()
+        self._check()
         return TopicRecipe(
             allocation=self._allocation(),
             pseudocount=float(self.pseudocount),
@@ -324,29 +329,35 @@ class HDPTopicModel(TopicEstimator):
 
     def online_problem(self, vocabulary: int) -> OnlineProblem:
         """The parameters, checked and made into the problem of online inference over so many words."""
-        self._check_start()
+        self._check()
         schedule, plan = self._online_choices()
-        return pose_online(
-            TopicModel(vocabulary, float(self.pseudocount), self._allocation()),
-            schedule,
-            plan,
-            Effort() if self.effort is None else self.effort,
-            seed_of(self.random_state),
-            tuple(self.learn),
-        )
+        effort, seed = Effort() if self.effort is None else self.effort, seed_of(self.random_state)
+        return pose_online(self._model(vocabulary), schedule, plan, effort, seed, tuple(self.learn))
+
+    def batch_problem(self, vocabulary: int, schedule: Batch) -> OnlineProblem:
+        """The parameters, checked and made into the problem of batch inference with a point estimate (bHDP)."""
+        self._check()
+        effort, seed = Effort() if self.effort is None else self.effort, seed_of(self.random_state)
+        tolerance = float(self.tolerance)
+        return pose_batch(self._model(vocabulary), schedule, self.moves, effort, seed, tolerance, tuple(self.learn))
 
     def _online_choices(self) -> tuple[Stochastic, Any]:
-        """The schedule and moves of online inference: the estimator's own, or defaults where its own are memoized."""
+        """The schedule and moves of online inference: the estimator's own, or defaults where its own are others."""
         if isinstance(self.schedule, Stochastic):
             return self.schedule, self.moves
         return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
 
+    def _model(self, vocabulary: int) -> TopicModel:
+        return TopicModel(vocabulary, float(self.pseudocount), self._allocation())
+
     def _allocation(self) -> HierarchicalDirichletProcess:
         return HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
 
-    def _check_start(self) -> None:
+    def _check(self) -> None:
         if not (isinstance(self.initial_topics, int | np.integer) and self.initial_topics >= 1):
             raise InputError(f"initial_topics should be a whole number from 1 on; got {self.initial_topics!r}.")
+        if not (np.isfinite(self.tolerance) and self.tolerance >= 0):
+            raise InputError(f"tolerance should be zero or more nats a token; got {self.tolerance}.")
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""

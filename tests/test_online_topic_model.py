@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -27,9 +28,10 @@ from dpdist.errors import CheckpointError, InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.randomness import generator
 from dpdist.runs import continued, open_run
-from dpdist.schedules import Memoized, Stochastic
+from dpdist.schedules import Batch, Memoized, Stochastic
 from dpdist.sources import ArraySource
 from dpdist.topics.online import OnlinePlan, state_arrays
+from dpdist.topics.online_engine import batch_steps
 from tests.test_cli import started
 
 WORDS = 12
@@ -198,18 +200,19 @@ def followed(fit: Fit) -> dpdist.HDPTopicModel:
     return model
 
 
-def test_a_stored_state_goes_on_from_every_mini_batch_to_the_same_bits(tmp_path: Path, fitted) -> None:
+def test_a_stored_state_goes_on_from_every_mini_batch_to_the_same_bits(tmp_path: Path) -> None:
     run, source, copies = tmp_path / "run.zarr", cut(blocks()), []
-    fit = model_of().prepare(source, run)
-    fit.checkpoint_seconds = 0.0
+    fit = model_of(max_laps=2).prepare(source, run)
     for step in fit:
-        fit.settle()
         if step.state.lap == 2:
+            fit.checkpoint_seconds = 0.0
+            fit.settle()
             copies.append(tmp_path / f"copy{len(copies)}.zarr")
             shutil.copytree(run, copies[-1], ignore=shutil.ignore_patterns("leases"))  # this writer is alive
-    assert len(copies) == 4 and bits(dpdist.load(run)) == bits(fitted)
+    fitted = dpdist.load(run)
+    assert len(copies) == 4 and bits(fitted) == bits(model_of(max_laps=2).fit(source))
     for path in copies:
-        again = continued(open_run(path), source, SerialBackend(), Limits(3))
+        again = continued(open_run(path), source, SerialBackend(), Limits(2))
         assert (again.state.lap, again.state.visit) == (2, copies.index(path))
         assert bits(followed(again)) == bits(fitted)
 
@@ -292,6 +295,81 @@ def test_mini_batches_that_do_not_fit_are_refused_and_leave_the_model_as_it_was(
 def test_a_limit_of_time_ends_a_fit() -> None:
     model = model_of(max_laps=None, max_time=1e-9).fit(cut(blocks(100)))
     assert model.n_iter_ == 1 and model.stop_reason_ == "stopped: max_time reached"
+
+
+# Batch inference with a point estimate
+
+
+def batch_of(**parameters) -> dpdist.HDPTopicModel:
+    return model_of(**{"schedule": Batch(), "moves": None, "max_laps": 100, "tolerance": 3e-4, **parameters})
+
+
+@pytest.fixture(scope="module")
+def settled() -> dpdist.HDPTopicModel:
+    return batch_of(initial_topics=3).fit(cut(blocks()))
+
+
+def test_batch_updates_never_lower_the_bound_and_settle(settled) -> None:
+    bounds, tokens = settled.history_["elbo"].values, blocks().sum()
+    assert settled.converged_ and 3 < settled.n_iter_ < 100 and settled.stop_reason_.startswith("converged")
+    changes = np.diff(bounds)
+    assert (changes > -1e-9 * np.abs(bounds[1:])).all() and abs(changes[-1]) < 3e-4 * tokens
+    assert (np.abs(changes[:-1]) >= 3e-4 * tokens).all() and settled.elbo_ == bounds[-1]
+    assert settled.topic_ids_.tolist() == [0, 1, 2] and settled.history_.sizes["proposal"] == 0
+    assert settled.topic_sizes_.sum() == pytest.approx(tokens)
+    assert settled.score(blocks(100, seed=1)) > unigram(blocks(), blocks(100, seed=1)) + 0.2
+
+
+def test_batch_laps_are_the_updates_of_the_engine(settled) -> None:
+    source, fit = cut(blocks()), batch_of(initial_topics=3).prepare(cut(blocks()))
+    updates = batch_steps(fit.problem, source, fit.state.running.state, SerialBackend())
+    for step, update in zip(fit, itertools.islice(updates, 3), strict=False):
+        assert state_arrays(step.state.running.state).keys() == state_arrays(update.state).keys()
+        for name, array in state_arrays(update.state).items():
+            assert state_arrays(step.state.running.state)[name].tobytes() == array.tobytes()
+        assert step.info is not None and step.info.elbo == update.info.elbo
+
+
+def test_a_batch_run_goes_on_from_any_update_to_the_same_bits(tmp_path: Path, settled) -> None:
+    run, source = tmp_path / "run.zarr", cut(blocks())
+    for _, info in batch_of(initial_topics=3).iter_fit(source, checkpoint_path=run):
+        if info.lap == 8:
+            break
+    state, _ = open_run(run).state()
+    assert len(state.running.state.known) == 12 and sum(map(len, state.running.state.known)) == 600
+    resumed = dpdist.resume(run, source)
+    assert bits(resumed) == bits(settled) and resumed.converged_
+
+
+def test_a_batch_model_saved_or_not_goes_on_online(tmp_path: Path, settled) -> None:
+    settled.save(tmp_path / "model.zarr")
+    loaded, model = dpdist.load(tmp_path / "model.zarr"), pickle.loads(pickle.dumps(settled))
+    assert bits(loaded) == bits(model) and loaded.get_params()["schedule"] == Batch() and loaded.tolerance == 3e-4
+    for each in (loaded, model):
+        each.partial_fit(blocks(100, seed=4), documents=600)
+    assert bits(loaded) == bits(model) and not model.converged_ and model._problem.plan == OnlinePlan()
+    np.testing.assert_allclose(model.components_[:3], settled.components_, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"moves": OnlinePlan()}, "no moves under a Batch schedule; got OnlinePlan"),
+        ({"learn": ["concentration"]}, "learns no hyperparameters"),
+        ({"tolerance": -1.0}, "tolerance should be zero or more nats a token"),
+    ],
+)
+def test_batch_parameters_that_do_not_fit_are_refused(parameters: dict, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        batch_of(**parameters).fit(blocks(30))
+
+
+def test_batch_mixtures_are_memoized_in_one_wave() -> None:
+    rows = blocks(200).toarray().astype(float)
+    one, two = (
+        dpdist.DPMixture(schedule=schedule, max_laps=4, random_state=0).fit(rows) for schedule in (Batch(), Memoized(1))
+    )
+    assert one.elbo_ == two.elbo_ and one.weights_.tobytes() == two.weights_.tobytes()
 
 
 # On the command line
@@ -391,6 +469,15 @@ def test_show_score_and_predict_are_those_of_the_model(command, run: str, folder
     np.testing.assert_array_equal(found["proportion"].values, typed.transform(folder / "test.zarr"))
     np.testing.assert_array_equal(found["id"].values, typed.topic_ids_)
     assert json.loads(command("status", run, "--json"))["n_components"] == typed.n_topics_
+
+
+def test_batch_inference_is_typed_and_resumed(command, folder: Path) -> None:
+    given = ["--initial-topics", 3, "--schedule", "batch", "--out", "batch.zarr", "--serial"]
+    command("topics", "corpus.zarr", *given, "--max-laps", 2)
+    command("resume", "batch.zarr", "--max-laps", 4, "--serial")
+    python = batch_of(initial_topics=3, max_laps=4, tolerance=1e-5).fit(folder / "corpus.zarr")
+    assert bits(dpdist.load(folder / "batch.zarr")) == bits(python)
+    assert json.loads(command("show", "batch.zarr", "--json"))["elbo_of"] == "the corpus"
 
 
 def test_online_topics_are_submitted_like_any_run(command, folder: Path, typed) -> None:

@@ -1,23 +1,24 @@
-"""Online inference as the steps of a fit: mini-batches, joined to passes over the corpus that are told as laps."""
+"""Online and batch inference as the steps of a fit: mini-batches, joined to passes over the corpus told as laps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpdist.backends.base import Backend
 from dpdist.loop import Step, wave_count
+from dpdist.schedules import Batch
 from dpdist.sources.base import Source
 from dpdist.state import Info, Record, State
 from dpdist.topics.online import OnlineProblem, OnlineState
-from dpdist.topics.online_engine import OnlineInfo, OnlineStep, online_steps
+from dpdist.topics.online_engine import OnlineInfo, OnlineStep, batch_steps, online_steps
 
 
 @dataclass(frozen=True, eq=False)
 class OnlinePass:
-    """Where an online fit stands between two mini-batches.
+    """Where a fit stands between two mini-batches, or batch updates.
 
     Parameters
     ----------
@@ -41,12 +42,28 @@ def first_pass(problem: OnlineProblem, source: Source, start: OnlineState) -> St
     return _standing(problem, source, OnlinePass(start))
 
 
-def online_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Run passes from `state` without end, stopping after every mini-batch; the caller decides when to stop.
+def point_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """Run passes from `state` without end, online or batch as the schedule is; the caller decides when to stop.
 
-    Each mini-batch is a wave, each pass a lap. There are no leaves: all that a fit goes on from is the running total,
-    an :class:`OnlinePass`.
+    There are no leaves: all that a fit goes on from is the running total, an :class:`OnlinePass`.
     """
+    run = _batch_passes if isinstance(problem.schedule, Batch) else _online_passes
+    return run(problem, source, state, backend)
+
+
+def _batch_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """Batch updates, each of which is a lap of one wave."""
+    for step in batch_steps(problem, source, state.running.state, backend):
+        told = OnlinePass(replace(step.state, known=()), seconds=step.info.seconds)
+        info = pass_info(told, step.info, step.info.lap, float(source.shape[0]))
+        change = np.inf if state.elbo is None else abs(info.elbo - state.elbo)
+        quiet = bool(change < problem.tolerance * max(info.counts.sum(), 1.0))
+        state = replace(_standing(problem, source, OnlinePass(step.state)), elbo=info.elbo, quiet=quiet)
+        yield Step(state, info, None, 0, None)
+
+
+def _online_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """Mini-batches, each of which is a wave; each pass is a lap."""
     under_way: OnlinePass = state.running
     wave = state.visit
     for step in online_steps(problem, source, under_way.state, backend):
@@ -59,7 +76,7 @@ def online_passes(problem: OnlineProblem, source: Source, state: State, backend:
 
 
 def pass_info(passed: OnlinePass, last: OnlineInfo, lap: int, rows: float) -> Info:
-    """Mini-batches as one lap; the bound is that of the `last` one, scaled to the corpus.
+    """Mini-batches as one lap; online, the bound is that of the `last` one, scaled to the corpus.
 
     Parameters
     ----------
