@@ -587,7 +587,7 @@ def test_splits_and_merges_find_all_bars_from_few_topics_and_from_many(topics: i
     source = ArraySource(documents, partition_rows=150)
     plan = OnlinePlan(iterations=10)
     problem = OnlineProblem(model, Stochastic(8, forgetting=0.5), plan, Effort(1e-2, 100))
-    moved = first(online_steps(problem, source, state, SerialBackend()), 16)[-1].state
+    moved = first(online_steps(problem, source, state, SerialBackend()), 24)[-1].state
     assert found_bars(moved, truth) == (20, 20)
     if topics == 2:
         problem = replace(problem, plan=STILL)
