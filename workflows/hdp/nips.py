@@ -19,7 +19,8 @@ from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, opti
 from dpdist.topics.documents import Effort
 from dpdist.topics.online import OnlinePlan
 
-PRIOR = Prior(concentration=10.0, document_concentration=10.0, pseudocount=0.02)
+#: Short documents want topics that are spread over more words.
+PRIORS = {"nips": Prior(10.0, 10.0, 0.02), "kos": Prior(10.0, 5.0, 0.3)}
 #: How far documents are iterated; starts of the memoized form, and of the online ones.
 EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 100, 200, 300)
 
@@ -68,21 +69,21 @@ def main() -> None:
     laps, passes = (6, 2.0) if given.small else (given.laps, given.passes)
     few_and_many = (3, 20) if given.small else FEW_AND_MANY if given.memoized is None else given.memoized
     starts = (3, 12) if given.small else STARTS if given.online is None else given.online
-    batch = -(-corpus.train.shape[0] // 8)
+    prior, batch = PRIORS[given.corpus], -(-corpus.train.shape[0] // 8)
     traces = list[Trace]()
     for start in few_and_many:
-        traces.append(memoized(corpus, PRIOR, start, laps, 6, effort=EFFORT))
+        traces.append(memoized(corpus, prior, start, laps, 6, effort=EFFORT))
         leave(given.out, traces)
     for start in starts:
         for method, moves in (("oHDP-SM", True), ("oHDP", False)):
             plan = OnlinePlan(split=moves, merge=moves)
-            traces.append(online(method, corpus, PRIOR, start, passes, batch, plan, EFFORT, often=8))
+            traces.append(online(method, corpus, prior, start, passes, batch, plan, EFFORT, often=8))
             leave(given.out, traces)
     if not given.small:
         traces += others(corpus, given.small)
         leave(given.out, traces)
     if given.small:
-        unigram = np.asarray(corpus.train.sum(axis=0)).ravel() + PRIOR.pseudocount
+        unigram = np.asarray(corpus.train.sum(axis=0)).ravel() + prior.pseudocount
         plain = float(corpus.held.sum(axis=0) @ np.log(unigram / unigram.sum())) / corpus.held.sum()
         assert all(trace.last.score > plain for trace in traces), "topics predict words better than their frequencies"
 

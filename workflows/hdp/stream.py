@@ -1,6 +1,7 @@
 """A stream of newspaper size that never comes twice: does the number of topics follow what the stream holds?
 
-Documents are drawn from a topic model, in mini-batches of 10,000, and thrown away after their step. oHDP keeps the
+Documents are drawn from a topic model fitted to NIPS articles (a drawn one where these are not there): 300,000 of 332
+words, as in the New York Times corpus, in mini-batches of 10,000 that are thrown away after their step. oHDP keeps the
 number of topics that it began with; oHDP-SM opens those that it needs. Both are scored on 500 documents by completion.
 
 Written to --out: results.json, results.md and traces.png.
@@ -12,11 +13,15 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
+from nips import EFFORT, read
+from nips import PRIORS as FITTED
 from scipy import sparse
 from shared import Corpus, Point, Prior, Trace, hold_out, leave, options
 
+from dpdist import HDPTopicModel
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.schedules import Stochastic
+from dpdist.backends import SerialBackend
+from dpdist.schedules import Memoized, Stochastic
 from dpdist.topics.births import seek_topics
 from dpdist.topics.documents import Effort
 from dpdist.topics.evaluation import completion_score
@@ -32,21 +37,39 @@ class World:
 
     Parameters
     ----------
-    vocabulary, topics : sizes
+    words : (K, W) probabilities of words
+    weights : (K,) of topics
+    concentration : of documents' proportions about the weights
     tokens : of a document, on average
     """
 
-    def __init__(self, vocabulary: int, topics: int, tokens: int) -> None:
+    def __init__(self, words: np.ndarray, weights: np.ndarray, concentration: float, tokens: int) -> None:
+        self.words, self.weights = words, weights / weights.sum()
+        self.concentration, self.tokens = concentration, tokens
+
+    @staticmethod
+    def drawn(vocabulary: int, topics: int, tokens: int) -> World:
+        """Of topics drawn themselves."""
         rng = np.random.default_rng(0)
-        self.words = rng.dirichlet(np.full(vocabulary, 0.02), size=topics)
-        self.weights = rng.dirichlet(np.full(topics, 1.0))
-        self.tokens = tokens
+        words = rng.dirichlet(np.full(vocabulary, 0.02), size=topics)
+        return World(words, rng.dirichlet(np.full(topics, 1.0)), 5.0, tokens)
+
+    @staticmethod
+    def fitted(documents: sparse.csr_array, topics: int, tokens: int) -> World:
+        """Of topics fitted to documents, from so many of them."""
+        prior = FITTED["nips"]
+        model = HDPTopicModel(
+            *prior, initial_topics=topics, schedule=Memoized(6), effort=EFFORT, max_laps=3, random_state=0
+        )
+        model.fit(documents, backend=SerialBackend())
+        print(f"documents are drawn from {model.n_topics_} topics fitted to {documents.shape[0]} documents", flush=True)
+        return World(model.components_, model.topic_weights_, prior.document_concentration, tokens)
 
     def draw(self, documents: int, key: int) -> sparse.csr_array:
         """Documents (n, W), the same for the same key."""
         rng = np.random.default_rng((1, key))
         topics, vocabulary = self.words.shape
-        shares = rng.dirichlet(5.0 * self.weights, size=documents)
+        shares = rng.dirichlet(self.concentration * self.weights, size=documents)
         of_topics = [rng.multinomial(max(int(rng.poisson(self.tokens)), 1), share / share.sum()) for share in shares]
         owners, counts = np.nonzero(np.array(of_topics)), np.array(of_topics)
         rows = np.repeat(owners[0], counts[owners])
@@ -95,10 +118,14 @@ def main() -> None:
     """Run the workflow."""
     parser = options(__doc__, "hdp_stream")
     parser.add_argument("--documents", type=int, default=300_000, help="in the stream")
-    parser.add_argument("--topics", type=int, default=200, help="that documents are drawn from")
+    parser.add_argument("--topics", type=int, default=200, help="that the model drawn from is fitted from")
     parser.add_argument("--starts", type=int, nargs="+", default=[20, 100], help="topics to begin with")
     given = parser.parse_args()
-    world = World(300, 15, 60) if given.small else World(8000, given.topics, 230)
+    articles = None if given.small else read(given.data, "nips")
+    if articles is not None:
+        world = World.fitted(articles.train, given.topics, 332)
+    else:
+        world = World.drawn(300, 15, 60) if given.small else World.drawn(8000, given.topics, 332)
     batches, batch = (12, 150) if given.small else (given.documents // 10_000, 10_000)
     starts = [3] if given.small else given.starts
     test = Corpus(world.draw(400, 10**6), *hold_out(world.draw(100 if given.small else 500, 10**6 + 1), 0.8, seed=3))
@@ -111,7 +138,7 @@ def main() -> None:
             assert trace is not None, "a stream has a mini-batch"
             done.append(trace)
     leave(given.out, done)
-    truth = completion_score(world.words + 1e-12, 5.0 * world.weights, test.observed, test.held)
+    truth = completion_score(world.words + 1e-12, world.concentration * world.weights, test.observed, test.held)
     print(f"the topics drawn from: {len(world.words)}, {truth.per_token:.4f} nats a held-out token")
     if given.small:
         grown, kept = done
