@@ -442,6 +442,7 @@ def _online_estimator_of(problem: OnlineProblem) -> HDPTopicModel:
         allocation.concentration,
         allocation.document_concentration,
         problem.model.pseudocount,
+        learn=problem.learn,
         schedule=problem.schedule,
         moves=None if isinstance(problem.schedule, Batch) else problem.plan,
         effort=problem.effort,

@@ -47,7 +47,7 @@ def pose_online(
     Raises
     ------
     InputError
-        If the moves are others, waves are to overlap, or hyperparameters to be learned.
+        If the moves are others, waves are to overlap, or hyperparameters to be learned that cannot be.
     """
     if not isinstance(moves, OnlinePlan | None):
         raise InputError(
@@ -56,8 +56,7 @@ def pose_online(
         )
     if schedule.lookahead:
         raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
-    _refuse_learning(learn)
-    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed)
+    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed, learn)
 
 
 def pose_batch(
@@ -79,23 +78,15 @@ def pose_batch(
     Raises
     ------
     InputError
-        If there are moves, or hyperparameters to be learned.
+        If there are moves, or hyperparameters to be learned that cannot be.
     """
     if moves is not None:
         raise InputError(
             f"topics make no moves under a Batch schedule; got {type(moves).__name__}. Leave moves out, or choose a "
             "Memoized schedule."
         )
-    _refuse_learning(learn)
     plan = OnlinePlan(split=False, merge=False)
-    return OnlineProblem(model, schedule, plan, effort, seed, tolerance=tolerance)
-
-
-def _refuse_learning(learn: tuple[str, ...]) -> None:
-    if learn:
-        raise InputError(
-            f"an online fit learns no hyperparameters; got learn={list(learn)}. Leave it out, or choose Memoized."
-        )
+    return OnlineProblem(model, schedule, plan, effort, seed, learn, tolerance)
 
 
 def online_fit(problem: OnlineProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
@@ -151,7 +142,7 @@ def as_online(
 ) -> tuple[OnlineProblem, OnlineState]:
     """A model of memoized or batch inference as what online inference goes on from, before its first step."""
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed)
+    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed, problem.learn)
     next_id = int(fitted.ids.max()) + 1
     return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)
 

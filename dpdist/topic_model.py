@@ -58,15 +58,16 @@ class HDPTopicModel(TopicEstimator):
     pseudocount : float
         eta > 0 of the topics' symmetric Dirichlet prior over words.
     learn : sequence of str
-        Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given.
+        Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given;
+        online they follow what is best for each mini-batch, at its rate.
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
     schedule : Memoized, Stochastic or Batch, optional
         Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
         forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
-        are few; nothing converges, so `max_laps` or `max_time` ends it, and hyperparameters are not learned.
+        are few; nothing converges, so `max_laps` or `max_time` ends it.
         ``Batch()`` is bHDP: updates by the whole corpus, with a point estimate of the global weights as online, which
-        never lower the bound; there are no moves, so the number of topics stays, and hyperparameters are not learned.
+        never lower the bound; there are no moves, so the number of topics stays.
     moves : TopicPlan or, online, OnlinePlan, optional
         Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
         ``OnlinePlan(split=False, merge=False)``.

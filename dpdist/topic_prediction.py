@@ -165,9 +165,9 @@ class PointPredictor(DocumentPredictor):
     state: OnlineState
     ids: np.ndarray
 
-    @property
+    @cached_property
     def model(self) -> TopicModel:
-        return self.problem.model
+        return self.problem.at(self.state).model
 
     @property
     def effort(self) -> Effort:
