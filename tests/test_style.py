@@ -57,6 +57,7 @@ FLOORS = [
     ["coordinator", "job_commands", "doctor", "foreground"],
     ["topic_commands"],
     ["cli"],
+    ["__main__"],
 ]
 #: Only these may import the library named.
 OWNERS = {

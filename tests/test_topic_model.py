@@ -21,7 +21,6 @@ from sklearn.base import clone
 import dpdist
 from dpdist import cli
 from dpdist.backends import SerialBackend
-from dpdist.backends.dask import local_backend
 from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
 from dpdist.schedules import Memoized, Stochastic
@@ -101,11 +100,6 @@ def test_every_kind_of_documents_gives_the_same_bits(tmp_path) -> None:
     cut = CorpusSource.open(str(tmp_path / "corpus.zarr")).cut
     expected = bits(model_of(max_laps=2).fit(ArraySource(x, cut=cut)))
     assert bits(model_of(max_laps=2).fit(tmp_path / "corpus.zarr")) == expected
-    backend = local_backend(2)
-    try:
-        assert bits(model_of(max_laps=2).fit(tmp_path / "corpus.zarr", backend=backend)) == expected
-    finally:
-        backend.close()
 
 
 def test_the_first_topics_are_looked_for_in_a_bounded_sample_of_documents_with_words() -> None:
@@ -197,11 +191,11 @@ def test_saved_and_loaded_it_is_the_same_model(fitted, tmp_path) -> None:
 
 def test_a_run_broken_off_goes_on_to_the_same_bits(tmp_path) -> None:
     path = tmp_path / "run.zarr"
-    for _, info in model_of(max_laps=4).iter_fit(blocks(), checkpoint_path=path):
+    for _, info in model_of(max_laps=3).iter_fit(blocks(), checkpoint_path=path):
         if info.lap == 2:
             break
-    assert bits(dpdist.resume(path, blocks())) == bits(model_of(max_laps=4).fit(blocks()))
-    assert dpdist.resume(path, blocks(), max_laps=5).n_iter_ == 5
+    assert bits(dpdist.resume(path, blocks())) == bits(model_of(max_laps=3).fit(blocks()))
+    assert dpdist.resume(path, blocks(), max_laps=4).n_iter_ == 4
     with pytest.raises(CheckpointError, match="the data changed"):
         dpdist.resume(path, blocks(seed=9))
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import zarr
@@ -22,7 +23,7 @@ from common import options
 import dpdist
 from dpdist.checkpoint import Store
 
-COMMAND = [sys.executable, "-m", "dpdist.cli"]
+COMMAND = [sys.executable, "-m", "dpdist"]
 
 
 def write_rows(path: Path, rows: int, seed: int = 0) -> None:
@@ -33,16 +34,28 @@ def write_rows(path: Path, rows: int, seed: int = 0) -> None:
     array[...] = means[rng.integers(12, size=rows)] + rng.normal(size=(rows, 16))
 
 
-def fit_arguments(folder: Path, name: str, laps: int) -> list[str]:
+class Size(NamedTuple):
+    """How large the runs are, and how many are killed."""
+
+    rows: int
+    laps: int
+    waves: int
+    rounds: int
+
+
+FULL, SMALL = Size(200_000, 14, 20, 5), Size(8_000, 6, 4, 1)
+
+
+def fit_arguments(folder: Path, name: str, size: Size) -> list[str]:
     """The command that fits the rows, checkpointing every second and every lap."""
-    given = ["--max-laps", str(laps), "--tolerance", "0", "--checkpoint-every", "1"]
+    given = ["--max-laps", str(size.laps), "--waves", str(size.waves), "--tolerance", "0", "--checkpoint-every", "1"]
     return [*COMMAND, "fit", str(folder / "rows.zarr"), "--out", str(folder / name), "--overwrite", *given]
 
 
-def kill_round(folder: Path, name: str, laps: int, moment: float) -> tuple[int, str]:
+def kill_round(folder: Path, name: str, size: Size, moment: float) -> tuple[int, str]:
     """Kill a run `moment` seconds after its first checkpoint; its lap then, and how the group ended."""
     process = subprocess.Popen(
-        [*fit_arguments(folder, name, laps), "--workers", "2"],
+        [*fit_arguments(folder, name, size), "--workers", "2"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -85,28 +98,27 @@ def labels(run: Path, folder: Path) -> bytes:
 def main() -> None:
     """Run the rounds."""
     parser = options(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="default: 5, or 1")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     given = parser.parse_args()
-    rows, laps, rounds = (8_000, 6, 1) if given.small else (200_000, 14, given.rounds)
+    size = SMALL if given.small else FULL
     given.out.mkdir(parents=True, exist_ok=True)
-    write_rows(given.out / "rows.zarr", rows)
-    began = time.monotonic()
+    write_rows(given.out / "rows.zarr", size.rows)
     subprocess.run(
-        [*fit_arguments(given.out, "whole.zarr", laps), "--serial"],
+        [*fit_arguments(given.out, "whole.zarr", size), "--serial"],
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    length = time.monotonic() - began
+    length = sum(lap.seconds for lap in Store.open(given.out / "whole.zarr").history().laps)
     whole, named = bits(given.out / "whole.zarr"), labels(given.out / "whole.zarr", given.out)
     rng = np.random.default_rng(given.seed)
     print(f"{'round':>5} {'killed after (s)':>17} {'laps kept':>10} {'end':>16} {'same bits':>10} {'same labels':>12}")
-    for number in range(rounds):
+    for number in range(given.rounds or size.rounds):
         moment = float(rng.uniform(0, 0.6 * length))
         run = given.out / f"killed-{number}.zarr"
         shutil.rmtree(run, ignore_errors=True)  # what an earlier round left would pass for this one's checkpoint
-        kept, ended = kill_round(given.out, run.name, laps, moment)
+        kept, ended = kill_round(given.out, run.name, size, moment)
         same, alike = bits(run) == whole, labels(run, given.out) == named
         print(f"{number} {moment:17.2f} {kept:10d} {ended:>16} {same!s:>10} {alike!s:>12}", flush=True)
         assert same and alike, "a resumed run differs from the undisturbed one"

@@ -3,7 +3,7 @@
 Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 waves, two
 laps without moves, on two worker processes (``--small``: four waves, one worker). Each size runs in processes of its
 own. Peaks are the kernel's VmHWM, which starts afresh with each program (``getrusage`` would count the parent's memory
-from before the exec).
+from before the exec). Workers import this script, which therefore imports dpdist where it is used.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from common import options, print_table, store_rows
 
-from dpdist import DPMixture, MovePlan
-from dpdist.backends import Backend
-from dpdist.backends.dask import local_backend
-from dpdist.schedules import Memoized
-from dpdist.state import Info, State
+if TYPE_CHECKING:
+    from dpdist.backends import Backend
+    from dpdist.state import Info, State
 
 COLUMNS, COMPONENTS, LAPS = 16, 50, 2
 CHUNK = 65_536
@@ -62,6 +60,9 @@ def megabytes(field: str) -> float:
 
 def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the rows at `path`; memory in MB before and at its peak."""
+    from dpdist import DPMixture, MovePlan
+    from dpdist.schedules import Memoized
+
     model = DPMixture(
         initial="k-means++",
         initial_components=COMPONENTS,
@@ -76,6 +77,8 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
 
 def measured(fit: Callable[[Backend], Iterator[tuple[State, Info]]], workers: int) -> dict[str, Any]:
     """Run a fit; memory in MB of the coordinator and of the workers before and at its peak, and its ELBO a row."""
+    from dpdist.backends.dask import local_backend
+
     backend = local_backend(workers)
     workers_before = max(backend.client.run(megabytes, "VmRSS").values())
     before = megabytes("VmRSS")

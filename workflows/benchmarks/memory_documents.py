@@ -10,16 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from common import options
 from memory import FLAT, in_own_process, measured, report
 from scipy import sparse
-
-from dpdist import HDPTopicModel, TopicPlan
-from dpdist.corpora import write_corpus
-from dpdist.schedules import Memoized
 
 
 class Size(NamedTuple):
@@ -55,6 +51,22 @@ def drawn(entries: sparse.csr_array, documents: int) -> Iterator[sparse.csr_arra
         yield entries[rng.integers(entries.shape[0], size=min(BLOCK, documents - start))]
 
 
+def fit_measured(path: str, size: Size) -> dict[str, Any]:
+    """Two laps over the corpus at `path`; memory in MB before and at its peak."""
+    from dpdist import HDPTopicModel, TopicPlan
+    from dpdist.schedules import Memoized
+
+    model = HDPTopicModel(
+        initial_topics=size.topics,
+        schedule=Memoized(waves=size.waves),
+        moves=TopicPlan(birth=False, merge=False, delete=False),
+        tolerance=0.0,
+        max_laps=2,
+        random_state=0,
+    )
+    return measured(lambda backend: model.iter_fit(path, backend=backend), size.workers)
+
+
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = options(__doc__)
@@ -64,16 +76,10 @@ def main() -> None:
     given = parser.parse_args()
     size = SMALL if given.small else FULL
     if given.measure:
-        model = HDPTopicModel(
-            initial_topics=size.topics,
-            schedule=Memoized(waves=size.waves),
-            moves=TopicPlan(birth=False, merge=False, delete=False),
-            tolerance=0.0,
-            max_laps=2,
-            random_state=0,
-        )
-        print(json.dumps(measured(lambda backend: model.iter_fit(given.measure, backend=backend), size.workers)))
+        print(json.dumps(fit_measured(given.measure, size)))
         return
+    from dpdist.corpora import write_corpus
+
     given.out.mkdir(parents=True, exist_ok=True)
     found, entries = [], read(given.data, given.small)
     for documents in size.documents:

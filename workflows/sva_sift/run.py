@@ -8,7 +8,7 @@ this needs Linux. Clusters are isotropic Gaussians whose variance comes from k-m
 
 Needs ``pip install opencv-python-headless``. Written to --out: the vectors, results.json, results.md, heldout.png, and
 gallery.png with example patches of SVA-PM's clusters. ``--small`` takes two pictures at step 8, drawn ones where the
-BSDS pictures are missing, and SVA-PM only.
+BSDS pictures are missing, one worker process, and SVA-PM only.
 
 Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation.
 """
@@ -39,11 +39,10 @@ from extract import (
 from gallery import draw_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from sklearn.cluster import MiniBatchKMeans
 
 from dpdist.backends.dask import DaskBackend, local_backend
 
-WORKERS = 2
+WORKERS, SMALL_WORKERS = 2, 1
 #: What each method adds to the estimator's settings. Pruning and merging are the default.
 METHODS: dict[str, dict[str, Any]] = {
     "SVA": {"merge": None, "prune": 0.0},
@@ -77,7 +76,7 @@ class Task(NamedTuple):
     """One fit, as plain values: it is handed to a process of its own.
 
     ``part`` is the share of the rows, ``train`` and ``test`` their Zarr groups, ``result`` the file for the outcome.
-    ``gallery`` is the PNG for example patches from ``pictures``; empty for none.
+    ``gallery`` is the PNG for example patches from ``pictures``; empty for none. ``workers`` is their number.
     """
 
     method: str
@@ -89,6 +88,7 @@ class Task(NamedTuple):
     pictures: str
     result: str
     gallery: str = ""
+    workers: int = WORKERS
 
 
 class Round(NamedTuple):
@@ -146,6 +146,8 @@ def measure_variances(train: Path, clusters: int) -> Variances:
     The first is the known variance of a cluster's isotropic Gaussian, the second the prior variance of its mean. The
     number of clusters thus sets how fine a clustering is asked for, but not K.
     """
+    from sklearn.cluster import MiniBatchKMeans
+
     rows = sample(train, VARIANCE_ROWS, seed=0).rows.astype(np.float32)
     means = MiniBatchKMeans(clusters, batch_size=4096, n_init=1, max_iter=20, random_state=0).fit(rows)
     return Variances(-float(means.score(rows)) / rows.size, float(rows.var(axis=0, dtype=np.float64).mean()))
@@ -170,7 +172,7 @@ def estimator(task: Task) -> Any:
 
 def fit(task: Task) -> None:
     """Make the fit of a task in this process; write its outcome, and its gallery if one is wanted."""
-    model, backend = estimator(task), local_backend(WORKERS)
+    model, backend = estimator(task), local_backend(task.workers)
     try:
         outcome = follow(task, model, backend)
     finally:
@@ -203,7 +205,7 @@ def in_own_process(task: Task) -> Outcome:
     return Outcome(*facts, [Round(*numbers) for numbers in rounds])
 
 
-def plan_fits(stored: Stored, variances: Variances, methods: list[str], out: Path) -> list[Task]:
+def plan_fits(stored: Stored, variances: Variances, methods: list[str], out: Path, workers: int) -> list[Task]:
     """Each method over the first tenth of the rows and over all of them."""
     tenth = stored.train.with_name(f"{stored.train.stem}-tenth.zarr")
     first_rows(stored.train, tenth, max(1, count_rows(stored.train) // FIRST))
@@ -220,6 +222,7 @@ def plan_fits(stored: Stored, variances: Variances, methods: list[str], out: Pat
                 pictures=str(stored.pictures / "train"),
                 result=str(out / f"fit-{method.replace(' ', '-')}-{part}.json"),
                 gallery=str(out / "gallery.png") if (method, part) == ("SVA-PM", "all") else "",
+                workers=workers,
             )
             tasks.append(task)
     return tasks
@@ -270,14 +273,14 @@ def draw_holdout(outcomes: list[Outcome], path: Path) -> None:
     FigureCanvasAgg(figure).print_png(str(path))
 
 
-def report(outcomes: list[Outcome], variances: Variances, out: Path) -> None:
+def report(outcomes: list[Outcome], variances: Variances, out: Path, workers: int) -> None:
     """Print the table and write the results."""
     lines = [f"Variance of a column within clusters {variances.within:.1f}, in all {variances.total:.1f}.", ""]
     lines += [*table(outcomes), "", *growth(outcomes)]
     print("\n".join(lines))
     (out / "results.md").write_text("\n".join(lines) + "\n")
     fits = [{**one._asdict(), "rounds": [entry._asdict() for entry in one.rounds]} for one in outcomes]
-    written = {"variances": variances._asdict(), "workers": WORKERS, "methods": METHODS, "fits": fits}
+    written = {"variances": variances._asdict(), "workers": workers, "methods": METHODS, "fits": fits}
     (out / "results.json").write_text(json.dumps(written, indent=1) + "\n")
     draw_holdout(outcomes, out / "heldout.png")
 
@@ -313,8 +316,9 @@ def main() -> None:
     print(f"{count_rows(stored.train)} vectors, {count_rows(stored.test)} held out", flush=True)
     variances = measure_variances(stored.train, SMALL_CLUSTERS if given.small else VARIANCE_CLUSTERS)
     print(f"variance of a column within clusters {variances.within:.1f}, in all {variances.total:.1f}", flush=True)
-    outcomes = [in_own_process(task) for task in plan_fits(stored, variances, given.methods, given.out)]
-    report(outcomes, variances, given.out)
+    workers = SMALL_WORKERS if given.small else WORKERS
+    outcomes = [in_own_process(task) for task in plan_fits(stored, variances, given.methods, given.out, workers)]
+    report(outcomes, variances, given.out, workers)
     if given.small:
         check(outcomes)
 
