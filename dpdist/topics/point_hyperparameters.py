@@ -11,7 +11,7 @@ best under the weights as the global update left them, for the sums over the doc
 Eta needs care online. The topics' counts after the global update stand for the corpus: with T_k = S_k, as after a
 batch update, sum_k A(T_k) is the very bound, for then lambda_k = eta + S_k is optimal whatever eta is. The counts of a
 scaled mini-batch alone would not do: they lack rare words and repeat the others, so that the eta that is best for them
-is far too small.
+is too small, the more so the smaller the mini-batch.
 
 Source: Bryant & Sudderth (NeurIPS 2012), section 2; the bound set to zero slope.
 """
