@@ -258,6 +258,7 @@ class OnlineMovesConfig(_Strict):
     iterations: Count = OnlinePlan.iterations
     smoothing: Positive = OnlinePlan.smoothing
     topics: Count = OnlinePlan.topics
+    restricted: Literal["shared", "free"] = OnlinePlan.restricted
 
     def build(self) -> OnlinePlan:
         """The plan of moves."""

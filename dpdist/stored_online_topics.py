@@ -42,15 +42,17 @@ def _read_state(group: zarr.Group) -> OnlineState:
 def _write_pass(group: zarr.Group, under_way: OnlinePass) -> None:
     group.attrs["seconds"] = under_way.seconds
     _write_state(group.create_group("state"), under_way.state)
-    proposals = [ProposalRow.of(under_way.state.lap, record) for record in under_way.records]
-    History((), proposals).write(group.create_group("history"))
+    if under_way.records:
+        proposals = [ProposalRow.of(under_way.state.lap, record) for record in under_way.records]
+        History((), proposals).write(group.create_group("history"))
     if under_way.state.known:
         _write_known(group.create_group("known"), under_way.state.known)
 
 
 def _read_pass(group: zarr.Group) -> OnlinePass:
     seconds: Any = group.attrs["seconds"]
-    records = tuple(row.record for row in History.read(subgroup(group, "history")).proposals)
+    proposals = History.read(subgroup(group, "history")).proposals if "history" in group else []
+    records = tuple(row.record for row in proposals)
     known = _read_known(subgroup(group, "known")) if "known" in group else ()
     return OnlinePass(replace(_read_state(subgroup(group, "state")), known=known), records, seconds)
 

@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 import dpdist
 from dpdist import cli
 from dpdist.backends import SerialBackend
-from dpdist.backends.dask import local_backend
 from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
 from dpdist.fitting import Fit, Limits
@@ -57,6 +56,10 @@ def model_of(**parameters) -> dpdist.HDPTopicModel:
     return dpdist.HDPTopicModel(**{**given, **parameters})
 
 
+def batch_of(**parameters) -> dpdist.HDPTopicModel:
+    return model_of(**{"schedule": Batch(), "moves": None, "max_laps": 100, "tolerance": 1e-3, **parameters})
+
+
 def cut(x: sparse.csr_array) -> ArraySource:
     return ArraySource(x, partition_rows=50)
 
@@ -80,6 +83,11 @@ def unigram(train: sparse.csr_array, held: sparse.csr_array) -> float:
 @pytest.fixture(scope="module")
 def fitted() -> dpdist.HDPTopicModel:
     return model_of().fit(cut(blocks()))
+
+
+@pytest.fixture(scope="module")
+def settled() -> dpdist.HDPTopicModel:
+    return batch_of(initial_topics=3).fit(cut(blocks()))
 
 
 def test_passes_find_the_topics_and_are_told(fitted) -> None:
@@ -110,18 +118,12 @@ def test_proportions_and_scores_are_those_of_the_point_estimate(fitted) -> None:
     assert pickle.loads(pickle.dumps(fitted)).score(x) == fitted.score(x)
 
 
-def test_fits_are_repeated_to_the_same_bits_by_two_workers_too(fitted) -> None:
+def test_fits_are_repeated_to_the_same_bits(fitted) -> None:
     again = clone(fitted)
     steps = list(again.iter_fit(cut(blocks()), backend=SerialBackend()))
     assert bits(again) == bits(fitted)
     assert [info.lap for _, info in steps] == [1, 2, 3] and steps[-1][0].running.state is again._fitted.total
     assert all(info.n_components == len(info.ids) == len(info.counts) and info.rows == 600 for _, info in steps)
-    backend = local_backend(2)
-    try:
-        distributed = clone(fitted).fit(cut(blocks()), backend=backend)
-    finally:
-        backend.close()
-    assert bits(distributed) == bits(fitted)
 
 
 def test_without_moves_the_number_of_topics_stays() -> None:
@@ -233,6 +235,15 @@ def test_a_run_broken_off_goes_on_to_the_same_bits_and_beyond_its_end(tmp_path: 
         dpdist.resume(run, cut(blocks(seed=9)))
 
 
+@pytest.mark.parametrize("online", [True, False])
+def test_a_fit_begun_again_in_the_middle_goes_on(fitted, settled, online: bool) -> None:
+    fit = (model_of() if online else batch_of(initial_topics=3)).prepare(cut(blocks()))
+    for step in fit:
+        if step.state.lap == 2 and step.state.visit == 2 * online:
+            break
+    assert bits(followed(fit)) == bits(fitted if online else settled)
+
+
 def test_an_interruption_leaves_the_last_mini_batch(tmp_path: Path, fitted) -> None:
     run, source = tmp_path / "run.zarr", cut(blocks())
     steps = iter(model_of().prepare(source, run))
@@ -299,21 +310,12 @@ def test_a_limit_of_time_ends_a_fit() -> None:
 # Batch inference with a point estimate
 
 
-def batch_of(**parameters) -> dpdist.HDPTopicModel:
-    return model_of(**{"schedule": Batch(), "moves": None, "max_laps": 100, "tolerance": 3e-4, **parameters})
-
-
-@pytest.fixture(scope="module")
-def settled() -> dpdist.HDPTopicModel:
-    return batch_of(initial_topics=3).fit(cut(blocks()))
-
-
 def test_batch_updates_never_lower_the_bound_and_settle(settled) -> None:
     bounds, tokens = settled.history_["elbo"].values, blocks().sum()
     assert settled.converged_ and 3 < settled.n_iter_ < 100 and settled.stop_reason_.startswith("converged")
     changes = np.diff(bounds)
-    assert (changes > -1e-9 * np.abs(bounds[1:])).all() and abs(changes[-1]) < 3e-4 * tokens
-    assert (np.abs(changes[:-1]) >= 3e-4 * tokens).all() and settled.elbo_ == bounds[-1]
+    assert (changes > -1e-9 * np.abs(bounds[1:])).all() and abs(changes[-1]) < 1e-3 * tokens
+    assert (np.abs(changes[:-1]) >= 1e-3 * tokens).all() and settled.elbo_ == bounds[-1]
     assert settled.topic_ids_.tolist() == [0, 1, 2] and settled.history_.sizes["proposal"] == 0
     assert settled.topic_sizes_.sum() == pytest.approx(tokens)
     assert settled.score(blocks(100, seed=1)) > unigram(blocks(), blocks(100, seed=1)) + 0.2
@@ -332,7 +334,7 @@ def test_batch_laps_are_the_updates_of_the_engine(settled) -> None:
 def test_a_batch_run_goes_on_from_any_update_to_the_same_bits(tmp_path: Path, settled) -> None:
     run, source = tmp_path / "run.zarr", cut(blocks())
     for _, info in batch_of(initial_topics=3).iter_fit(source, checkpoint_path=run):
-        if info.lap == 8:
+        if info.lap == 4:
             break
     state, _ = open_run(run).state()
     assert len(state.running.state.known) == 12 and sum(map(len, state.running.state.known)) == 600
@@ -343,7 +345,7 @@ def test_a_batch_run_goes_on_from_any_update_to_the_same_bits(tmp_path: Path, se
 def test_a_batch_model_saved_or_not_goes_on_online(tmp_path: Path, settled) -> None:
     settled.save(tmp_path / "model.zarr")
     loaded, model = dpdist.load(tmp_path / "model.zarr"), pickle.loads(pickle.dumps(settled))
-    assert bits(loaded) == bits(model) and loaded.get_params()["schedule"] == Batch() and loaded.tolerance == 3e-4
+    assert bits(loaded) == bits(model) and loaded.get_params()["schedule"] == Batch() and loaded.tolerance == 1e-3
     for each in (loaded, model):
         each.partial_fit(blocks(100, seed=4), documents=600)
     assert bits(loaded) == bits(model) and not model.converged_ and model._problem.plan == OnlinePlan()
@@ -384,6 +386,7 @@ waves = 3
 splits = 3
 merges = 5
 iterations = 5
+restricted = "shared"
 """
 VOCABULARY = [f"word{w}" for w in range(WORDS)]
 
@@ -478,9 +481,9 @@ def test_batch_inference_is_typed_and_resumed(command, folder: Path) -> None:
     assert json.loads(command("show", "batch.zarr", "--json"))["elbo_of"] == "the corpus"
 
 
-def test_online_topics_are_submitted_like_any_run(command, folder: Path, typed) -> None:
+def test_online_topics_are_submitted_like_any_run_to_the_same_bits_by_two_workers(command, folder: Path, typed) -> None:
     (folder / "submitted.toml").write_text(f"data = '{folder}/corpus.zarr'\n{SETTINGS}")
-    (folder / "local.toml").write_text("type = 'local'\nn_workers = 1\n")
+    (folder / "local.toml").write_text("type = 'local'\nn_workers = 2\n")
     command("submit", "submitted.toml", "--cluster", "local.toml", "--out", "sub.zarr", "--command", "topics")
     assert " topics, ELBO" in command("attach", "sub.zarr")
     assert bits(dpdist.load(folder / "sub.zarr")) == bits(typed)
