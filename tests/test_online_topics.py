@@ -40,7 +40,7 @@ from dpdist.topics.online_moves import judge_unions, propose_unions
 from dpdist.topics.online_splits import judge_splits, refine_splits, with_split
 from dpdist.topics.online_visit import OnlineVisit
 from dpdist.topics.point_hyperparameters import best_values
-from dpdist.topics.point_model import point_elbo, point_posterior
+from dpdist.topics.point_model import point_elbo, point_posterior, word_values
 from dpdist.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.topics.summary import TopicSummary
 from dpdist.topics.turn import Merging
@@ -309,7 +309,7 @@ def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
     posterior, unknown = point_posterior(model, state.words, weights), DocumentTopics.unknown(60)
     total = Measured(*share_out(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0)
     before = point_elbo(model, total.summary, state.words, state.weights)
-    chosen, judged = judge_unions(model, state, total, pairs)
+    chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
     assert {0, 3} <= set(chosen.tolist())
 
     def after(united: np.ndarray) -> float:
@@ -327,6 +327,28 @@ def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
     refused = [one for one in judged if one.reason is Reason.NO_GAIN]
     for one in refused:
         assert after(np.sort(np.append(chosen, one.proposal))) < after(chosen)
+
+
+def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remembers() -> None:
+    documents = corpus(4)
+    model, found, there = model_of(documents), started(documents, 2), np.ones(40)
+    there[10:14] = 0.0  # words of no document here
+    seen = sparse.csr_array(documents @ sparse.diags_array(there))
+    seen.eliminate_zeros()
+    half, other = 2 * found.words[:, :1] * there[:, None], 4 * found.words[:, 1:] * there[:, None]
+    words = np.concatenate([half, half, other, 5 * (1 - there[:, None])], axis=1)
+    state = OnlineState(words, np.array([0.3, 0.3, 0.3, 0.02, 0.08]), 3, np.arange(4), 4)
+    pairs, unknown = np.array([[0, 1], [2, 3]]), DocumentTopics.unknown(seen.shape[0])
+    posterior = point_posterior(model, words, state.weights)
+    total = Measured(*share_out(posterior, seen, unknown, pairs, Effort())).scaled(4.0)
+    assert total.summary.counts[3] < 1
+    batch, both = (judge_unions(model, state, total, pairs, lasting) for lasting in (False, True))
+    assert batch[0].tolist() == [0, 1] and both[0].tolist() == [0]
+    alone = model.log_evidences(words)[2:].sum() - model.log_evidences(words[:, 2:].sum(axis=1, keepdims=True))[0]
+    own, joint = word_values(model, words, total.summary.words), words[:, 2:].sum(axis=1, keepdims=True)
+    lost = word_values(model, joint, total.summary.words[:, 2:].sum(axis=1, keepdims=True))[0] - own[2:].sum()
+    gains = [{one.proposal: one.gain for one in judged}[1] for _, judged in (batch, both)]
+    assert gains[0] - gains[1] == pytest.approx(lost + alone)
 
 
 def test_pairs_tried_are_those_that_covary_and_small_topics_with_those_most_alike() -> None:

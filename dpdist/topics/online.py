@@ -38,6 +38,8 @@ class OnlinePlan:
     alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
         their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
         them out
+    lasting : whether topics made one must raise the bound also with their own counts in place of the words seen, as
+        :mod:`dpdist.topics.online_moves` says. Without, as in the paper, topics that few documents use are soon lost
     iterations : restricted iterations of a split, one or more
     smoothing : above zero, tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and
         so many more that are divided as all of the topic's are. The more, the less splits follow the noise of a
@@ -53,6 +55,7 @@ class OnlinePlan:
     splits: int = 10
     merges: int = 50
     alike: int = 20
+    lasting: bool = True
     iterations: int = 20
     smoothing: float = 0.1
     topics: int = 1000

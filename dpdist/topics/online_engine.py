@@ -164,7 +164,7 @@ def _online_step(
         scale = corpus / total.summary.documents
         total = total.scaled(scale)
         elbo = point_elbo(problem.model, total.summary, state.words, state.weights)
-        chosen, merges = judge_unions(problem.model, state, total, pairs)
+        chosen, merges = judge_unions(problem.model, state, total, pairs, problem.plan.lasting)
         merging = Merging(pairs, chosen, np.arange(len(state.ids) - len(chosen)))
         records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
         merged, summary = _merged(state, merging), merging.apply(total, 0).summary

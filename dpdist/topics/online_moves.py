@@ -3,6 +3,10 @@
 A merged topic has lambda' = lambda_a + lambda_b - eta and beta' = beta_a + beta_b; its tokens and theta are the sums of
 both in every document. It is accepted when the bound of the mini-batch, scaled to the corpus, rises. Source: Bryant &
 Sudderth (NeurIPS 2012), section 3.
+
+A topic that few documents use is not in most mini-batches, and explains nothing there: on their bounds alone it is
+merged at the first occasion, and nothing brings it back. So a merge must also pay, unless the paper's form is asked for,
+when the evidence of the topics' own counts, which remember the mini-batches before, stands for that of the words seen.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ def _most_alike(words: np.ndarray, number: int) -> np.ndarray:
 
 
 def judge_unions(
-    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray
+    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool
 ) -> tuple[np.ndarray, list[Verdict]]:
     """Choose pairs greedily: best first, each judged against the mini-batch as those before it left it.
 
@@ -64,13 +68,14 @@ def judge_unions(
     ----------
     state : under which the mini-batch was fitted
     total : the mini-batch with its `pairs` (P, 2), scaled to the corpus
+    lasting : whether merges must pay for the topics' own counts, too
 
     Returns
     -------
     chosen : positions in `pairs`, no topic twice
-    judged : every pair, by its position in `pairs`
+    judged : every pair, by its position in `pairs`, with the smaller of the gains asked for
     """
-    fixed = _fixed_gains(model, state, total, pairs)
+    fixed = total.pairs.entropy + _group_gains(total, pairs) + _word_gains(model, state, total, pairs, lasting)
     noise = ROUNDING * abs(point_elbo(model, total.summary, state.words, state.weights))
     current = _Weights.of(model, state, total)
     taken: set[int] = set()
@@ -90,20 +95,26 @@ def judge_unions(
     return np.array(sorted(chosen), dtype=np.intp), judged
 
 
-def _fixed_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray) -> np.ndarray:
-    """What merging changes of all terms but those of the global weights, (P,)."""
-    summary, first, second = total.summary, pairs[:, 0], pairs[:, 1]
-    own = word_values(model, state.words, summary.words)
-    joint = np.empty(len(pairs))
-    for start in range(0, len(pairs), 64):
-        part = slice(start, start + 64)
-        one, two = first[part], second[part]
-        seen = summary.words[:, one] + summary.words[:, two]
-        joint[part] = word_values(model, state.words[:, one] + state.words[:, two], seen)
-    local = [LOG_GAMMA, SLACK]
-    groups = (total.pairs.groups[:, local] - summary.groups[first][:, local] - summary.groups[second][:, local]).sum(1)
-    gains: np.ndarray = joint - own[first] - own[second] + total.pairs.entropy + groups
+def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
+    """What merging changes of the documents' terms, (P,)."""
+    local, groups = [LOG_GAMMA, SLACK], total.summary.groups
+    first, second = groups[pairs[:, 0]][:, local], groups[pairs[:, 1]][:, local]
+    gains: np.ndarray = (total.pairs.groups[:, local] - first - second).sum(axis=1)
     return gains
+
+
+def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:
+    """What merging changes of the words' terms, (P,): for the words seen, or the least for these and those remembered."""
+    judged = [total.summary.words, state.words] if lasting else [total.summary.words]
+    least = np.full(len(pairs), np.inf)
+    for seen in judged:
+        own, joint = word_values(model, state.words, seen), np.empty(len(pairs))
+        for start in range(0, len(pairs), 64):
+            part = slice(start, start + 64)
+            one, two = pairs[part].T
+            joint[part] = word_values(model, state.words[:, one] + state.words[:, two], seen[:, one] + seen[:, two])
+        least = np.minimum(least, joint - own[pairs[:, 0]] - own[pairs[:, 1]])
+    return least
 
 
 @dataclass(frozen=True, eq=False)
