@@ -5,8 +5,8 @@ both in every document. It is accepted when the bound of the mini-batch, scaled 
 Sudderth (NeurIPS 2012), section 3.
 
 A topic that few documents use is not in most mini-batches, and explains nothing there: on their bounds alone it is
-merged at the first occasion, and nothing brings it back. So a merge must also pay, unless the paper's form is asked for,
-when the evidence of the topics' own counts, which remember the mini-batches before, stands for that of the words seen.
+merged at the first occasion, and nothing brings it back. So, unless the paper's form is asked for, a merge must also
+pay when the topics' own counts, which remember the mini-batches before, stand for the words seen.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
 
 
 def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:
-    """What merging changes of the words' terms, (P,): for the words seen, or the least for these and those remembered."""
+    """What merging changes of the words' terms, (P,): for the words seen, or the less of these and those remembered."""
     judged = [total.summary.words, state.words] if lasting else [total.summary.words]
     least = np.full(len(pairs), np.inf)
     for seen in judged:
