@@ -255,6 +255,7 @@ class OnlineMovesConfig(_Strict):
     splits: Count = OnlinePlan.splits
     merges: Annotated[int, Field(ge=0)] = OnlinePlan.merges
     alike: Annotated[int, Field(ge=0)] = OnlinePlan.alike
+    lasting: bool = OnlinePlan.lasting
     iterations: Count = OnlinePlan.iterations
     smoothing: Positive = OnlinePlan.smoothing
     topics: Count = OnlinePlan.topics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 import dpdist
 from dpdist import cli
 from dpdist.backends import SerialBackend
+from dpdist.config import OnlineMovesConfig
 from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
 from dpdist.fitting import Fit, Limits
@@ -445,6 +447,10 @@ def run(command, folder: Path, typed) -> str:
         assert f"{typed.n_topics_} topics, ELBO" in text and "stopped: max_laps reached" in text
         assert bits(dpdist.load(folder / "online.zarr")) == bits(typed)
     return "online.zarr"
+
+
+def test_every_choice_of_the_moves_is_a_setting() -> None:
+    assert dataclasses.asdict(OnlinePlan()) == OnlineMovesConfig().model_dump()
 
 
 def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:
