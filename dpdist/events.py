@@ -29,6 +29,7 @@ from dpdist.problem import Problem
 from dpdist.sequence import SequentialInfo
 from dpdist.sources.base import Source
 from dpdist.state import State
+from dpdist.units import tokens_of
 
 #: Topic of laps, rounds and notes; a scheduler keeps the last thousand.
 TOPIC = "dpdist"
@@ -91,7 +92,8 @@ class LapEvent(Stamp):
     ----------
     lap : its number, from 1
     elbo : after its moves, nats, whole data
-    rows : rows in all
+    rows : rows in all, or documents
+    tokens : of the documents of a topic model, which its bound is told per; None where it is told per row
     n_components : components after its moves
     seconds : wall time of the lap
     accepted : moves taken, by kind
@@ -107,6 +109,7 @@ class LapEvent(Stamp):
     seconds: Number
     accepted: dict[str, int]
     waves: int
+    tokens: Number | None = None
     rows_per_second: Number | None = None
 
 
@@ -230,6 +233,7 @@ def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
         seconds=float(info.seconds),
         accepted=dict(Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)),
         waves=len(state.order),
+        tokens=tokens_of(info.total),
         rows_per_second=speed,
     )
 

@@ -38,6 +38,7 @@ from dpdist.submitted import (
     latest_request,
     newest_request,
 )
+from dpdist.units import per_unit, tokens_of
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
@@ -279,6 +280,7 @@ def _show_stored(place: Place, shown: int) -> int:
             seconds=row.seconds,
             accepted=accepted,
             waves=0,
+            tokens=tokens_of(fitted.total),
         )
         _messages.print(lap_line(event), highlight=False)
     return len(history.laps)
@@ -343,11 +345,12 @@ def _reached(place: Place) -> dict[str, Any]:
     fitted, laps = store.fitted(), store.history().laps
     if fitted is None:
         return values | {"laps": 0}
+    each = per_unit(fitted.elbo, fitted.rows, tokens_of(fitted.total))
     return values | {
         "laps": len(laps),
         "n_components": len(fitted.ids),
         "elbo": fitted.elbo,
-        "elbo_per_row": fitted.elbo / fitted.rows,
+        f"elbo_per_{each.unit}": each.nats,
         "stop_reason": fitted.stop,
     }
 

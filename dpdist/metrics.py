@@ -29,6 +29,7 @@ from dpdist.events import (
     in_order,
     to_dict,
 )
+from dpdist.units import per_unit
 
 #: Name of a gauge and what it says; each has the label ``run``.
 GAUGES = {
@@ -37,7 +38,8 @@ GAUGES = {
     "dpdist_lap_share": "Share of the waves of the lap under way that are in, from 0 to 1",
     "dpdist_round": "Rounds of a sequential pass finished",
     "dpdist_elbo_nats": "Evidence lower bound of the whole data after the last lap, in nats",
-    "dpdist_elbo_nats_per_row": "The same, a row",
+    "dpdist_elbo_nats_per_row": "The same, a row of a mixture",
+    "dpdist_elbo_nats_per_token": "The same, a token of the documents of a topic model",
     "dpdist_holdout_nats_per_row": "Mean log predictive density of held-out rows when last scored, in nats",
     "dpdist_components": "Number of clusters",
     "dpdist_last_checkpoint_timestamp_seconds": "When the last checkpoint was written, in seconds since 1970",
@@ -201,14 +203,15 @@ class MetricsPlugin(SchedulerPlugin):
 
 
 def _of_lap(event: LapEvent) -> dict[str, float]:
-    return _known(
+    each = per_unit(event.elbo, event.rows, event.tokens)
+    shown = _known(
         dpdist_rows_per_second=event.rows_per_second,
         dpdist_lap=event.lap,
         dpdist_lap_share=0.0,
         dpdist_elbo_nats=event.elbo,
-        dpdist_elbo_nats_per_row=event.elbo / event.rows,
         dpdist_components=event.n_components,
     )
+    return shown | {f"dpdist_elbo_nats_per_{each.unit}": each.nats}
 
 
 def _of_round(event: RoundEvent, before: RoundEvent | None) -> dict[str, float]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dpdist.events import Event, Happening, LapEvent, NoteEvent, RoundEvent, WaveEvent
+from dpdist.units import per_unit
 
 
 class _Drawn(ABC):
@@ -109,9 +110,10 @@ class EventLines:
 
 def lap_line(event: LapEvent) -> str:
     """One lap in a line."""
+    each = per_unit(event.elbo, event.rows, event.tokens)
     moves = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(event.accepted.items()))
     return (
-        f"lap {event.lap:4d}   K {event.n_components:5d}   ELBO/row {event.elbo / event.rows:12.6f}   "
+        f"lap {event.lap:4d}   K {event.n_components:5d}   ELBO/{each.unit} {each.nats:12.6f}   "
         f"{event.seconds:7.2f} s   {moves}"
     ).rstrip()
 

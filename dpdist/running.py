@@ -23,8 +23,7 @@ from dpdist.progress import LiveProgress, PassProgress
 from dpdist.sequence import SequentialState
 from dpdist.stored_sequence import PassHistory
 from dpdist.submission.base import AGAIN, CANCELLED
-from dpdist.topics.online import OnlineState
-from dpdist.topics.summary import TopicSummary
+from dpdist.units import per_unit, tokens_of
 
 #: Clusters lost in a row, without a step between, after which a run gives up.
 LOSSES = 10
@@ -138,11 +137,10 @@ def _fit_events(fit: Fit) -> Iterator[Event]:
 def fit_outcome(fitted: Fitted | None) -> str:
     """What a finished fit found."""
     assert fitted is not None and fitted.stop is not None, "a fit ends after a lap, for a reason"
-    if isinstance(fitted.total, TopicSummary | OnlineState):
-        parts, each = "topics", f"{fitted.elbo / fitted.total.words.sum():.6f} a token"
-    else:
-        parts, each = "clusters", f"{fitted.elbo / fitted.rows:.6f} a row"
-    return f"{len(fitted.ids)} {parts}, ELBO {fitted.elbo:.4f} ({each}), {fitted.stop}."
+    tokens = tokens_of(fitted.total)
+    each, parts = per_unit(fitted.elbo, fitted.rows, tokens), "clusters" if tokens is None else "topics"
+    told = f"ELBO {fitted.elbo:.4f} ({each.nats:.6f} a {each.unit})"
+    return f"{len(fitted.ids)} {parts}, {told}, {fitted.stop}."
 
 
 def _pass_events(work: PassFit) -> Iterator[Event]:

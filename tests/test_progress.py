@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,13 +34,18 @@ from dpdist.events import (
     RoundEvent,
     WaveEvent,
     event_of_step,
+    from_dict,
     note,
     to_dict,
 )
 from dpdist.following import follow, listen
 from dpdist.metrics import COUNTERS, GAUGES, MetricsPlugin, SchedulerOutlet, connection, publish, serve_metrics
-from dpdist.progress import EventLines, LiveProgress, PassProgress
+from dpdist.progress import EventLines, LiveProgress, PassProgress, lap_line
 from dpdist.schedules import Memoized
+from dpdist.summary import Summary
+from dpdist.topics.online import OnlineState
+from dpdist.topics.summary import TopicSummary
+from dpdist.units import per_unit, tokens_of
 from tests.runs import begun, clusters, mixture, source_of
 
 
@@ -128,6 +134,16 @@ def test_a_lap_is_a_line() -> None:
         "lap    1   K     7   ELBO/row   -12.345000      0.25 s   1 merge, 2 splits",
         "lap   12   K     7   ELBO/row         -inf      0.25 s   1 merge, 2 splits",
     ]
+
+
+def test_the_bound_of_documents_is_told_per_token() -> None:
+    topics = TopicSummary(np.full((4, 2), 62.5), np.zeros(2), np.zeros((3, 4)), np.array([0.0, 0.0, 10.0, 500.0]))
+    online = OnlineState(topics.words, np.full(3, 1 / 3), 0, np.arange(2), 2)
+    assert tokens_of(topics) == tokens_of(online) == 500.0
+    assert tokens_of(Summary.zeros(2, 3)) is None
+    assert per_unit(-1000.0, 10, 500.0) == (-2.0, "token") and per_unit(-1000.0, 10, None) == (-100.0, "row")
+    assert lap_line(lap(1, tokens=500.0)).startswith("lap    1   K     7   ELBO/token    -2.469000 ")
+    assert from_dict(to_dict(lap(1, tokens=500.0))) == lap(1, tokens=500.0)
 
 
 def test_a_round_is_a_line_with_the_pace_since_the_one_before() -> None:
@@ -369,6 +385,10 @@ def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalClust
         "dpdist_components": 4.0,
         "dpdist_holdout_nats_per_row": -3.0,
     }
+    with Broadcast("documents", SchedulerOutlet(lambda: client)) as broadcast:
+        broadcast.tell(lap(1, elbo=-250.0, tokens=500.0))
+    documents = of_run(cluster, "documents")
+    assert documents["dpdist_elbo_nats_per_token"] == -0.5 and "dpdist_elbo_nats_per_row" not in documents
     assert math.isnan(of_run(cluster, "strange")["dpdist_elbo_nats"])
     assert of_run(cluster, "endless")["dpdist_elbo_nats"] == -math.inf
 

@@ -35,6 +35,7 @@ FLOORS = [
     ["problem", "sequence"],
     ["turn", "prediction", "loop"],
     ["starts", "engine", "topics"],
+    ["units"],
     ["events", "topic_prediction"],
     ["metrics"],
     ["schema"],

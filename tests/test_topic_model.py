@@ -347,7 +347,8 @@ def test_show_tells_topics_and_their_words(run: Command, topics: str, folder: Pa
     model.save(folder / "saved.zarr")
     assert "words (not known here)" in run("show", "saved.zarr")
     assert json.loads(run("show", "saved.zarr", "--json"))["top_words"] is None
-    assert json.loads(run("status", topics, "--json"))["n_components"] == model.n_topics_
+    status = json.loads(run("status", topics, "--json"))
+    assert status["n_components"] == model.n_topics_ and status["elbo_per_token"] == values["elbo_per_token"]
 
 
 def test_score_is_the_estimators(run: Command, topics: str, folder: Path) -> None:
@@ -382,6 +383,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    assert "ELBO/token" in (folder / "output.txt").read_text()
     run("resume", "killed.zarr", "--workers", 2)
     assert bits(dpdist.load(folder / "killed.zarr")) == bits(dpdist.load(folder / topics))
     assert "has ended (stopped: max_laps reached)" in run("resume", "killed.zarr", "--serial")
