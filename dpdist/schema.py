@@ -120,6 +120,8 @@ VARIABLES: dict[str, Variable] = {
     "turned_chosen": Variable(("chosen",), "those of them that became one"),
     "turned_order": Variable(("topic",), "order of the topics left"),
     "topic_weight": Variable(("topic",), "expected global weight of a topic"),
+    "vocabulary_text": Variable(("byte",), "the words of all columns in their order, UTF-8, one after the other"),
+    "vocabulary_offset": Variable(("word_boundary",), "where each word begins in that, and the last one ends"),
     # predictions
     "label": Variable(("row",), "id of the most probable component"),
     "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),

@@ -10,19 +10,18 @@ from rich.console import Group
 from rich.table import Table
 
 from dpdist.checkpoint import Fitted, RunStore, Store
-from dpdist.errors import CheckpointError, DpdistError
+from dpdist.errors import CheckpointError
 from dpdist.history import KINDS, REASONS, History
 from dpdist.prediction import predictor_of
 from dpdist.runs import command_of, open_topics
 from dpdist.schedules import Schedule, Stochastic
-from dpdist.sources import CorpusSource
-from dpdist.sources.corpus import holds_corpus
 from dpdist.stored_online_topics import OnlineTopicStore
 from dpdist.stored_sequence import SequentialStore
 from dpdist.stored_topics import TopicStore
 from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.evaluation import top_words
 from dpdist.topics.hyperparameters import LEARNABLE
+from dpdist.vocabularies import words_at
 
 
 def shown_values(path: str) -> dict[str, Any]:
@@ -128,11 +127,12 @@ def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
 def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
     """A topic model as plain values, for ``--json``; raises as :func:`summary_values` does.
 
-    ``top_words`` is None where the words of the corpus are not known, or not within reach from here.
+    ``top_words`` is None where the words of the documents are not known.
     """
     fitted, history, problem = _finished(store), store.history(), store.problem()
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-    tokens, vocabulary = predictor.tokens, vocabulary_of(store.settings.get("data"))
+    # Runs from before words were stored know them from their corpus, while it is there.
+    tokens, vocabulary = predictor.tokens, problem.words or words_at(store.settings.get("data"))
     return {
         "path": str(store.path),
         "method": store.method,
@@ -153,7 +153,7 @@ def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
         "concentration": predictor.model.allocation.concentration,
         "document_concentration": predictor.model.allocation.document_concentration,
         "pseudocount": predictor.model.pseudocount,
-        "top_words": None if vocabulary is None else top_words(predictor.topics, vocabulary),
+        "top_words": None if vocabulary is None else top_words(predictor.topics, list(vocabulary)),
         "moves": move_counts(history),
         "seconds": float(sum(lap.seconds for lap in history.laps)),
         "settings": store.settings,
@@ -176,14 +176,6 @@ def topic_tables(store: TopicStore | OnlineTopicStore, largest: int = 20) -> Gro
     return Group(*parts)
 
 
-def vocabulary_of(data: str | None) -> list[str] | None:
-    """The words of the corpus at a path or URL; None if it has none, or is not there any more."""
-    try:
-        return CorpusSource.open(data).vocabulary if data is not None and holds_corpus(data) else None
-    except (DpdistError, OSError):
-        return None
-
-
 def _elbo_of(schedule: Schedule) -> str:
     return "the last mini-batch, scaled to the corpus" if isinstance(schedule, Stochastic) else "the corpus"
 
@@ -194,7 +186,7 @@ def _topics(values: dict[str, Any], largest: int) -> Table:
     table, words = Table(title=f"topics{more}"), values["top_words"]
     for name in ("id", "tokens", "weight"):
         table.add_column(name, justify="right")
-    table.add_column("words" if words else "words (not known here)")
+    table.add_column("words" if words else "words (not known)")
     for k in range(shown):
         table.add_row(
             str(values["topic_ids"][k]),

@@ -14,13 +14,13 @@ from dpdist.checkpoint import Fitted, RunStore
 from dpdist.history import History, ProposalRow
 from dpdist.schedules import SCHEDULES
 from dpdist.stored_problem import plain_fields, subgroup
-from dpdist.stored_topics import TOPICS, model_of
+from dpdist.stored_topics import TOPICS, model_of, read_words, write_words
 from dpdist.topics.documents import DocumentTopics, Effort, join_documents
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.online_passes import OnlinePass
 
 #: What of a problem and of a state is stored in a form of its own; all else is plain values.
-_PARTS = ("model", "schedule", "plan", "effort")
+_PARTS = ("model", "schedule", "plan", "effort", "words")
 _ARRAYS = ("words", "weights", "ids", "known")
 
 
@@ -95,6 +95,7 @@ class OnlineTopicStore(RunStore):
                 "effort": asdict(problem.effort),
             }
         )
+        write_words(group, problem.words)
 
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> OnlineProblem:
@@ -107,6 +108,7 @@ class OnlineTopicStore(RunStore):
             schedule=kind(**schedule),
             plan=OnlinePlan(**attrs["plan"]),
             effort=Effort(**attrs["effort"]),
+            words=read_words(group),
             **plain,
         )
 

@@ -14,12 +14,14 @@ from dpdist.checkpoint import Fitted, RunStore
 from dpdist.schedules import SCHEDULES
 from dpdist.stored_problem import plain_fields, subgroup
 from dpdist.stored_state import StateKind
+from dpdist.strings import join_strings, part_strings
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums
 from dpdist.topics.leaf import Measured, TopicLeaf
 from dpdist.topics.model import TopicModel
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.topics.summary import TopicSummary
 from dpdist.topics.turn import Merging, TopicTrials, TopicTurning
+from dpdist.vocabularies import Words
 
 #: Plain values of trials.
 _PLAIN = ("kind", "fresh", "age", "births_refused", "deletes_refused")
@@ -37,6 +39,21 @@ def read_summary(group: zarr.Group) -> TopicSummary:
     """The sums over documents in a group."""
     names = ("word_count", "topic_entropy", "topic_group", "document_total")
     return TopicSummary(*(schema.read(group, name) for name in names))
+
+
+def write_words(group: zarr.Group, words: Words | None) -> None:
+    """Store the words of the documents in a group, if they are known."""
+    if words is not None:
+        text, offsets = join_strings(words)
+        schema.write(group, "vocabulary_text", text)
+        schema.write(group, "vocabulary_offset", offsets)
+
+
+def read_words(group: zarr.Group) -> Words | None:
+    """The words stored in a group; None if there are none."""
+    if "vocabulary_text" not in group:
+        return None
+    return tuple(part_strings(schema.read(group, "vocabulary_text"), schema.read(group, "vocabulary_offset")))
 
 
 def _write_measured(group: zarr.Group, measured: Measured) -> None:
@@ -149,6 +166,7 @@ class TopicStore(RunStore):
                 "learn": list(problem.learn),
             }
         )
+        write_words(group, problem.words)
 
     @staticmethod
     def read_problem(group: zarr.Group, families: Any) -> TopicProblem:
@@ -162,6 +180,7 @@ class TopicStore(RunStore):
             seed=attrs["seed"],
             tolerance=attrs["tolerance"],
             learn=tuple(attrs["learn"]),
+            words=read_words(group),
         )
 
     @staticmethod

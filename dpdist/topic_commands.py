@@ -30,10 +30,10 @@ from dpdist.outputs import claim_folder
 from dpdist.places import absolute
 from dpdist.running import Launch
 from dpdist.runs import open_topics
-from dpdist.show import vocabulary_of
-from dpdist.sources import CorpusSource, Source, as_source
+from dpdist.sources import Source, as_source
 from dpdist.storage import claim
 from dpdist.topic_prediction import DocumentPredictor, complete_documents
+from dpdist.vocabularies import check_same_words, words_at
 
 
 def topics(
@@ -147,12 +147,6 @@ def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     """A model, and documents over its vocabulary."""
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
-    known = vocabulary_of(open_topics(run).settings.get("data"))
-    own = source.vocabulary if isinstance(source, CorpusSource) else None
-    if known is not None and own is not None and known != own:
-        place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
-        raise InputError(
-            f"the words of {data} should be those of the corpus that {run} was fitted to, in their order; column "
-            f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
-        )
+    store = open_topics(run)
+    check_same_words(store.problem().words or words_at(store.settings.get("data")), source, run)
     return predictor, source

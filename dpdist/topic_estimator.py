@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,16 @@ from dpdist.prediction import predict_partition
 from dpdist.sources import Source, as_source
 from dpdist.topic_prediction import DocumentPredictor, complete_documents, documents_of
 from dpdist.topics.evaluation import Score, coherence, top_words
+from dpdist.topics.online import OnlineProblem
+from dpdist.topics.problem import TopicProblem
 from dpdist.visit import stack_rows
+from dpdist.vocabularies import check_same_words
 
 
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """An estimator that has topics once it is fitted; subclasses fit it."""
 
+    _problem: TopicProblem | OnlineProblem
     _predictor: DocumentPredictor
     _history: History
     n_topics_: int
@@ -40,7 +45,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Raises
         ------
         InputError
-            If there is not a column for each word of the model's vocabulary, or the documents are no counts.
+            If there is not a column for each word of the model's vocabulary, the documents are of a corpus that has
+            other words, or they are no counts.
         """
         partitions, backend = self._fitting(x).partitions, default_backend()
         columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
@@ -78,16 +84,24 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """exp(-score) of the same arguments."""
         return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
 
-    def top_words(self, vocabulary: list[str], words: int = 10) -> list[list[str]]:
+    def top_words(self, vocabulary: Sequence[str] | None = None, words: int = 10) -> list[list[str]]:
         """The most probable words of each topic, best first.
 
         Parameters
         ----------
-        vocabulary : (W,) the word of each column
+        vocabulary : (W,) the word of each column; default: ``vocabulary_``
         words : number of them
+
+        Raises
+        ------
+        InputError
+            If the vocabulary is of another size, or none is given and none known.
         """
-        self._fitted_predictor().check_words(len(vocabulary), "the vocabulary")
-        return top_words(self.components_, vocabulary, words)
+        known = self.vocabulary_ if vocabulary is None else vocabulary
+        if known is None:
+            raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
+        self._fitted_predictor().check_words(len(known), "the vocabulary")
+        return top_words(self.components_, list(known), words)
 
     def coherence(self, x: Any, words: int = 10) -> np.ndarray:
         """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
@@ -103,6 +117,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def components_(self) -> np.ndarray:
         """Expected probability of each word in each topic, (K, W)."""
         return self._fitted_predictor().topics
+
+    @property
+    def vocabulary_(self) -> list[str] | None:
+        """The word of each column, (W,), if the model was fitted to a corpus that has them, else None."""
+        check_is_fitted(self)
+        return None if self._problem.words is None else list(self._problem.words)
 
     @property
     def concentration_(self) -> float:
@@ -155,6 +175,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Documents over the model's vocabulary."""
         predictor, source = self._fitted_predictor(), as_source(x)
         predictor.check_words(source.shape[1])
+        check_same_words(self._problem.words, source, "the model")
         return source
 
     def _loaded(self, x: Any) -> sparse.csr_array:

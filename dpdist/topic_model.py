@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ from dpdist.topics.documents import Effort
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
+from dpdist.vocabularies import words_of
 
 
 class HDPTopicModel(TopicEstimator):
@@ -108,6 +110,8 @@ class HDPTopicModel(TopicEstimator):
         Laps made, and mini-batches of `partial_fit`.
     n_features_in_ : int
         W, size of the vocabulary.
+    vocabulary_ : list of str or None
+        The word of each column, where the model was fitted to a corpus that has them; kept through saving.
 
     References
     ----------
@@ -234,12 +238,14 @@ class HDPTopicModel(TopicEstimator):
             there are fewer documents in the corpus than in the mini-batch.
         """
         begun = self.__sklearn_is_fitted__()
-        batch = self._loaded(x) if begun else counts_of(as_source(x))
+        source = self._fitting(x) if begun else as_source(x)
+        batch = counts_of(source)
         seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
         corpus = seen if documents is None else documents
         check_corpus(corpus, batch.shape[0])
         history = self._history if begun else History()
         problem, state = self._going_on() if begun else self._beginning(batch, corpus)
+        problem = replace(problem, words=self._problem.words if begun else words_of(source))
         info, fitted = continue_online(problem, batch, corpus, state, seen, history)
         history.add(info)
         self.adopt(problem, fitted, history)
@@ -282,6 +288,7 @@ class HDPTopicModel(TopicEstimator):
         if checkpoint_path is not None:
             storage.claim(checkpoint_path, overwrite)
         fit = begin(backend or default_backend())
+        fit.problem = replace(fit.problem, words=words_of(source))
         if checkpoint_path is not None:
             kept = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
             create = store_of(fit.problem).create

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "dpdist"
 
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
-    ["errors", "summary", "randomness", "threads", "trees", "versions"],
+    ["errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
     ["outputs"],
     ["kernels"],
     ["families", "allocations"],
@@ -26,7 +26,7 @@ FLOORS = [
     ["sources", "backends"],
     ["clusters"],
     ["submission"],
-    ["readers", "documents"],
+    ["readers", "documents", "vocabularies"],
     ["survey"],
     ["preparation"],
     ["visit"],

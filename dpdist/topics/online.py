@@ -86,6 +86,7 @@ class OnlineProblem:
     seed : key of every draw
     tolerance : change of the bound, in nats a token, below which a batch update counts as settled
     learn : hyperparameters that each update sets anew, as :data:`dpdist.topics.hyperparameters.LEARNABLE`
+    words : (W,) the words of the documents' columns, where they are known; nothing but what is told depends on them
 
     Raises
     ------
@@ -100,6 +101,7 @@ class OnlineProblem:
     seed: int = 0
     learn: tuple[str, ...] = ()
     tolerance: float = 1e-5
+    words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_learnable(self.learn, self.model.vocabulary)

@@ -54,6 +54,7 @@ class TopicProblem:
     seed : key of every draw
     tolerance : change of the ELBO in nats a token below which a lap counts as settled
     learn : hyperparameters of the model that every lap's end sets anew, as :mod:`dpdist.topics.hyperparameters` says
+    words : (W,) the words of the documents' columns, where they are known; nothing but what is told depends on them
 
     Raises
     ------
@@ -68,6 +69,7 @@ class TopicProblem:
     seed: int = 0
     tolerance: float = 1e-5
     learn: tuple[str, ...] = ()
+    words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_learnable(self.learn, self.model.vocabulary)

@@ -1,0 +1,43 @@
+"""The words that documents are counted over: where they are known from, and that they are those of a model."""
+
+from __future__ import annotations
+
+from dpdist.errors import DpdistError, InputError
+from dpdist.sources import CorpusSource, Source
+from dpdist.sources.corpus import holds_corpus
+
+#: The word of each column, in order.
+Words = tuple[str, ...]
+
+
+def words_of(source: Source) -> Words | None:
+    """The words of a corpus; None if it has none, or the documents are no corpus."""
+    words = source.vocabulary if isinstance(source, CorpusSource) else None
+    return None if words is None else tuple(words)
+
+
+def words_at(data: str | None) -> Words | None:
+    """The words of the corpus at a path or URL; None if it has none, or is not there any more."""
+    try:
+        return words_of(CorpusSource.open(data)) if data is not None and holds_corpus(data) else None
+    except (DpdistError, OSError):
+        return None
+
+
+def check_same_words(known: Words | None, source: Source, model: str) -> None:
+    """Raise :class:`InputError` if documents are known to be counted over other words than a model was fitted to.
+
+    Parameters
+    ----------
+    known : of the model, as many as the documents have columns
+    source : the documents
+    model : how the message names it
+    """
+    own = words_of(source)
+    if known is None or own is None or known == own:
+        return
+    place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
+    raise InputError(
+        f"the words of {source.label} should be those of the corpus that {model} was fitted to, in their order; column "
+        f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
+    )

@@ -1,0 +1,114 @@
+"""The words of a corpus are stored with the topic model fitted to it, and told, compared and refused without it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import dpdist
+from dpdist.corpora import write_corpus
+from dpdist.errors import InputError
+from dpdist.runs import open_topics
+from dpdist.schedules import Batch, Memoized, Stochastic
+from dpdist.show import shown_values
+from dpdist.strings import join_strings, part_strings
+from dpdist.topic_commands import predict_topics
+from tests.test_topic_model import VOCABULARY, blocks, model_of
+
+WORDS = ["", "word", "Wörter", "語", "a b\n", *VOCABULARY[5:]]
+SCHEDULES = {
+    "memoized": {"schedule": Memoized(waves=3), "max_laps": 2},
+    "online": {"schedule": Stochastic(waves=2), "moves": dpdist.OnlinePlan(), "max_laps": 1},
+    "batch": {"schedule": Batch(), "moves": None, "max_laps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus, and with one over the same words in another order."""
+    folder = tmp_path_factory.mktemp("vocabularies")
+    write_corpus(folder / "corpus.zarr", [blocks(60)], WORDS)
+    write_corpus(folder / "turned.zarr", [blocks(9)], WORDS[::-1])
+    return folder
+
+
+@pytest.fixture(scope="module", params=SCHEDULES)
+def run(request: pytest.FixtureRequest, corpora: Path) -> Path:
+    """A run over a corpus that was then taken away."""
+    away, path = corpora / f"{request.param}-corpus.zarr", corpora / f"{request.param}.zarr"
+    shutil.copytree(corpora / "corpus.zarr", away)
+    for _ in model_of(**SCHEDULES[request.param]).iter_fit(away, checkpoint_path=path):
+        pass
+    shutil.rmtree(away)
+    return path
+
+
+@pytest.mark.parametrize("strings", [[], [""], WORDS, ["", "", "x"]])
+def test_strings_joined_and_parted_are_the_same(strings: list[str]) -> None:
+    text, offsets = join_strings(strings)
+    assert text.dtype == np.uint8 and offsets.dtype == np.int64 and len(offsets) == len(strings) + 1
+    assert part_strings(text, offsets) == strings
+
+
+def test_a_model_knows_its_words_where_its_corpus_is_not(run: Path, tmp_path: Path) -> None:
+    model = dpdist.load(run)
+    assert model.vocabulary_ == WORDS and model.top_words(words=3) == model.top_words(WORDS, 3)
+    model.save(tmp_path / "saved.zarr")
+    assert dpdist.load(tmp_path / "saved.zarr").vocabulary_ == WORDS
+    for path in (run, tmp_path / "saved.zarr"):
+        assert shown_values(str(path))["top_words"] == model.top_words()
+
+
+def test_any_reader_of_zarr_can_read_the_words(run: Path) -> None:
+    group = zarr.open_group(run, mode="r")[open_topics(run).attributes["problem"]]
+    text, ends = group["vocabulary_text"][:].tobytes(), group["vocabulary_offset"][:]
+    assert [text[a:b].decode() for a, b in itertools.pairwise(ends)] == WORDS
+
+
+def test_documents_over_other_words_are_refused(run: Path, corpora: Path) -> None:
+    model, turned = dpdist.load(run), str(corpora / "turned.zarr")
+    for call in (model.transform, model.score, model.coherence, model.partial_fit):
+        with pytest.raises(
+            InputError, match=r"the words of .*turned.zarr should be .*; column 0 is 'word11' and was ''"
+        ):
+            call(turned)
+    with pytest.raises(InputError, match="the words of"):
+        predict_topics(str(run), turned, str(corpora / "x.zarr"), 1, False, lambda: pytest.fail("begun"), False)
+    assert model.transform(corpora / "corpus.zarr").shape == (60, model.n_topics_)
+    assert model.transform(blocks(5)).shape == (5, model.n_topics_), "arrays are over whatever words"
+
+
+def test_mini_batches_keep_the_words(run: Path, corpora: Path, tmp_path: Path) -> None:
+    for model in (dpdist.load(run), model_of()):
+        model.partial_fit(corpora / "corpus.zarr").partial_fit(blocks(20, seed=3))
+        model.save(tmp_path / "model.zarr", overwrite=True)
+        assert dpdist.load(tmp_path / "model.zarr").vocabulary_ == WORDS
+
+
+def test_models_of_arrays_have_no_words(tmp_path: Path) -> None:
+    model = model_of(max_laps=1).fit(blocks(60))
+    model.save(tmp_path / "model.zarr")
+    for each in (model, dpdist.load(tmp_path / "model.zarr")):
+        assert each.vocabulary_ is None and each.top_words(VOCABULARY, 2) == model.top_words(VOCABULARY, 2)
+        with pytest.raises(InputError, match="the words are not known"):
+            each.top_words()
+    assert shown_values(str(tmp_path / "model.zarr"))["top_words"] is None
+
+
+def test_runs_from_before_words_were_stored_take_them_from_their_corpus(corpora: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    for _ in model_of(max_laps=1).iter_fit(corpora / "corpus.zarr", checkpoint_path=path):
+        pass
+    problem = path / open_topics(path).attributes["problem"]
+    expected = shown_values(str(path))["top_words"]
+    for name in ("vocabulary_text", "vocabulary_offset"):
+        shutil.rmtree(problem / name)
+    model = dpdist.load(path)
+    assert model.vocabulary_ is None and json.loads(json.dumps(shown_values(str(path))["top_words"])) == expected
+    assert dpdist.resume(path, corpora / "corpus.zarr", max_laps=2).n_iter_ == 2
