@@ -1,5 +1,7 @@
 """Articles, after Bryant & Sudderth (2012), section 5: memoized from few and from many topics, oHDP-SM and oHDP.
 
+Splits of oHDP-SM are refined in both forms of dpdist.OnlinePlan: shared and free.
+
 1,392 NIPS articles (or 2,744 Daily KOS entries) are fitted and 348 (686) scored by completion: 80 % of their tokens are
 seen, the others predicted, on a split that is part of the data. tomotopy's and gensim's HDP are fitted with their
 defaults and scored alike, where they are installed. Where the articles are not there, documents drawn from a model take
@@ -23,6 +25,11 @@ from dpdist.topics.online import OnlinePlan
 PRIORS = {"nips": Prior(10.0, 10.0, 0.02), "kos": Prior(10.0, 5.0, 0.3)}
 #: How far documents are iterated; starts of the memoized form, and of the online ones.
 EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 100, 200, 300)
+METHODS = {
+    "oHDP-SM": OnlinePlan(),
+    "oHDP-SM free": OnlinePlan(restricted="free"),
+    "oHDP": OnlinePlan(split=False, merge=False),
+}
 
 
 def read(data: Path, name: str) -> Corpus | None:
@@ -75,8 +82,7 @@ def main() -> None:
         traces.append(memoized(corpus, prior, start, laps, 6, effort=EFFORT))
         leave(given.out, traces)
     for start in starts:
-        for method, moves in (("oHDP-SM", True), ("oHDP", False)):
-            plan = OnlinePlan(split=moves, merge=moves)
+        for method, plan in METHODS.items():
             traces.append(online(method, corpus, prior, start, passes, batch, plan, EFFORT, often=8))
             leave(given.out, traces)
     if not given.small:
