@@ -169,7 +169,7 @@ def cancel(
 def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
     """Record a request, unless there is another since number `before`, and start its job."""
     number = add_request(place, request, before)
-    command = [sys.executable, "-m", "dpdist.cli", "coordinate", place.label]
+    command = [sys.executable, "-m", "dpdist", "coordinate", place.label]
     name = Path(place.label.rstrip("/")).name
     folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
     try:

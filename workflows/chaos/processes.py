@@ -18,7 +18,7 @@ import psutil
 from dpdist.cli import app
 from dpdist.errors import DpdistError
 
-COMMAND = [sys.executable, "-m", "dpdist.cli"]
+COMMAND = [sys.executable, "-m", "dpdist"]
 #: Seconds after which a disturbed run counts as hanging.
 PATIENCE = 420.0
 
