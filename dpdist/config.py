@@ -71,6 +71,25 @@ class GammaPrior(_Strict):
     rate: Positive
 
 
+#: What each schedule heeds.
+_HEEDED = {
+    "memoized": {"name", "waves", "lookahead", "keep_start"},
+    "stochastic": {"name", "waves", "lookahead", "delay", "forgetting"},
+    "batch": {"name"},
+}
+
+
+def _check_heeded(settings: ScheduleConfig | TopicScheduleConfig) -> None:
+    """Raise :class:`InputError` if a schedule is told what it would not heed."""
+    fields = type(settings).model_fields
+    told = [name for name, field in fields.items() if getattr(settings, name) != field.default]
+    idle = [name for name in told if name not in _HEEDED[settings.name]]
+    if idle:
+        heeding = [name for name, heeded in _HEEDED.items() if {*idle} <= heeded]
+        other = f"choose the schedule {' or '.join(heeding)}" if heeding else "choose another schedule"
+        raise InputError(f"the schedule {settings.name} has no {' and no '.join(idle)}; leave it out, or {other}.")
+
+
 class ScheduleConfig(_Strict):
     """How summaries become the total."""
 
@@ -83,6 +102,7 @@ class ScheduleConfig(_Strict):
 
     def build(self) -> Schedule:
         """The schedule."""
+        _check_heeded(self)
         if self.name == "batch":
             return Batch()
         if self.name == "stochastic":
@@ -221,6 +241,7 @@ class TopicScheduleConfig(_Strict):
 
     def build(self) -> Schedule:
         """The schedule."""
+        _check_heeded(self)
         if self.name == "batch":
             return Batch()
         if self.name == "stochastic":
