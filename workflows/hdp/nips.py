@@ -12,6 +12,7 @@ Written to --out: results.json, results.md and traces.png.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,18 @@ def draw(documents: int, vocabulary: int, topics: int) -> Corpus:
     return Corpus(sparse.csr_array(counts[test:]), *hold_out(sparse.csr_array(counts[:test]), 0.8, seed=1))
 
 
+def fits(
+    corpus: Corpus, prior: Prior, few_and_many: Sequence[int], starts: Sequence[int], laps: int, passes: float
+) -> Iterator[Trace]:
+    """Every fit of ours, one after the other."""
+    for start in few_and_many:
+        yield memoized(corpus, prior, start, laps, 6, effort=EFFORT)
+    batch = -(-corpus.train.shape[0] // 8)
+    for start in starts:
+        for method, plan in METHODS.items():
+            yield online(method, corpus, prior, start, passes, batch, plan, EFFORT, often=8)
+
+
 def main() -> None:
     """Run the workflow."""
     parser = options(__doc__, "hdp_nips")
@@ -76,18 +89,14 @@ def main() -> None:
     laps, passes = (6, 2.0) if given.small else (given.laps, given.passes)
     few_and_many = (3, 20) if given.small else FEW_AND_MANY if given.memoized is None else given.memoized
     starts = (3, 12) if given.small else STARTS if given.online is None else given.online
-    prior, batch = PRIORS[given.corpus], -(-corpus.train.shape[0] // 8)
-    traces = list[Trace]()
-    for start in few_and_many:
-        traces.append(memoized(corpus, prior, start, laps, 6, effort=EFFORT))
-        leave(given.out, traces)
-    for start in starts:
-        for method, plan in METHODS.items():
-            traces.append(online(method, corpus, prior, start, passes, batch, plan, EFFORT, often=8))
+    prior, traces = PRIORS[given.corpus], list[Trace]()
+    for trace in fits(corpus, prior, few_and_many, starts, laps, passes):
+        traces.append(trace)
+        if not given.small:  # which is over in seconds
             leave(given.out, traces)
     if not given.small:
         traces += others(corpus, given.small)
-        leave(given.out, traces)
+    leave(given.out, traces)
     if given.small:
         unigram = np.asarray(corpus.train.sum(axis=0)).ravel() + prior.pseudocount
         plain = float(corpus.held.sum(axis=0) @ np.log(unigram / unigram.sum())) / corpus.held.sum()
