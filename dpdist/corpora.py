@@ -26,6 +26,7 @@ from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.sources.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.sources.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
 from dpdist.sources.zarr import COMPLETE
+from dpdist.strings import join_strings
 
 #: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
 ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
@@ -241,10 +242,9 @@ def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
     odd = next((each for each in strings if not isinstance(each, str)), None)
     if odd is not None:
         raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each, or numbers for documents.")
-    encoded = [each.encode() for each in strings]
+    text, offsets = join_strings(strings)
     inner = group.create_group(name)
-    _store(inner, TEXT, np.frombuffer(b"".join(encoded), np.uint8), "byte")
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    _store(inner, TEXT, text, "byte")
     _store(inner, OFFSETS, offsets, "boundary")
 
 

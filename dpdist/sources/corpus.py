@@ -14,7 +14,6 @@ a missing or damaged one is told, never read as other counts. ``dpdist corpus`` 
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ from dpdist.errors import CorruptDataError, DpdistError, InputError
 from dpdist.families.base import Rows
 from dpdist.sources.base import Cut, Partition, Source
 from dpdist.sources.zarr import COMPLETE, open_array, open_node, read_stored, told_of_damage
+from dpdist.strings import part_strings
 
 #: Attribute of a group that holds a corpus: version of the layout; a reader refuses newer ones.
 FORMAT, LAYOUT = "dpdist_corpus", 1
@@ -164,9 +164,8 @@ class CorpusSource(Source):
         if name not in self._group:
             return None
         label = f"{name} of {self.label}"
-        text = _read(f"{self.path}/{name}/{TEXT}", label).tobytes()
-        offsets = _read(f"{self.path}/{name}/{OFFSETS}", label).tolist()
-        return [text[start:stop].decode() for start, stop in itertools.pairwise(offsets)]
+        text, offsets = (_read(f"{self.path}/{name}/{part}", label) for part in (TEXT, OFFSETS))
+        return part_strings(text, offsets)
 
 
 def holds_corpus(path: str) -> bool:
