@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from dpdist.allocations.point_weights import PointWeights
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
 from dpdist.errors import InputError, PrecisionError
+from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
 from dpdist.moves.base import Reason
 from dpdist.schedules import Stochastic
 from dpdist.sources import ArraySource
@@ -365,34 +366,51 @@ def test_pairs_tried_are_those_that_covary_and_small_topics_with_those_most_alik
     assert propose_unions(visit, words, 10, 2).tolist() == [[0, 2], [0, 3], [1, 2], [1, 3]]
 
 
+def settled(update: Callable[[np.ndarray], np.ndarray], taken: np.ndarray) -> np.ndarray:
+    """The n' and n'' of which the last update is to be made, extrapolated on the way as in the compiled step."""
+    before, since = taken, 0
+    for step in range(30):
+        found = update(taken)
+        if abs(found - taken).max() <= 1e-3:
+            break
+        since += 1
+        if step < 29 and since >= EVERY and step >= AFTER:
+            last, change = taken - before, found - taken
+            ratio = np.clip(np.divide(change, last, out=np.zeros(2), where=last != 0), 0, STEADIEST)
+            ahead = np.maximum(found + change * ratio / (1 - ratio), KEPT * found)
+            found, since = ahead * found.sum() / ahead.sum(), 0
+        if step < 29:
+            before, taken = taken, found
+    return taken
+
+
 def divided(
     tokens: np.ndarray, row: np.ndarray, weights: np.ndarray, prior: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The restricted local step on one document, spelt out: shares (n, 2), and n' and n''."""
-    shares = weights[row] * prior
-    shares /= shares.sum(axis=1, keepdims=True)
-    for _ in range(30):
-        before, shares = tokens @ shares, weights[row] * np.exp(psi(prior + tokens @ shares))
-        shares /= shares.sum(axis=1, keepdims=True)
-        if abs(tokens @ shares - before).max() <= 1e-3:
-            break
-    return shares, tokens @ shares
+
+    def shares(pull: np.ndarray) -> np.ndarray:
+        found = weights[row] * pull
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    taken = settled(lambda held: tokens @ shares(np.exp(psi(prior + held))), tokens @ shares(prior))
+    last = shares(np.exp(psi(prior + taken)))
+    return last, tokens @ last
 
 
 def shared_afresh(
     tokens: np.ndarray, others: np.ndarray, log_phi: np.ndarray, pulls: np.ndarray, prior: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The free restricted local step on one document, spelt out: shares (n, K + 1), the two topics last, and theta."""
-    taken = np.full(2, np.inf)
-    for _ in range(31):
-        logs = np.column_stack([others, log_phi + pulls])
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
-        before, taken = taken, tokens @ shares[:, -2:]
-        if abs(taken - before).max() <= 1e-3:
-            break
-        pulls = psi(prior + taken)
-    return shares, prior + taken
+
+    def shares(pull: np.ndarray) -> np.ndarray:
+        logs = np.column_stack([others, log_phi + pull])
+        found = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    taken = settled(lambda held: tokens @ shares(psi(prior + held))[:, -2:], tokens @ shares(pulls)[:, -2:])
+    last = shares(psi(prior + taken))
+    return last, prior + tokens @ last[:, -2:]
 
 
 @dataclass
@@ -512,7 +530,9 @@ def test_documents_that_use_one_topic_are_divided_alike_in_both_forms() -> None:
     given.measured = replace(given.measured, topics=given.measured.topics.renamed(np.array([-1, -1, 2])))
     shared, free = Shared(0.1), Free(0.3, given.state.words)
     found = [
-        form.divide(given.cut(form), tuple(form.order(given.model, given.state.words, split) for split in given.begun))
+        form.divide(
+            given.cut(form), tuple(form.order(given.model, given.state.words, split) for split in given.begun), True
+        )
         for form in (shared, free)
     ]
     for name in ("words", "log_theta", "totals"):

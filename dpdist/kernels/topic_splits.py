@@ -8,11 +8,12 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.special import digamma
+from dpdist.kernels.topic_updates import AFTER, EVERY, ahead
 
 #: Stands in for the sum of two odds that are both nothing; the second topic takes such words.
 LEAST_ODDS = 1e-300
 #: No larger odds of one topic to another are told apart.
-MOST_LOG_ODDS = 600.0
+MOST_LOG_ODDS = 300.0
 
 
 @jit
@@ -58,6 +59,12 @@ def topic_tokens(
                     found[target, entry] = data[entry] * row[topics[a]] * pull[a] / total
 
 
+@jit
+def _log_of(share: float) -> float:
+    """share log share."""
+    return share * math.log(share) if share > 0.0 else 0.0
+
+
 @jit_reassociated
 def _first_half(counts: np.ndarray, odds: np.ndarray, first: float, second: float) -> float:
     """``sum_u c_u x_u / (x_u + y_u)`` with x and y the two rows of `odds` times `first` and `second`."""
@@ -69,19 +76,56 @@ def _first_half(counts: np.ndarray, odds: np.ndarray, first: float, second: floa
 
 
 @jit
+def _ahead_of_both(
+    before: tuple[float, float], held: tuple[float, float], found: tuple[float, float]
+) -> tuple[float, float]:
+    """Where n' and n'' go after three counts of each, with as many tokens in both."""
+    one, two = ahead(before[0], held[0], found[0]), ahead(before[1], held[1], found[1])
+    scale = (found[0] + found[1]) / (one + two) if one + two > 0.0 else 0.0
+    return one * scale, two * scale
+
+
+@jit
+def _divide(
+    counts: np.ndarray, odds: np.ndarray, prior: np.ndarray, tokens: float, tolerance: float, most: int
+) -> tuple[float, float, float]:
+    """Tokens n' of the first topic of a document once it has converged, and the pulls that make them."""
+    first, second, before, since = prior[0], prior[1], 0.0, 0
+    one = _first_half(counts, odds, first, second)
+    for step in range(most):
+        first, second = digamma(prior[0] + one), digamma(prior[1] + max(tokens - one, 0.0))
+        top = max(first, second)
+        first, second = math.exp(first - top), math.exp(second - top)
+        found = _first_half(counts, odds, first, second)
+        if abs(found - one) <= tolerance or step == most - 1:
+            return found, first, second
+        since += 1
+        if since >= EVERY and step >= AFTER:
+            found, _ = _ahead_of_both((before, tokens - before), (one, tokens - one), (found, tokens - found))
+            since = 0
+        before, one = one, found
+    return one, first, second
+
+
+@jit
 def _settle(
-    words: np.ndarray, counts: np.ndarray, odds: np.ndarray, first: float, second: float, target: np.ndarray
+    words: np.ndarray,
+    counts: np.ndarray,
+    odds: np.ndarray,
+    first: float,
+    second: float,
+    measured: bool,
+    target: np.ndarray,
 ) -> float:
-    """Add the two topics' tokens to `target` (W, 2); returns the entropy of dividing them."""
+    """Add the two topics' tokens to `target` (W, 2); returns the entropy of dividing them if it is to be measured."""
     entropy = 0.0
     for u in range(words.shape[0]):
         x = odds[0, u] * first
         share = x / max(x + odds[1, u] * second, LEAST_ODDS)
         target[words[u], 0] += counts[u] * share
         target[words[u], 1] += counts[u] * (1.0 - share)
-        for part in (share, 1.0 - share):
-            if part > 0.0:
-                entropy -= counts[u] * part * math.log(part)
+        if measured:
+            entropy -= counts[u] * (_log_of(share) + _log_of(1.0 - share))
     return entropy
 
 
@@ -100,6 +144,7 @@ def divide_documents(
     prior: np.ndarray,
     tolerance: float,
     most: int,
+    measured: bool,
     words_by_topic: np.ndarray,
     log_theta: np.ndarray,
     totals: np.ndarray,
@@ -117,9 +162,11 @@ def divide_documents(
     prior : (2,) float64, alpha beta of the two
     tolerance : change of n', in tokens, at which a document has converged
     most : largest number of updates
+    measured : whether the change of the documents' bound is
     words_by_topic : (W, 2) float64, gains sum_j c_jw r_jw
     log_theta : (2,) float64, gains sum_j psi(theta_j) of documents that use the topic
-    totals : (2,) float64, gains the change of the documents' bound, words' probabilities apart, and their number
+    totals : (2,) float64, gains the change of the documents' bound, words' probabilities apart, if that is measured,
+        and their number
     """
     largest = 1
     for j in range(indptr.shape[0] - 1):
@@ -132,47 +179,54 @@ def divide_documents(
         for u in range(words.shape[0]):
             gathered[0, u], gathered[1, u] = weights[words[u], 0], weights[words[u], 1]
         odds, tokens = gathered[:, : words.shape[0]], counts.sum()
-        first, second = prior[0], prior[1]
-        one = _first_half(counts, odds, first, second)
-        for _ in range(most):
-            first, second = digamma(prior[0] + one), digamma(prior[1] + max(tokens - one, 0.0))
-            top = max(first, second)
-            first, second = math.exp(first - top), math.exp(second - top)
-            before, one = one, _first_half(counts, odds, first, second)
-            if abs(one - before) <= tolerance:
-                break
+        one, first, second = _divide(counts, odds, prior, tokens, tolerance, most)
         two = max(tokens - one, 0.0)
-        totals[0] += _settle(words, counts, odds, first, second, words_by_topic)
-        totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(prior[0] + prior[1], one + two)
+        totals[0] += _settle(words, counts, odds, first, second, measured, words_by_topic)
+        if measured:
+            totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(prior[0] + prior[1], one + two)
         totals[1] += 1.0
         log_theta[0] += digamma(prior[0] + one)
         log_theta[1] += digamma(prior[1] + two)
 
 
-@jit
-def _odds(share: float, log_odds: float, pull: float) -> float:
-    """What speaks for a topic in the place of one that has `share`, to what speaks for all."""
-    return share * math.exp(min(log_odds + pull, MOST_LOG_ODDS))
-
-
-@jit
-def _taken(
-    counts: np.ndarray, shares: np.ndarray, words: np.ndarray, log_odds: np.ndarray, first: float, second: float
-) -> tuple[float, float]:
-    """Tokens n' and n'' that two topics take, each word in proportion to what speaks for any topic."""
+@jit_reassociated
+def _taken(counts: np.ndarray, left: np.ndarray, odds: np.ndarray, first: float, second: float) -> tuple[float, float]:
+    """Tokens n' and n'' that two topics take, each word in proportion to what speaks for any topic: what speaks for
+    the two are the rows of `odds` times `first` and `second`."""
     one, two = 0.0, 0.0
     for u in range(counts.shape[0]):
-        x, y = _odds(shares[u], log_odds[words[u], 0], first), _odds(shares[u], log_odds[words[u], 1], second)
-        part = counts[u] / (1.0 - shares[u] + max(x + y, LEAST_ODDS))
+        x, y = odds[0, u] * first, odds[1, u] * second
+        part = counts[u] / (left[u] + max(x + y, LEAST_ODDS))
         one += part * x
         two += part * y
     return one, two
 
 
 @jit
-def _log_of(share: float) -> float:
-    """share log share."""
-    return share * math.log(share) if share > 0.0 else 0.0
+def _divide_freely(
+    counts: np.ndarray,
+    left: np.ndarray,
+    odds: np.ndarray,
+    prior: np.ndarray,
+    base: float,
+    tolerance: float,
+    most: int,
+) -> tuple[float, float, float, float]:
+    """Tokens n' and n'' of the two topics of a document once it has converged, and the pulls that make them."""
+    first, second, since = prior[0] / prior.sum(), prior[1] / prior.sum(), 0
+    held = _taken(counts, left, odds, first, second)
+    before = held
+    for step in range(most):
+        first = math.exp(min(digamma(prior[0] + held[0]) - base, MOST_LOG_ODDS))
+        second = math.exp(min(digamma(prior[1] + held[1]) - base, MOST_LOG_ODDS))
+        found = _taken(counts, left, odds, first, second)
+        if max(abs(found[0] - held[0]), abs(found[1] - held[1])) <= tolerance or step == most - 1:
+            return found[0], found[1], first, second
+        since += 1
+        if since >= EVERY and step >= AFTER:
+            found, since = _ahead_of_both(before, held, found), 0
+        before, held = held, found
+    return held[0], held[1], first, second
 
 
 @jit
@@ -180,23 +234,26 @@ def _settle_freely(
     counts: np.ndarray,
     shares: np.ndarray,
     words: np.ndarray,
-    log_odds: np.ndarray,
+    odds: np.ndarray,
     pulls: tuple[float, float, float],
+    measured: bool,
     target: np.ndarray,
 ) -> float:
     """Add the two topics' tokens to `target` (W, 2); returns the change of all tokens' part of the bound, apart from
-    what is linear in `target`. The last pull is psi of the topic's theta."""
+    what is linear in `target`, if it is to be measured. The last pull is psi of the topic's theta."""
     change = 0.0
     for u in range(counts.shape[0]):
         share, left = shares[u], 1.0 - shares[u]
-        x, y = _odds(share, log_odds[words[u], 0], pulls[0]), _odds(share, log_odds[words[u], 1], pulls[1])
+        x, y = odds[0, u] * pulls[0], odds[1, u] * pulls[1]
         total = left + max(x + y, LEAST_ODDS)
         target[words[u], 0] += counts[u] * x / total
         target[words[u], 1] += counts[u] * y / total
-        part = _log_of(share) - _log_of(x / total) - _log_of(y / total)
-        if left > 0.0:
-            part += (left / total - left) * (pulls[2] + math.log(left / share)) - _log_of(left / total) + _log_of(left)
-        change += counts[u] * part
+        if measured:
+            part = _log_of(share) - _log_of(x / total) - _log_of(y / total)
+            if left > 0.0:
+                part += (left / total - left) * (pulls[2] + math.log(left / share))
+                part += _log_of(left) - _log_of(left / total)
+            change += counts[u] * part
     return change
 
 
@@ -219,6 +276,7 @@ def divide_freely(
     alpha: float,
     tolerance: float,
     most: int,
+    measured: bool,
     words_by_topic: np.ndarray,
     log_theta: np.ndarray,
     totals: np.ndarray,
@@ -241,29 +299,32 @@ def divide_freely(
     alpha : of all topics
     tolerance : change of n' and of n'', in tokens, at which a document has converged
     most : largest number of updates
-    words_by_topic, log_theta : as for :func:`divide_documents`
+    measured, words_by_topic, log_theta : as for :func:`divide_documents`
     totals : (2,) float64, gains the change of the documents' bound apart from sum_w (n'_jw E log phi'_w + n''_jw
-        E log phi''_w - (n'_jw + n''_jw) E log phi_kw), and their number
+        E log phi''_w - (n'_jw + n''_jw) E log phi_kw), if that is measured, and their number
     """
-    both = prior[0] + prior[1]
+    both, largest = prior[0] + prior[1], 1
+    for j in range(indptr.shape[0] - 1):
+        largest = max(largest, indptr[j + 1] - indptr[j])
+    gathered, left = np.empty((2, largest)), np.empty(largest)
     for j in range(indptr.shape[0] - 1):
         part = slice(indptr[j], indptr[j + 1])
         words, own, tokens = indices[part], shares[part], counts[part]
         if words.shape[0] == 0:
             continue
+        size = words.shape[0]
+        for u in range(size):
+            left[u] = 1.0 - own[u]
+            for half in range(2):
+                gathered[half, u] = own[u] * math.exp(min(log_odds[words[u], half], MOST_LOG_ODDS))
         theta, others, every = documents[j]
-        base, whole = digamma(theta), (tokens * own).sum()
-        first, second = math.log(prior[0] / both), math.log(prior[1] / both)
-        one, two = _taken(tokens, own, words, log_odds, first, second)
-        for _ in range(most):
-            first, second = digamma(prior[0] + one) - base, digamma(prior[1] + two) - base
-            before = (one, two)
-            one, two = _taken(tokens, own, words, log_odds, first, second)
-            if max(abs(one - before[0]), abs(two - before[1])) <= tolerance:
-                break
-        totals[0] += _settle_freely(tokens, own, words, log_odds, (first, second, base), words_by_topic)
-        totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(both, whole)
-        totals[0] += _normaliser(alpha, others, every, one + two) - _normaliser(alpha, others, every, whole)
+        base, odds = digamma(theta), gathered[:, :size]
+        one, two, first, second = _divide_freely(tokens, left[:size], odds, prior, base, tolerance, most)
+        totals[0] += _settle_freely(tokens, own, words, odds, (first, second, base), measured, words_by_topic)
+        if measured:
+            whole = (tokens * own).sum()
+            totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(both, whole)
+            totals[0] += _normaliser(alpha, others, every, one + two) - _normaliser(alpha, others, every, whole)
         totals[1] += 1.0
         log_theta[0] += digamma(prior[0] + one)
         log_theta[1] += digamma(prior[1] + two)

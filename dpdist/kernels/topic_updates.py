@@ -146,15 +146,21 @@ def _narrow(work: Work, topics: int) -> int:
 
 
 @jit
+def ahead(before: float, held: float, found: float) -> float:
+    """Where the geometric sequence through three counts ends (Aitken)."""
+    last, change, ratio = held - before, found - held, 0.0
+    if last != 0.0:
+        ratio = min(max(change / last, 0.0), STEADIEST)
+    return max(found + change * ratio / (1.0 - ratio), KEPT * found)
+
+
+@jit
 def _extrapolate(before: np.ndarray, held: np.ndarray, found: np.ndarray, topics: int) -> None:
-    """Replace `found` by where the geometric sequences through the three counts of each topic end (Aitken)."""
+    """Replace `found` by where the counts of each topic go, with as many tokens in all."""
     tokens, sums = 0.0, 0.0
     for k in range(topics):
         tokens += found[k]
-        last, change, ratio = held[k] - before[k], found[k] - held[k], 0.0
-        if last != 0.0:
-            ratio = min(max(change / last, 0.0), STEADIEST)
-        found[k] = max(found[k] + change * ratio / (1.0 - ratio), KEPT * found[k])
+        found[k] = ahead(before[k], held[k], found[k])
         sums += found[k]
     for k in range(topics):
         found[k] *= tokens / sums

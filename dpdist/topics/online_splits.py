@@ -93,9 +93,9 @@ def refine_splits(
     iterations : one or more
     """
     for _ in range(iterations - 1):
-        halves = _local_step(model, state, backend, tokens, splits, form).scaled(scale)
+        halves = _local_step(model, state, backend, tokens, splits, form, False).scaled(scale)
         splits = _reweighted(model, _updated(state, form, splits, halves), halves, documents)
-    halves = _local_step(model, state, backend, tokens, splits, form).scaled(scale)
+    halves = _local_step(model, state, backend, tokens, splits, form, True).scaled(scale)
     return _measured(model, state, _updated(state, form, splits, halves), halves)
 
 
@@ -106,9 +106,11 @@ def _local_step(
     tokens: Sequence[Ref],
     splits: list[Split],
     form: Restricted,
+    measured: bool,
 ) -> Halves:
     orders = backend.share(tuple(form.order(model, state.words, split) for split in splits))
-    found: Halves = backend.fetch([backend.total(form.divide, tokens, [orders] * len(tokens))])[0]
+    columns = ([orders] * len(tokens), [measured] * len(tokens))
+    found: Halves = backend.fetch([backend.total(form.divide, tokens, *columns)])[0]
     return found
 
 

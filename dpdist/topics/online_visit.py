@@ -143,7 +143,8 @@ class Halves:
     ----------
     words : (C, W, 2) expected counts
     log_theta : (C, 2) sums of psi(theta_j) over documents that use the topic divided
-    totals : (C, 2) change of the documents' bound but for words' probabilities, and number of these documents
+    totals : (C, 2) change of the documents' bound but for words' probabilities, where that is measured, and number of
+        these documents
     """
 
     words: np.ndarray
@@ -163,8 +164,9 @@ class Halves:
         return Halves(factor * self.words, factor * self.log_theta, factor * self.totals)
 
 
-def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...]) -> Halves:
-    """The restricted local step of each of C splits; posteriors are of two topics, with a prior (2,)."""
+def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...], measured: bool) -> Halves:
+    """The restricted local step of each of C splits, with the change of the bound if it is to be measured; posteriors
+    are of two topics, with a prior (2,)."""
     found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
     for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):
         divide_documents(
@@ -175,6 +177,7 @@ def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, 
             posterior.prior,
             TOLERANCE,
             MOST,
+            measured,
             found.words[place],
             found.log_theta[place],
             found.totals[place],

@@ -75,7 +75,7 @@ class Restricted(ABC):
 
     #: (partition, its sums, posterior, merging, topics (C,)) -> what documents have of each of the topics.
     cut: ClassVar[Callable[..., tuple[Any, ...]]]
-    #: (what was cut, orders of each split) -> Halves.
+    #: (what was cut, orders of each split, whether to measure the change of the bound) -> Halves.
     divide: ClassVar[Callable[..., Halves]]
 
     @abstractmethod
@@ -153,8 +153,8 @@ def _cut_shares(
     return tuple(parts)
 
 
-def _share_afresh(tokens: tuple[_Shares, ...], orders: tuple[_Replaced, ...]) -> Halves:
-    """The free restricted local step of each of C splits."""
+def _share_afresh(tokens: tuple[_Shares, ...], orders: tuple[_Replaced, ...], measured: bool) -> Halves:
+    """The free restricted local step of each of C splits, with the change of the bound if it is to be measured."""
     found = Halves.zeros(len(orders), len(orders[0].log_odds))
     for place, (own, order) in enumerate(zip(tokens, orders, strict=True)):
         divide_freely(
@@ -168,6 +168,7 @@ def _share_afresh(tokens: tuple[_Shares, ...], orders: tuple[_Replaced, ...]) ->
             order.alpha,
             TOLERANCE,
             MOST,
+            measured,
             found.words[place],
             found.log_theta[place],
             found.totals[place],
