@@ -142,6 +142,10 @@ def path_of(x: Any) -> str | None:
 
 def seed_of(random_state: Any) -> int:
     """`random_state`, as scikit-learn takes it, as one whole number."""
-    if isinstance(random_state, int | np.integer):
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
         return int(random_state)
+    if not (random_state is np.random or isinstance(random_state, np.random.RandomState | None)):
+        raise InputError(
+            f"random_state should be a whole number from 0 on, a numpy RandomState or None; got {random_state!r}."
+        )
     return int(check_random_state(random_state).randint(2**31 - 1))

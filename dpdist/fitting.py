@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral, Real
 from typing import Any, Protocol
 
 from dpdist.allocations import Allocation
@@ -70,10 +71,10 @@ class Limits:
     max_time: float | None = None
 
     def __post_init__(self) -> None:
-        if self.max_laps is not None and self.max_laps < 1:
-            raise InputError(f"max_laps should be at least 1, or None for no bound; got {self.max_laps}.")
-        if self.max_time is not None and not self.max_time > 0:
-            raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time}.")
+        if not (self.max_laps is None or (isinstance(self.max_laps, Integral) and self.max_laps >= 1)):
+            raise InputError(f"max_laps should be at least 1, whole, or None for no bound; got {self.max_laps!r}.")
+        if not (self.max_time is None or (isinstance(self.max_time, Real) and self.max_time > 0)):
+            raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time!r}.")
 
     def reached(self, laps: int) -> bool:
         """Whether so many laps are as many as there may be."""
@@ -295,11 +296,11 @@ class Fit:
 
     def close(self) -> None:
         """Wait as :meth:`settle` does, then let others write to the run."""
-        try:
-            self.settle()
-        finally:
+        with contextlib.ExitStack() as last:
             if self.store is not None:
-                self.store.release()
+                last.callback(self.store.release)
+            last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
+            self.settle()
 
     def _follow(self, step: Step) -> None:
         """Begin to store the leaf that a step brought."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,6 +15,7 @@ from dpdist import storage
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
+from dpdist.checks import require_least, require_scale, require_whole
 from dpdist.clustering import default_backend, path_of, seed_of
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
@@ -37,6 +37,7 @@ from dpdist.topic_estimator import TopicEstimator, counts_of
 from dpdist.topic_fitting import TopicRecipe, topic_fit
 from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.documents import Effort
+from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
@@ -362,10 +363,14 @@ class HDPTopicModel(TopicEstimator):
         return HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
 
     def _check(self) -> None:
-        if not (isinstance(self.initial_topics, int | np.integer) and self.initial_topics >= 1):
-            raise InputError(f"initial_topics should be a whole number from 1 on; got {self.initial_topics!r}.")
-        if not (np.isfinite(self.tolerance) and self.tolerance >= 0):
-            raise InputError(f"tolerance should be zero or more nats a token; got {self.tolerance}.")
+        for name in LEARNABLE:
+            require_scale(name, getattr(self, name))
+        require_whole("initial_topics", self.initial_topics, 1)
+        require_least("tolerance", self.tolerance, 0, " nats a token")
+        if isinstance(self.learn, str) or not isinstance(self.learn, Iterable):
+            raise InputError(f"learn should be a sequence of names, as in ['pseudocount']; got {self.learn!r}.")
+        if not isinstance(self.effort, Effort | None):
+            raise InputError(f"effort should be a dpdist.Effort, or None for the default; got {self.effort!r}.")
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""

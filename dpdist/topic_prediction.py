@@ -30,6 +30,11 @@ from dpdist.topics.online import OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import TOKENS, TopicSummary
 
+#: Types of counts that matrices of documents may have.
+COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
+#: NumPy draws from no more tokens than these.
+MOST_DRAWN = 10**9
+
 
 class DocumentPredictor(ABC):
     """Topics and their global weights, held fixed, ready for documents; picklable."""
@@ -230,9 +235,11 @@ def documents_of(partition: Partition) -> sparse.csr_array:
     Raises
     ------
     InputError
-        If a count is negative, fractional or not finite, naming the document.
+        If a count is negative, fractional or not finite, naming the document, or of a type that SciPy has not.
     """
     rows, _ = partition.load()
+    if rows.dtype not in COUNTED:
+        raise InputError(f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. Try int32.")
     return check_block(sparse.csr_array(rows), partition.start, "the corpus")
 
 
@@ -252,6 +259,11 @@ def split_tokens(
     for j in range(documents.shape[0]):
         own = slice(documents.indptr[j], documents.indptr[j + 1])
         counts = documents.data[own].astype(np.int64)
+        if counts.sum() >= MOST_DRAWN:
+            raise InputError(
+                f"document {first + j} should have fewer than {MOST_DRAWN} tokens to be divided at random; got "
+                f"{counts.sum()}. Give the tokens observed yourself, or leave it out."
+            )
         rng = generator(seed, "tokens observed", first + j)
         observed.data[own] = rng.multivariate_hypergeometric(counts, round(share * int(counts.sum())))
     held = sparse.csr_array(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from dpdist import cli
 from dpdist.backends import SerialBackend
 from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
-from dpdist.schedules import Memoized, Stochastic
+from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.sources import ArraySource, CorpusSource
 from dpdist.topic_fitting import START_DOCUMENTS, take_census
 from dpdist.topic_prediction import split_tokens
@@ -33,6 +35,8 @@ from tests.test_cli import started
 Command = Callable[..., str]
 WORDS = 12
 VOCABULARY = [f"word{w}" for w in range(WORDS)]
+SCALES = ("concentration", "document_concentration", "pseudocount")
+NO_SCALES = (-1.0, np.nan, np.inf, 1e300, "a", None, True, [1.0], 1j)
 
 
 def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
@@ -206,6 +210,13 @@ def _with(value: float) -> np.ndarray:
     return x
 
 
+def _pointing(place: int, to: int) -> sparse.csr_array:
+    """Documents that begin where there are none."""
+    x = blocks()
+    x.indptr[place] = to
+    return x
+
+
 @pytest.mark.parametrize(
     ("x", "sentence"),
     [
@@ -213,6 +224,15 @@ def _with(value: float) -> np.ndarray:
         (sparse.csr_array(_with(0.5)), "document 300 .* got 0.5 of word 2"),
         (_with(np.nan), "document 300 .* got nan"),
         (_with(np.inf), "document 300 .* got inf"),
+        (_with(1e-9), "document 300 .* got 1e-09"),
+        (_with(1e12), "document 300 .* got 1000000000000.0"),
+        (blocks().toarray().astype(">i4"), "a type that SciPy counts in; got >i4"),
+        (blocks().toarray().astype(np.float16), "a type that SciPy counts in; got <f2"),
+        (sparse.csr_array(blocks().astype(np.longdouble)), "a type that SciPy counts in"),
+        (_pointing(599, 10**6), "indptr rises from 0 to at most"),
+        (_pointing(0, 1), "indptr rises from 0 to at most"),
+        (_pointing(300, 10**6).T, "indptr rises from 0 to at most"),
+        (np.ma.masked_equal(blocks().toarray(), 3), "no masked entries"),
         (np.zeros((0, WORDS)), "0 sample"),
         (np.zeros((7, WORDS)), "all 7 documents are empty"),
         (np.zeros(WORDS), "2-D"),
@@ -242,13 +262,58 @@ def test_documents_have_no_weights() -> None:
         ({"pseudocount": np.nan}, "pseudocount"),
         ({"learn": ["alpha"]}, "learned hyperparameters should be among"),
         ({"tolerance": -1e-3}, "tolerance should be zero or more nats a token"),
-        ({"schedule": Stochastic()}, "Memoized"),
+        ({"schedule": "batch"}, "Memoized, a Stochastic or a Batch"),
+        ({"schedule": Stochastic(), "moves": dpdist.TopicPlan()}, "OnlinePlan; got TopicPlan"),
         ({"max_laps": 0}, "max_laps"),
+        *(({name: wrong}, f"^{name} should be") for name, wrong in itertools.product(SCALES, NO_SCALES)),
+        *(({"initial_topics": wrong}, "^initial_topics should be") for wrong in (True, "3", None, 3.0)),
+        *(({"tolerance": wrong}, "^tolerance should be zero or more") for wrong in ("a", None, np.inf, True)),
+        *(({"learn": wrong}, "^learn should be a sequence of names") for wrong in ("pseudocount", None, 5)),
+        *(({"learn": wrong}, "^learned hyperparameters should be among") for wrong in ([1], [None], [["a"]])),
+        *(({"random_state": wrong}, "^random_state should be") for wrong in (-1, 1.5, "a", np.random.default_rng(0))),
+        *(({"max_laps": wrong}, "^max_laps should be") for wrong in (2.5, "3", np.nan)),
+        *(({"max_time": wrong}, "^max_time should be") for wrong in ("3", np.nan, 0.0)),
+        ({"effort": "hard"}, "^effort should be a dpdist.Effort"),
     ],
 )
-def test_parameters_out_of_range_are_refused(parameters: dict, sentence: str) -> None:
+@pytest.mark.parametrize("schedule", [Memoized(waves=3), Stochastic(waves=3), Batch()], ids=lambda each: each.name)
+def test_parameters_out_of_range_are_refused(schedule: Schedule, parameters: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        model_of(**parameters).fit(blocks(30))
+        model_of(**{"schedule": schedule, "moves": None, **parameters}).fit(blocks(30))
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "least"),
+    [
+        (dpdist.TopicPlan, ("topics", "most", "sample", "iterations"), 1),
+        (dpdist.TopicPlan, ("tries", "refine", "rest", "partners"), 0),
+        (dpdist.OnlinePlan, ("iterations", "topics"), 1),
+        (dpdist.OnlinePlan, ("splits", "merges", "alike"), 0),
+        (dpdist.Effort, ("most",), 1),
+    ],
+)
+def test_plans_are_of_whole_numbers(kind: type, names: tuple[str, ...], least: int) -> None:
+    for name, wrong in itertools.product(names, (least - 1, least + 0.5, np.nan, "many", True, None)):
+        with pytest.raises(InputError, match=f"^{name} of {kind.__name__} should be a whole number from {least} on"):
+            kind(**{name: wrong})
+
+
+@pytest.mark.parametrize("schedule", [Memoized(waves=3), Stochastic(waves=3), Batch()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.full((40, WORDS), 100),
+        np.full((2, 1), 7),
+        np.eye(1, WORDS, dtype=int),
+        np.full((1, WORDS), 2**31 - 1),
+        np.eye(3, WORDS, dtype=bool),
+    ],
+    ids=["all alike", "one word", "one token", "largest counts", "boolean"],
+)
+def test_documents_that_leave_nothing_to_find_are_fitted(x: np.ndarray, schedule: Schedule) -> None:
+    model = model_of(schedule=schedule, moves=None, max_laps=3).fit(x)
+    assert np.isfinite(model.elbo_) and np.isfinite(model.components_).all()
+    np.testing.assert_allclose(model.transform(x).sum(axis=1), 1)
 
 
 def test_another_vocabulary_is_refused(fitted) -> None:
@@ -269,6 +334,26 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
         fitted.score(np.zeros((3, WORDS)))
     with pytest.raises(InputError, match="share should be between 0 and 1"):
         fitted.score(blocks(5), share=1.0)
+    with pytest.raises(InputError, match="document 1 should have fewer than 1000000000 tokens to be divided"):
+        fitted.score(np.array([[1], [10**8]]) * np.ones(WORDS))
+
+
+def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_it(tmp_path) -> None:
+    fit, waits = model_of(max_laps=2).prepare(blocks(60), tmp_path / "run.zarr"), []
+
+    class Interrupted(Future):
+        def result(self, timeout: float | None = None) -> None:
+            waits.append(fit.store._lease is not None)
+            if len(waits) == 1:
+                raise KeyboardInterrupt
+
+    for _ in fit:
+        pass
+    fit.store.lock()
+    fit._written.append(Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        fit.close()
+    assert waits == [True, True] and fit.store._lease is None
 
 
 # On the command line

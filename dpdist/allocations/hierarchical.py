@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq, minimize
 
-from dpdist.errors import InputError, PrecisionError
+from dpdist.checks import require_scale
+from dpdist.errors import PrecisionError
 from dpdist.kernels.sticks import stick_bound
 
 #: When L-BFGS stops: far below what changes a bound.
@@ -61,9 +62,7 @@ class HierarchicalDirichletProcess:
 
     def __post_init__(self) -> None:
         for name in ("concentration", "document_concentration"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
-                raise InputError(f"{name} should be finite and above zero; got {value!r}.")
+            require_scale(name, getattr(self, name))
 
     def value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> float:
         """What the global sticks contribute to the bound, in nats.

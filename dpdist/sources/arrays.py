@@ -89,6 +89,8 @@ def _as_rows(values: Any) -> Rows:
 def _as_csr(values: Any) -> sparse.csr_array:
     """CSR with one stored entry a place, so that functions of entries may be taken."""
     require_shape(values.shape, "the data")
+    if values.format in ("csr", "csc", "bsr"):
+        _require_pointers(values.indptr, len(values.indices))
     rows = sparse.csr_array(values)
     if not rows.has_canonical_format:
         rows = rows.copy()
@@ -96,7 +98,18 @@ def _as_csr(values: Any) -> sparse.csr_array:
     return rows
 
 
+def _require_pointers(pointers: np.ndarray, entries: int) -> None:
+    """SciPy's compiled code reads where they point, be it beyond the entries."""
+    if pointers[0] != 0 or pointers[-1] > entries or (np.diff(pointers) < 0).any():
+        raise InputError(
+            "the data should be a sparse matrix whose indptr rises from 0 to at most its number of entries; got one "
+            "that does not. Make the matrix anew."
+        )
+
+
 def _as_array(values: Any) -> np.ndarray:
+    if np.ma.is_masked(values):
+        raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
     try:
         array = np.asarray(values)
         return array.astype(np.float64) if array.dtype.kind == "O" else array

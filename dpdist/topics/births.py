@@ -84,9 +84,10 @@ def _least(whole: np.ndarray, scale: float) -> float:
 
 
 def _prior(model: TopicModel, old: np.ndarray, fresh: int) -> np.ndarray:
-    """alpha times the weights of old topics, of new ones as large as an average one, and of the rest."""
+    """alpha times the weights of old topics, of new ones as large as an average one, if there are any, and of the
+    rest."""
     share = fresh / (len(old) + fresh + 1)
-    new = np.full(fresh + 1, share / fresh)
+    new = np.full(fresh + 1, share / fresh if fresh else 1 / (len(old) + 1))
     weights = np.concatenate([old * (1 - share) / max(old.sum(), 1e-300), new])
     return model.allocation.document_concentration * weights / weights.sum()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from dpdist.checks import require_least, require_whole
 from dpdist.errors import PrecisionError
 from dpdist.families.multinomial import entries_of
 from dpdist.kernels.topic_documents import share_documents
@@ -36,6 +37,10 @@ class Effort:
     tolerance: float = 1e-3
     most: int = 100
     fresh: bool = True
+
+    def __post_init__(self) -> None:
+        require_least("tolerance of Effort", self.tolerance, 0, " tokens")
+        require_whole("most of Effort", self.most, 1)
 
 
 @dataclass(frozen=True, eq=False)

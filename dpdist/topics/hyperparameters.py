@@ -31,7 +31,7 @@ _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
 def check_learnable(names: tuple[str, ...], vocabulary: int) -> None:
     """Raise :class:`InputError` unless all of `names` can be learned from documents over so many words."""
-    unknown = sorted(set(names) - set(LEARNABLE))
+    unknown = [str(name) for name in names if name not in LEARNABLE]
     if unknown:
         raise InputError(f"learned hyperparameters should be among {', '.join(LEARNABLE)}; got {', '.join(unknown)}.")
     if "pseudocount" in names and vocabulary < 2:

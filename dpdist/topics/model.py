@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
-from dpdist.errors import InputError
+from dpdist.checks import require_scale
 from dpdist.kernels.topics import log_evidences, word_weights
 from dpdist.topics.summary import LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, SLACK, TopicSummary
 
@@ -49,8 +49,7 @@ class TopicModel:
     allocation: HierarchicalDirichletProcess
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.pseudocount) and self.pseudocount > 0):
-            raise InputError(f"pseudocount should be finite and above zero; got {self.pseudocount!r}.")
+        require_scale("pseudocount", self.pseudocount)
 
     def sticks(self, total: TopicSummary) -> Sticks:
         """The posterior of the global sticks."""

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from dpdist.checks import require_scale, require_whole
 from dpdist.errors import InputError
 from dpdist.schedules import Batch, Stochastic
 from dpdist.topics.documents import DocumentTopics, Effort
@@ -62,11 +63,11 @@ class OnlinePlan:
     restricted: Literal["shared", "free"] = "shared"
 
     def __post_init__(self) -> None:
-        if not (self.iterations >= 1 and self.smoothing > 0):
-            raise InputError(
-                "iterations should be one or more and smoothing above zero; "
-                f"got {self.iterations!r} and {self.smoothing!r}."
-            )
+        for name in ("iterations", "topics"):
+            require_whole(f"{name} of OnlinePlan", getattr(self, name), 1)
+        for name in ("splits", "merges", "alike"):
+            require_whole(f"{name} of OnlinePlan", getattr(self, name), 0)
+        require_scale("smoothing of OnlinePlan", self.smoothing)
         if self.restricted not in ("shared", "free"):
             raise InputError(f"restricted should be 'shared' or 'free'; got {self.restricted!r}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dpdist.checks import require_whole
 from dpdist.schedules.base import Schedule
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import check_learnable, learned
@@ -39,6 +40,12 @@ class TopicPlan:
     refine: int = 3
     rest: int = 20
     partners: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "most", "sample", "iterations"):
+            require_whole(f"{name} of TopicPlan", getattr(self, name), 1)
+        for name in ("tries", "refine", "rest", "partners"):
+            require_whole(f"{name} of TopicPlan", getattr(self, name), 0)
 
 
 @dataclass(frozen=True, eq=False)
