@@ -138,11 +138,18 @@ def continue_online(
 
 
 def as_online(
-    problem: TopicProblem | OnlineProblem, fitted: Fitted, schedule: Stochastic, plan: OnlinePlan | None
+    problem: TopicProblem | OnlineProblem,
+    fitted: Fitted,
+    schedule: Stochastic,
+    plan: OnlinePlan | None,
+    learn: tuple[str, ...],
 ) -> tuple[OnlineProblem, OnlineState]:
-    """A model of memoized or batch inference as what online inference goes on from, before its first step."""
+    """What online inference goes on from: a model of its own as it is, one of memoized or batch inference as before
+    the first step; raises as :func:`pose_online` does."""
+    if isinstance(problem, OnlineProblem) and isinstance(problem.schedule, Stochastic):
+        return pose_online(problem.model, schedule, plan, problem.effort, problem.seed, learn), fitted.total
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed, problem.learn)
+    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed, learn)
     next_id = int(fitted.ids.max()) + 1
     return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)
 

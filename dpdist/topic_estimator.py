@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dpdist.checks import require_whole
 from dpdist.clustering import default_backend
 from dpdist.errors import InputError
 from dpdist.history import History
@@ -77,8 +78,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
         if observed is not None:
             return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
-        source = self._fitting(x)
-        return complete_documents(self._predictor, source, default_backend(), float(share), int(random_state))
+        require_whole("random_state", random_state, 0)
+        return complete_documents(self._predictor, self._fitting(x), default_backend(), share, int(random_state))
 
     def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
         """exp(-score) of the same arguments."""
@@ -100,6 +101,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         known = self.vocabulary_ if vocabulary is None else vocabulary
         if known is None:
             raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
+        require_whole("words", words, 1)
         self._fitted_predictor().check_words(len(known), "the vocabulary")
         return top_words(self.components_, list(known), words)
 
@@ -109,7 +111,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         Parameters
         ----------
         x : (N, W) documents, held in memory
-        words : most probable words of each topic that are looked at
+        words : most probable words of each topic that are looked at, two or more
+
+        Raises
+        ------
+        InputError
+            As for :meth:`transform`, or if there are no two words to look at.
         """
         return coherence(self._fitted_predictor().topics, self._loaded(x), words)
 

@@ -220,7 +220,7 @@ class HDPTopicModel(TopicEstimator):
         A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or
         loaded goes on from there; one of memoized or batch inference from its topics and expected global weights, as
         before a first mini-batch. Rates and moves are the estimator's own where they are online, else those of
-        ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``.
+        ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``; what is learned is the estimator's own.
 
         Parameters
         ----------
@@ -257,9 +257,8 @@ class HDPTopicModel(TopicEstimator):
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
     def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
-        if isinstance(self._problem, OnlineProblem) and isinstance(self._problem.schedule, Stochastic):
-            return self._problem, self._fitted.total
-        return as_online(self._problem, self._fitted, *self._online_choices())
+        self._check()
+        return as_online(self._problem, self._fitted, *self._online_choices(), tuple(self.learn))
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -313,17 +312,13 @@ class HDPTopicModel(TopicEstimator):
 
     def recipe(self) -> TopicRecipe:
         """The parameters, checked and made into values."""
+        self._check()
         schedule = Memoized(waves=20) if self.schedule is None else self.schedule
-        if not isinstance(schedule, Memoized):
-            raise InputError(
-                f"a topic model should have a Memoized, a Stochastic or a Batch schedule; got {schedule!r}. Choose one."
-            )
         if not isinstance(self.moves, TopicPlan | None):
             raise InputError(
                 f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
                 "Give a TopicPlan, or a Stochastic schedule."
             )
-        self._check()
         return TopicRecipe(
             allocation=self._allocation(),
             pseudocount=float(self.pseudocount),
@@ -363,6 +358,11 @@ class HDPTopicModel(TopicEstimator):
         return HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
 
     def _check(self) -> None:
+        if not isinstance(self.schedule, Memoized | Stochastic | Batch | None):
+            raise InputError(
+                "a topic model should have a Memoized, a Stochastic or a Batch schedule; "
+                f"got {self.schedule!r}. Choose one."
+            )
         for name in LEARNABLE:
             require_scale(name, getattr(self, name))
         require_whole("initial_topics", self.initial_topics, 1)

@@ -214,8 +214,8 @@ def complete_documents(
     InputError
         If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
     """
-    if not 0 < share < 1:
-        raise InputError(f"share should be between 0 and 1, so that tokens are seen and scored; got {share}.")
+    if not isinstance(share, int | float | np.number) or not 0 < share < 1:
+        raise InputError(f"share should be between 0 and 1, so that tokens are seen and scored; got {share!r}.")
     partitions = source.partitions
     columns = ([value] * len(partitions) for value in (backend.share(predictor), share, seed))
     parts: list[Score] = backend.fetch(backend.map(_complete, backend.share_each(partitions), *columns))

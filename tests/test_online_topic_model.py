@@ -196,6 +196,23 @@ def test_memoized_models_loaded_or_not_go_on_online(tmp_path: Path) -> None:
     assert not model.converged_
 
 
+def test_mini_batches_heed_parameters_set_since(fitted) -> None:
+    x, model = blocks(200, seed=4), pickle.loads(pickle.dumps(fitted))
+    still = clone(model).set_params(moves=STILL).get_params()
+    model.set_params(**still).partial_fit(x)
+    assert model.n_topics_ == fitted.n_topics_ and not model.history_["proposal_lap"].isin([model.n_iter_]).any()
+    model.set_params(learn=["pseudocount"]).partial_fit(x)
+    learned = model.pseudocount_
+    assert learned != 0.1
+    assert model.set_params(learn=[]).partial_fit(x).pseudocount_ == learned
+    model.set_params(schedule=Stochastic(delay=1e9, forgetting=1.0))
+    before = model.components_
+    np.testing.assert_allclose(model.partial_fit(x).components_, before, atol=1e-6)
+    for wrong in ({"schedule": "batch"}, {"moves": "none"}, {"learn": "pseudocount"}, {"pseudocount": -1.0}):
+        with pytest.raises(InputError, match="should"):
+            pickle.loads(pickle.dumps(model)).set_params(**wrong).partial_fit(x)
+
+
 def followed(fit: Fit) -> dpdist.HDPTopicModel:
     """The model of a fit at its end."""
     model = model_of()

@@ -29,7 +29,7 @@ from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.sources import ArraySource, CorpusSource
 from dpdist.topic_fitting import START_DOCUMENTS, take_census
 from dpdist.topic_prediction import split_tokens
-from dpdist.topics.evaluation import completion_score
+from dpdist.topics.evaluation import coherence, completion_score
 from tests.test_cli import started
 
 Command = Callable[..., str]
@@ -332,8 +332,19 @@ def test_another_vocabulary_is_refused(fitted) -> None:
 def test_scores_of_nothing_are_refused(fitted) -> None:
     with pytest.raises(InputError, match="no token is held out"):
         fitted.score(np.zeros((3, WORDS)))
-    with pytest.raises(InputError, match="share should be between 0 and 1"):
-        fitted.score(blocks(5), share=1.0)
+    for share in (0, 1.0, -1, np.nan, "a", None):
+        with pytest.raises(InputError, match="share should be between 0 and 1"):
+            fitted.score(blocks(5), share=share)
+    for key in (-1, 1.5, "a", None):
+        with pytest.raises(InputError, match="random_state should be a whole number from 0 on"):
+            fitted.score(blocks(5), random_state=key)
+    for words in (0, -1, 2.5, "a"):
+        with pytest.raises(InputError, match="words should be a whole number from 1 on"):
+            fitted.top_words(VOCABULARY, words)
+        with pytest.raises(InputError, match="words should be a whole number from 2 on"):
+            fitted.coherence(blocks(5), words)
+    with pytest.raises(InputError, match="a vocabulary of two words or more"):
+        coherence(np.ones((3, 1)), blocks(5)[:, :1])
     with pytest.raises(InputError, match="document 1 should have fewer than 1000000000 tokens to be divided"):
         fitted.score(np.array([[1], [10**8]]) * np.ones(WORDS))
 
