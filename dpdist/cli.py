@@ -258,7 +258,9 @@ def resume(
         OUTPUT.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
         return
     source = as_source(data_of(settings.data, data))
-    limits = Limits(max_laps or settings.max_laps, max_time or settings.max_time)
+    limits = Limits(
+        settings.max_laps if max_laps is None else max_laps, settings.max_time if max_time is None else max_time
+    )
 
     def prepare(backend: Backend) -> Fit:
         fitting = continued(store, source, backend, limits)

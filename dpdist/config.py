@@ -384,7 +384,8 @@ def _merged(given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     merged = dict(given)
     for name, value in options.items():
         if isinstance(value, dict):
-            inner = _merged(merged.get(name, {}), value)
+            below = merged.get(name)
+            inner = _merged(below if isinstance(below, dict) else {}, value)
             if inner:
                 merged[name] = inner
         elif value is not None:

@@ -213,6 +213,12 @@ def test_mini_batches_heed_parameters_set_since(fitted) -> None:
             pickle.loads(pickle.dumps(model)).set_params(**wrong).partial_fit(x)
 
 
+@pytest.mark.parametrize("delay", [-1.0, np.inf, np.nan])
+def test_rates_that_would_not_move_are_refused(delay: float) -> None:
+    with pytest.raises(InputError, match="delay should be zero or more, finite"):
+        Stochastic(delay=delay)
+
+
 def followed(fit: Fit) -> dpdist.HDPTopicModel:
     """The model of a fit at its end."""
     model = model_of()

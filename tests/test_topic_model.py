@@ -391,6 +391,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(folder / "turned.zarr", [blocks(9)], VOCABULARY[::-1])
     write_corpus(folder / "wide.zarr", [sparse.csr_array(np.ones((9, WORDS + 1), dtype=np.int64))])
     (folder / "topics.toml").write_text(SETTINGS)
+    (folder / "named.toml").write_text("schedule = 'batch'")
     return folder
 
 
@@ -494,7 +495,10 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"], "setting initial_topics"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--pseudocount", "-1"], "setting pseudocount"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "setting learn"),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--config", "named.toml"], "setting schedule: "),
         (["topics", "corpus.zarr"], "topics.zarr exists"),
+        (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be at least 1"),
+        (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be above zero"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
         (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be between 0 and 1"),

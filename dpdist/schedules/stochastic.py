@@ -26,7 +26,7 @@ class Stochastic(Schedule):
     ----------
     waves : number of mini-batches the data are cut into
     lookahead : 0, or 1 to let the next wave start before the last one is in
-    delay : tau >= 0
+    delay : tau >= 0, finite
     forgetting : kappa, in (0.5, 1] for convergence
     """
 
@@ -40,9 +40,10 @@ class Stochastic(Schedule):
 
     def __post_init__(self) -> None:
         check_waves(self)
-        if not (self.delay >= 0 and 0 < self.forgetting <= 1):
+        if not (0 <= self.delay < float("inf") and 0 < self.forgetting <= 1):
             raise InputError(
-                f"delay should be zero or more and forgetting in (0, 1]; got {self.delay} and {self.forgetting}."
+                "delay should be zero or more, finite, and forgetting in (0, 1]; "
+                f"got {self.delay} and {self.forgetting}."
             )
 
     def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
