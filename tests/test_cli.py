@@ -103,8 +103,14 @@ def started(folder: Path, *arguments: object) -> subprocess.Popen:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=heed_interrupts,
             env=plain_environment(),
         )
+
+
+def heed_interrupts() -> None:
+    """Ctrl-C ends a command, also where the tests run in the background of a shell, whose children ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for_checkpoint(run: Path, number: int, process: subprocess.Popen) -> None:
