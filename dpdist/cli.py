@@ -18,7 +18,6 @@ from dpdist.certificates import make_certificates
 from dpdist.config import CONFIGS, FitConfig, PassConfig, parse_config, read_config
 from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
-from dpdist.estimators import prepare_extension, stored_predictor
 from dpdist.events import event_of_step
 from dpdist.fitting import Fit, Limits
 from dpdist.foreground import (
@@ -216,6 +215,8 @@ def extend(
     overwrite: Overwrite = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
+    from dpdist.estimators import prepare_extension
+
     source = as_source(data)
     settings = {"data": absolute(data), "holdout": None}
     drive_pass(
@@ -312,6 +313,8 @@ def predict(
     overwrite: Overwrite = False,
 ) -> None:
     """Label rows with the ids of their most probable components, or documents with the proportions of their topics."""
+    from dpdist.estimators import stored_predictor
+
     if command_of(run) == "topics":
         predict_topics(run, data, out, top, density, launcher_of(workers, scheduler, serial), overwrite)
         return

@@ -49,7 +49,7 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], N
     stored = zarr.create_array(path, shape=digits.data.shape, dtype="uint8", chunks=(128, 64), overwrite=True)
     stored[...] = digits.data.astype(np.uint8)
     config = parse_config(
-        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 5}}
+        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 2}}
     )
     run = folder / "run.zarr"
     for step in config.estimator().prepare(str(path), run, True, backend, config.model_dump()):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 import zarr
 
 from dpdist import schema
 from dpdist.moves.base import Reason
 from dpdist.state import Info, Record
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: Codes of the kinds and reasons, in the CF convention's flag_values / flag_meanings.
 KINDS = ("split", "merge", "delete", "birth")
@@ -98,6 +100,8 @@ class History:
 
     def dataset(self) -> xr.Dataset:
         """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
+        import xarray as xr
+
         columns = self.columns()
         variables: dict[str, Any] = {}
         for name, values in columns.items():

@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-import xarray as xr
 import zarr
 
 from dpdist import schema
@@ -32,6 +31,9 @@ from dpdist.storage import GenerationStore, read_attributes
 from dpdist.stored_problem import read_family, read_preparation, subgroup, write_family, write_preparation
 
 _MERGE_TESTS: dict[str, type[MergeTest]] = {"evidence": EvidenceTest, "distance": DistanceTest}
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class RoundRow(NamedTuple):
@@ -79,6 +81,8 @@ class PassHistory:
 
     def dataset(self) -> xr.Dataset:
         """The history with dimension ``round``."""
+        import xarray as xr
+
         variables: dict[str, Any] = {}
         for name, values in self.columns().items():
             variable = schema.VARIABLES[name]

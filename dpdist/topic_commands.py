@@ -11,7 +11,6 @@ import typer
 from dpdist.backends import Backend
 from dpdist.config import TopicsConfig, read_config
 from dpdist.errors import InputError
-from dpdist.estimators import stored_topics
 from dpdist.fitting import Fit
 from dpdist.foreground import (
     OUTPUT,
@@ -145,6 +144,8 @@ def predict_topics(run: str, data: str, out: str, top: int, density: bool, launc
 
 def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     """A model, and documents over its vocabulary."""
+    from dpdist.estimators import stored_topics
+
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
     store = open_topics(run)
