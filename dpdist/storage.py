@@ -107,8 +107,7 @@ class GenerationStore:
             with _foreign_set_aside(place):
                 place.create("zarr.json", _ROOT)
                 store.lock()
-            write(place.group(problem, "w"))
-            place.settle(problem)
+            place.fill(problem, write)
         return store
 
     @property
@@ -216,8 +215,7 @@ class GenerationStore:
         """
         try:
             with _told(self.place):
-                write(self.place.group(name, "w"))
-                self.place.settle(name)
+                self.place.fill(name, write)
         except Exception as error:
             self._failure = error
             raise
@@ -239,8 +237,7 @@ class GenerationStore:
             number = max(commits(self.place), default=0) + 1
             name = f"generations/{number:06d}-{token()}"
             try:
-                write(self.place.group(name, "w"))
-                self.place.settle(name)
+                self.place.fill(name, write)
                 self._commit(number, {**self.attributes, "generation": name, "objects": sorted(objects or [])})
             except BaseException:
                 with contextlib.suppress(CheckpointError, *self.place.failures):

@@ -79,7 +79,7 @@ def bits(run: Any) -> tuple[Any, ...]:
 
 
 class Failing:
-    """Fails some of the writes of all local places: groups filled, groups settled, files created.
+    """Fails some of the writes of all local places: groups filled, their files written, files created.
 
     Parameters
     ----------
@@ -89,13 +89,12 @@ class Failing:
 
     def __init__(self, monkeypatch, first: int, count: int) -> None:
         self.failed, self._number, self._range = 0, itertools.count(), range(first, first + count)
-        for name in ("group", "settle", "create"):
+        for name in ("fill", "_put", "create"):
             monkeypatch.setattr(LocalPlace, name, self._wrapped(getattr(LocalPlace, name)))
 
     def _wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(place: LocalPlace, name: str, *given: Any) -> Any:
-            reading = call.__name__ == "group" and given in ((), ("r",))
-            if not reading and not name.startswith(lease.FOLDER) and next(self._number) in self._range:
+            if not name.startswith(lease.FOLDER) and next(self._number) in self._range:
                 self.failed += 1
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return call(place, name, *given)

@@ -81,7 +81,7 @@ CALLS = {
     "remove": lambda place: place.remove("folder"),
     "exists": lambda place: place.exists(),
     "group": lambda place: place.group("folder"),
-    "new group": lambda place: place.group("folder", mode="w"),
+    "new group": lambda place: place.fill("folder", lambda group: None),
 }
 
 
@@ -248,13 +248,15 @@ def test_a_create_that_is_not_answered_in_time_is_looked_after(server, url) -> N
 def test_a_store_that_is_gone_for_a_while_is_waited_for(server, url) -> None:
     with behind_a_line(server) as line:
         place, rows = place_of(url), np.random.default_rng(0).normal(size=(4, 1000))
-        group = place.group("generations/1", mode="w")
-        group.create_array("row0", data=rows[0])
         line.cut = True
         back = threading.Timer(1.5, setattr, (line, "cut", False))
         back.start()
-        for index in range(1, 4):
-            group.create_array(f"row{index}", data=rows[index])
+
+        def write(group: zarr.Group) -> None:
+            for index, row in enumerate(rows):
+                group.create_array(f"row{index}", data=row)
+
+        place.fill("generations/1", write)
         place.replace("pointer", b"1")
         assert place.create("commits/1", b"generations/1")
         back.join()

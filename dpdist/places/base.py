@@ -7,9 +7,11 @@ it was created. Everything else (generations, leases, requests) is built from th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable, Mapping
 
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
 
 class Place(ABC):
@@ -53,18 +55,28 @@ class Place(ABC):
         """Remove files, and folders with all that is in them; nothing happens to what is not there."""
 
     @abstractmethod
-    def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:
-        """The Zarr v3 group in folder `name` (``""`` for the place itself): to read, or a new empty one to fill.
+    def group(self, name: str) -> zarr.Group:
+        """The Zarr v3 group in folder `name` (``""`` for the place itself), to read.
 
         Raises
         ------
         FileNotFoundError
-            To read, if there is none.
+            If there is none.
         """
 
+    def fill(self, name: str, write: Callable[[zarr.Group], None]) -> None:
+        """Make folder `name` the Zarr v3 group that `write` fills, durable when this returns.
+
+        It is filled in memory, then written: Zarr asks a store many times for each small array, and waits each time.
+        """
+        parts: dict[str, Buffer] = {}
+        write(zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3))
+        self.remove(name)
+        self._put(name, {key: memoryview(part.as_buffer_like()) for key, part in parts.items()})
+
     @abstractmethod
-    def settle(self, name: str) -> None:
-        """Make what was written into the group at `name` durable."""
+    def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
+        """Write files, by name below `folder`, that are not there yet; all are durable when this returns."""
 
     def sweep(self, folder: str) -> None:  # noqa: B027 (most leave nothing)
         """Remove what writers of files in `folder` left when they were killed; nobody else may write there now."""

@@ -6,9 +6,9 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO
 
 import zarr
 
@@ -56,15 +56,19 @@ class LocalPlace(Place):
             else:
                 target.unlink(missing_ok=True)
 
-    def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:
-        return zarr.open_group(self.path / name, mode=mode, zarr_format=3)
+    def group(self, name: str) -> zarr.Group:
+        return zarr.open_group(self.path / name, mode="r", zarr_format=3)
 
-    def settle(self, name: str) -> None:
-        for folder, _, files in os.walk(self.path / name):
-            for file in files:
-                _synchronise(Path(folder) / file)
-            _synchronise(Path(folder))
-        _synchronise((self.path / name).parent)
+    def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
+        top = self.path / folder
+        for name, data in parts.items():
+            target = top / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as stream:
+                _write(stream, data)
+        for changed, _, _ in os.walk(top):
+            _synchronise(Path(changed))
+        _synchronise(top.parent)
 
     def sweep(self, folder: str) -> None:
         for left in (self.path / folder).glob(".*.partial-*"):
@@ -81,16 +85,21 @@ def _aside(target: Path, data: bytes) -> Iterator[Path]:
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
     try:
         with open(aside, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            _write(stream, data)
         yield aside
     finally:
         aside.unlink(missing_ok=True)
 
 
+def _write(stream: BinaryIO, data: bytes | memoryview) -> None:
+    """Write a file's content, to the disk."""
+    stream.write(data)
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
 def _synchronise(path: Path) -> None:
-    """Have the system write a file or a folder's entries to the disk."""
+    """Have the system write a folder's entries to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -15,9 +15,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import zarr
 from zarr.abc.store import ByteRequest
@@ -35,6 +36,8 @@ PATIENCE = 180.0
 _PAUSE = 0.1
 #: Larger objects are sent in parts; in one request nothing is left of a writer that was killed.
 _ONE_REQUEST_BYTES = 64 * 2**20
+#: Objects that are put at the same time.
+_AT_ONCE = 8
 #: Beginnings of the environment's settings on which a connection depends.
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
 #: Key of the metadata that tell who created an object.
@@ -110,7 +113,7 @@ class ObjectPlace(Place):
             time.sleep(_PAUSE)
 
     def replace(self, name: str, data: bytes) -> None:
-        self._patiently(lambda: self._obstore.put(self._store, self._key(name), data, use_multipart=False))
+        self._put_one(name, data)
 
     def names(self, folder: str) -> list[str]:
         found = self._patiently(lambda: self._obstore.list_with_delimiter(self._store, self._key(folder)))
@@ -126,15 +129,28 @@ class ObjectPlace(Place):
         with contextlib.suppress(FileNotFoundError):
             self._patiently(lambda: self._obstore.delete(self._store, sorted(inside | gone)))
 
-    def group(self, name: str, mode: Literal["r", "w"] = "r") -> zarr.Group:
-        store = _ToldStore(self._store, f"{self.label.rstrip('/')}/{name}", read_only=mode == "r")
-        return zarr.open_group(store, mode=mode, zarr_format=3)
+    def group(self, name: str) -> zarr.Group:
+        store = _ToldStore(self._store, f"{self.label.rstrip('/')}/{name}", read_only=True)
+        return zarr.open_group(store, mode="r", zarr_format=3)
 
-    def settle(self, name: str) -> None:
-        """Nothing: an object that was acknowledged is durable."""
+    def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
+        """See :meth:`Place._put`; an object that was acknowledged is durable."""
+        with ThreadPoolExecutor(_AT_ONCE, "dpdist-put") as pool:
+            under_way = [pool.submit(self._put_one, f"{folder}/{name}", data) for name, data in parts.items()]
+            try:
+                for done in under_way:
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def exists(self) -> bool:
         return self._patiently(lambda: any(len(batch) > 0 for batch in self._obstore.list(self._store, self._key(""))))
+
+    def _put_one(self, name: str, data: bytes | memoryview) -> None:
+        """Write an object, whether or not there is one."""
+        parts = len(data) > _ONE_REQUEST_BYTES
+        self._patiently(lambda: self._obstore.put(self._store, self._key(name), data, use_multipart=parts))
 
     def _listed(self, key: str) -> list[str]:
         """Every key below one."""
