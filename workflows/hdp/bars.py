@@ -18,6 +18,8 @@ from dpdist.topics.evaluation import completion_score
 from dpdist.topics.online import OnlinePlan
 
 STARTS = (2, 5, 10, 20, 40, 50, 80, 100)
+#: The paper's merges: here every topic is in many documents, and one that says what another says should go.
+MOVES = OnlinePlan(lasting=False)
 PRIOR = Prior(concentration=1.0, document_concentration=1.0, pseudocount=0.1)
 
 
@@ -62,13 +64,13 @@ def main() -> None:
     starts = given.starts or ((5,) if given.small else STARTS)
     test = draw_documents(40 if given.small else 200, seed=1)
     corpus = Corpus(draw_documents(480 if given.small else 2000, seed=0), *hold_out(test, 0.8, seed=2))
-    laps, passes = (20, 5.0) if given.small else (60, 10.0)
+    laps, passes = (20, 5.0) if given.small else (60, 20.0)
     batch = corpus.train.shape[0] // 8 if given.small else 100
     traces = list[Trace]()
     for start in starts:
         traces.append(memoized(corpus, PRIOR, start, laps, waves=8))
     for start in starts:
-        traces.append(online("oHDP-SM", corpus, PRIOR, start, passes, batch, OnlinePlan(), Effort(1e-2, 100)))
+        traces.append(online("oHDP-SM", corpus, PRIOR, start, passes, batch, MOVES, Effort(1e-2, 100)))
         plain = OnlinePlan(split=False, merge=False)
         traces.append(online("oHDP", corpus, PRIOR, start, passes, batch, plain, Effort(1e-2, 100)))
     if not given.small:
