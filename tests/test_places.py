@@ -162,6 +162,17 @@ def test_a_new_group_takes_the_place_of_an_old_one(place) -> None:
     assert sorted(place.group("g").array_keys()) == ["new"]
 
 
+def test_a_group_that_could_not_be_filled_leaves_the_old_one(place) -> None:
+    def write(group: zarr.Group) -> None:
+        group.create_array("new", data=np.ones(3))
+        raise ZeroDivisionError
+
+    place.fill("g", lambda group: group.create_array("old", data=np.ones(3)))
+    with pytest.raises(ZeroDivisionError):
+        place.fill("g", write)
+    assert sorted(place.group("g").array_keys()) == ["old"]
+
+
 # A writer that is killed
 
 
