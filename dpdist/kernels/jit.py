@@ -1,4 +1,8 @@
-"""The one place where Numba's options are chosen."""
+"""The one place where Numba's options are chosen.
+
+What is compiled is kept beside a kernel's file until that file changes, not until a file does that it calls: who edits
+one should remove ``dpdist/kernels/__pycache__``. Installing a new version replaces all files.
+"""
 
 from __future__ import annotations
 
