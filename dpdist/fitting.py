@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
@@ -289,9 +289,9 @@ class Fit:
                 self._written.popleft()
         except Exception:
             # An interruption comes here too but is no Exception: what waits is then still to be written.
-            failed, self._written = self._written, deque()
-            for future in failed:
-                future.cancel()
+            self._written = deque(future for future in self._written if not future.cancel())
+            wait(self._written)  # one may be under way, and others may write to the run soon
+            self._written.clear()
             raise
 
     def close(self) -> None:

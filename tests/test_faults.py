@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,28 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
             assert gone_on(rows, run).store.number and bits(run) == bits(undisturbed)
         shutil.rmtree(run)
     assert first > 20
+
+
+def test_a_run_that_a_failed_write_ended_writes_no_more(rows, tmp_path, monkeypatch) -> None:
+    """Whoever waits for the run's end may take it over at once, though a leaf waited behind the write that failed."""
+    fit, put, begun, under_way = prepared(rows, tmp_path / "run.zarr"), LocalPlace._put, [], set()
+
+    def slow(place: LocalPlace, folder: str, parts: Any) -> None:
+        begun.append(folder)
+        under_way.add(folder)
+        time.sleep(0.3)
+        under_way.remove(folder)
+        if folder.startswith("generations/"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        put(place, folder, parts)
+
+    monkeypatch.setattr(LocalPlace, "_put", slow)
+    with pytest.raises(CheckpointError):
+        finished(fit)
+    assert not under_way
+    before = list(begun)
+    time.sleep(0.5)
+    assert begun == before
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])

@@ -11,6 +11,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -475,6 +476,16 @@ def test_pods_that_do_not_start_are_named_with_their_trouble(
         pytest.raises(InputError, match=r"no worker .* within 1 s \(scheduler-1: ImagePullBackOff\)"),
     ):
         config_of(OPEN, resource_timeout=1).launch()
+    assert api.manifests(CLUSTERS) == []
+
+
+def test_time_that_ran_out_before_the_scheduler_was_asked_is_the_same_sentence(
+    api: EmulatedKubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "scheduler_address", lambda config: f"tcp://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(clusters, "_wait_for_operator", lambda created, config, until: time.sleep(0.2))
+    with pytest.warns(UserWarning, match="runs without TLS"), pytest.raises(InputError, match=r"no worker .* 0.1 s"):
+        config_of(OPEN, resource_timeout=0.1).launch()
     assert api.manifests(CLUSTERS) == []
 
 

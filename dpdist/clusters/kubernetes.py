@@ -252,8 +252,8 @@ def _connected(api: Any, config: KubernetesConfig, security: Security | None, un
     """A client of the scheduler, once it has a worker."""
     address, client = scheduler_address(config), None
     try:
-        client = Client(address, timeout=until - time.monotonic(), security=security, set_as_default=False)
-        client.wait_for_workers(1, timeout=until - time.monotonic())
+        client = Client(address, timeout=_left(until), security=security, set_as_default=False)
+        client.wait_for_workers(1, timeout=_left(until))
     except (OSError, TimeoutError) as error:
         if client is not None:
             client.close()
@@ -264,6 +264,14 @@ def _connected(api: Any, config: KubernetesConfig, security: Security | None, un
             f"({reasons})."
         ) from error
     return client
+
+
+def _left(until: float) -> float:
+    """Seconds left; raises TimeoutError if there are none."""
+    seconds = until - time.monotonic()
+    if seconds <= 0:
+        raise TimeoutError
+    return seconds
 
 
 def _pause(until: float, complaint: str) -> None:
