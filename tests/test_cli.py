@@ -31,7 +31,7 @@ def dpdist_command(*arguments: object, folder: Path) -> subprocess.CompletedProc
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=plain_environment(),
     )
 
@@ -134,7 +134,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
     process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", "--max-laps", 500, "--tolerance", 0, "--serial")
     wait_for_checkpoint(folder / "c.zarr", 3, process)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=300) == 130
     output = (folder / "output.txt").read_text()
     assert "nothing is lost. Go on with: dpdist resume c.zarr" in output
     assert "Traceback" not in output

@@ -460,7 +460,7 @@ def ssh_backend(sshd, certificates, tmp_path_factory) -> Iterator[DaskBackend]:
     finally:
         backend.close()
     assert len(started) >= 5
-    _, alive = psutil.wait_procs(started, timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=300)
     assert not alive
 
 

@@ -131,7 +131,7 @@ def address(tmp_path_factory, certificates) -> Iterator[str]:
 
 
 def _address_in(file: Path) -> str:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, ValueError):
             return json.loads(file.read_text())["address"]

@@ -221,7 +221,7 @@ def test_an_owner_that_ends_while_it_is_watched_is_followed(place, quick) -> Non
     released = written_by(owner).replace(b'"released": false', b'"released": true')
     timer = threading.Timer(0.3, place.replace, ("leases/000001.json", released))
     timer.start()
-    taken = take_lease(place, patience=60.0)
+    taken = take_lease(place, patience=300.0)
     timer.join()
     assert taken.number == 2
     taken.release()

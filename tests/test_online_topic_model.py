@@ -449,7 +449,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(command, folder: Path, typed) -> None:
     given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list((folder / "killed.zarr" / "commits").glob("00000[4-8].json")):
         assert process.poll() is None and time.monotonic() < deadline, (folder / "output.txt").read_text()
         time.sleep(0.01)

@@ -52,7 +52,7 @@ def client() -> Iterator[Client]:
 
 def peopled(client: Client) -> Client:
     """The client when both workers are there."""
-    client.wait_for_workers(2, timeout=120)
+    client.wait_for_workers(2, timeout=300)
     return client
 
 
@@ -184,7 +184,7 @@ def forget_what_waits(dask_worker: Worker) -> int:
 def lose_tasks(backend: DaskBackend) -> list[Held]:
     """Slow tasks of which the workers lost some."""
     refs = backend.map(scaled_slowly, [np.arange(5.0)] * 30, range(30))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not sum(backend.client.run(forget_what_waits).values()):
         assert time.monotonic() < deadline, "tasks wait on the workers"
     return refs
@@ -252,7 +252,7 @@ def test_results_of_dropped_refs_are_freed(backend: DaskBackend) -> None:
     total = backend.sum(refs)
     backend.fetch([total])
     del refs
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (held := _held(backend.client)) > 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert held == 1, "only the sum that is still held is left on the cluster"
@@ -337,7 +337,7 @@ def scheduler(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
     with process(
         "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
     ) as started:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not file.exists() or not file.read_text().endswith("}"):
             assert time.monotonic() < deadline and started.poll() is None, "the scheduler did not start"
             time.sleep(0.05)
@@ -353,7 +353,7 @@ def worker(address: str, folder: Path, *arguments: str) -> contextlib.AbstractCo
 def test_a_killed_scheduler_is_told_by_every_call(tmp_path: Path) -> None:
     with scheduler(tmp_path) as (started, address), worker(address, tmp_path):
         backend = connect(address, limits=LIMITS)
-        backend.client.wait_for_workers(1, timeout=60)
+        backend.client.wait_for_workers(1, timeout=300)
         array = backend.share(np.ones(10_000))
         total = backend.total(scaled_slowly, [array] * 100, range(100))
         os.killpg(started.pid, signal.SIGKILL)
@@ -390,7 +390,7 @@ def test_a_worker_with_other_versions_is_refused_at_once_or_when_it_joins(tmp_pa
     with scheduler(tmp_path) as (_, address):
         early = connect(address, limits=LIMITS)
         with worker(address, tmp_path, "--preload", "pretend"):
-            early.client.wait_for_workers(1, timeout=60)
+            early.client.wait_for_workers(1, timeout=300)
             with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):
                 early.fetch(early.map(abs, [1]))
             with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):

@@ -62,7 +62,7 @@ def told(*command: str) -> str:
 
 
 def wait(ready: Callable[[], bool], seen: Callable[[], object]) -> None:
-    end = time.monotonic() + 150
+    end = time.monotonic() + 600
     while not ready():
         assert time.monotonic() < end, f"it did not happen: {seen()}"
         time.sleep(0.3)

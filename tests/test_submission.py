@@ -102,7 +102,7 @@ def command(folder: Path) -> list[str]:
 
 
 def wait(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 600
     while not ready():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.05)

@@ -119,7 +119,7 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _wait_for(ready: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def _wait_for(ready: Callable[[], bool], what: str, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > end:
@@ -185,7 +185,7 @@ def _start_ceph(folder: Path, port: int) -> None:
 
     def run(*command: str) -> str:
         environment = {**os.environ, "CEPH_ARGS": f"-c {folder}/ceph.conf"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr[-2000:]}")
         return done.stdout

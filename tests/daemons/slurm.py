@@ -26,7 +26,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 #: Debian keeps the daemons where a user's PATH may not reach.
 SEARCH = (os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")
 #: Seconds until a daemon is given up.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 CONFIGURATION = """
 ClusterName=dpdist

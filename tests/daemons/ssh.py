@@ -101,7 +101,7 @@ def _make_keys(folder: Path, port: int) -> str:
 
 
 def _wait_until_it_listens(daemon: subprocess.Popen, port: int, log: Path) -> None:
-    for _ in range(200):
+    for _ in range(2400):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         if daemon.poll() is not None:
