@@ -63,7 +63,7 @@ def _exchange(settings: dict[str, str]) -> None:
 def moto_server() -> Iterator[dict[str, str]]:
     """A moto server with an empty bucket; yields the environment that leads to it."""
     port = free_port()
-    program = Path(sys.executable).with_name("moto_server")
+    program = Path(__file__).with_name("moto_program.py")
     process = subprocess.Popen(
         [sys.executable, str(program), "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -28,9 +28,8 @@ from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 ARRAYS = 3
 
 
-def write_group(store: zarr.abc.store.Store) -> None:
-    """A group of three arrays: seven objects."""
-    group = zarr.open_group(store, mode="w", zarr_format=3)
+def fill(group: zarr.Group) -> None:
+    """Three arrays: with the group seven objects."""
     for index in range(ARRAYS):
         group.create_array(f"part{index}", data=np.arange(1000.0) + index)
 
@@ -46,7 +45,7 @@ def through_obstore(base: str, large: bytes) -> dict[str, Callable[[], object]]:
         "put 200 B": lambda: place.replace("small", large[:200]),
         "create 200 B": lambda: place.create(f"new/{next(numbers)}", large[:200]),
         "get 200 B": lambda: place.read("small"),
-        "group": lambda: write_group(place.group(f"group{next(numbers)}", "w").store),
+        "group": lambda: place.fill(f"group{next(numbers)}", fill),
     }
 
 
@@ -61,7 +60,7 @@ def through_s3fs(base: str, large: bytes) -> dict[str, Callable[[], object]]:
         "put 200 B": lambda: files.pipe_file(f"{name}/small", large[:200]),
         "create 200 B": lambda: files.pipe_file(f"{name}/new/{next(numbers)}", large[:200], mode="create"),
         "get 200 B": lambda: files.cat_file(f"{name}/small"),
-        "group": lambda: write_group(zarr.storage.FsspecStore.from_url(f"{base}/group{next(numbers)}")),
+        "group": lambda: fill(zarr.open_group(f"{base}/group{next(numbers)}", mode="w", zarr_format=3)),
     }
 
 
