@@ -259,9 +259,7 @@ def resume(
         OUTPUT.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
         return
     source = as_source(data_of(settings.data, data))
-    limits = Limits(
-        settings.max_laps if max_laps is None else max_laps, settings.max_time if max_time is None else max_time
-    )
+    limits = Limits(settings.max_laps, settings.max_time).but(max_laps, max_time)
 
     def prepare(backend: Backend) -> Fit:
         fitting = continued(store, source, backend, limits)

@@ -159,7 +159,7 @@ def _fit(place: Place, request: Request, backend: Backend) -> Fit:
     if request.fresh and _is_new(place, request):
         fit = settings.estimator().prepare(source, place.label, True, backend, settings.model_dump())
     else:
-        limits = Limits(request.max_laps or settings.max_laps, request.max_time or settings.max_time)
+        limits = Limits(settings.max_laps, settings.max_time).but(request.max_laps, request.max_time)
         fit = continued(open_run(place.label), source, backend, limits)
     assert fit.store is not None, "a submitted run is stored"
     fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep

@@ -234,7 +234,7 @@ def resume(
         return _resume_pass(SequentialStore.open(path), x, sample_weight, backend, families)
     store = open_run(path)
     asked = store.settings
-    limits = Limits(max_laps or asked.get("max_laps"), max_time or asked.get("max_time"))
+    limits = Limits(asked.get("max_laps"), asked.get("max_time")).but(max_laps, max_time)
     fit = continued(store, as_source(x, sample_weight), backend or default_backend(), limits, families)
     model = _estimator_of(fit.problem)
     for _ in model.follow(fit):

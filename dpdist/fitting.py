@@ -76,6 +76,10 @@ class Limits:
         if not (self.max_time is None or (isinstance(self.max_time, Real) and self.max_time > 0)):
             raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time!r}.")
 
+    def but(self, max_laps: int | None, max_time: float | None) -> Limits:
+        """These limits, but for those that are given."""
+        return Limits(self.max_laps if max_laps is None else max_laps, self.max_time if max_time is None else max_time)
+
     def reached(self, laps: int) -> bool:
         """Whether so many laps are as many as there may be."""
         return self.max_laps is not None and laps >= self.max_laps

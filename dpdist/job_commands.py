@@ -19,6 +19,7 @@ from dpdist.clusters import ClusterConfig, parse_cluster, read_cluster
 from dpdist.config import CONFIGS, read_config
 from dpdist.errors import CheckpointError, DpdistError, InputError
 from dpdist.events import LapEvent
+from dpdist.fitting import Limits
 from dpdist.following import follow
 from dpdist.lease import describe, latest_lease, lives
 from dpdist.places import LocalPlace, Place, absolute, place_of
@@ -81,10 +82,11 @@ def submit(
 
 def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster."""
+    limits = Limits(max_laps, max_time)
     place, chosen = place_of(absolute(run)), _required(read_cluster(cluster), run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
-    if commits(place) and not (max_laps or max_time):
+    if commits(place) and limits == Limits(None):
         _refuse_if_ended(place)
     settings = {**request.settings, "data": absolute(data)} if data else request.settings
     begun = max(commits(place), default=0) > request.after or not request.fresh
@@ -94,8 +96,8 @@ def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | N
         cluster=chosen.model_dump(mode="json"),
         after=max(commits(place), default=0) if begun else request.after,
         fresh=not begun,
-        max_laps=max_laps,
-        max_time=max_time,
+        max_laps=limits.max_laps,
+        max_time=limits.max_time,
         lease=lease,
     )
     _start(place, request, before, chosen)

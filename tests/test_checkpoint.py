@@ -147,6 +147,8 @@ def test_a_run_on_an_array_is_resumed_from_python(tmp_path) -> None:
     np.testing.assert_array_equal(again.predict(rows), whole.predict(rows))
     with pytest.raises(dpdist.CheckpointError, match="the data changed"):
         dpdist.resume(tmp_path / "run.zarr", rows + 1, max_laps=7)
+    with pytest.raises(dpdist.InputError, match="max_laps should be at least 1"):
+        dpdist.resume(tmp_path / "run.zarr", rows, max_laps=0)
 
 
 def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, data_path) -> None:

@@ -528,3 +528,6 @@ def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Pa
     assert " topics, ELBO" in run("attach", "sub.zarr")
     assert bits(dpdist.load(folder / "sub.zarr")) == bits(dpdist.load(folder / topics))
     assert json.loads(run("status", "sub.zarr", "--json"))["command"] == "topics"
+    again = ["resume", "sub.zarr", "--cluster", "local.toml"]
+    assert "max_laps should be at least 1" in run(*again, "--max-laps", 0, refused=True)
+    assert "has ended" in run(*again, refused=True)

@@ -97,13 +97,13 @@ def in_own_process(script: str, stored: str, given: argparse.Namespace) -> dict[
     return found
 
 
-def report(sizes: tuple[int, ...], found: list[dict[str, Any]]) -> list[float]:
+def report(sizes: tuple[int, ...], found: list[dict[str, Any]], unit: str = "row") -> list[float]:
     """Print the table; ratios of the last size's peaks to the first's: coordinator, fullest worker."""
-    columns = ["rows", "coordinator before", "its peak", "workers before", "their peaks", "ELBO/row"]
+    columns = [f"{unit}s", "coordinator before", "its peak", "workers before", "their peaks", f"ELBO/{unit}"]
     print_table(columns, [_line(rows, one) for rows, one in zip(sizes, found, strict=True)])
     first, last = found[0], found[-1]
     ratios = [last["peak"] / first["peak"], max(last["workers"]) / max(first["workers"])]
-    print(f"peak at {sizes[-1]} rows / peak at {sizes[0]}: coordinator {ratios[0]:.2f}, workers {ratios[1]:.2f}")
+    print(f"peak at {sizes[-1]} {unit}s / peak at {sizes[0]}: coordinator {ratios[0]:.2f}, workers {ratios[1]:.2f}")
     return ratios
 
 

@@ -87,7 +87,7 @@ def main() -> None:
         write_corpus(path, drawn(entries, documents), overwrite=True)
         found.append(in_own_process(__file__, str(path.resolve()), given))
     print(f"W={entries.shape[1]} K={size.topics}, {size.waves} waves, 2 laps, worker processes: {size.workers}")
-    ratios = report(size.documents, found)
+    ratios = report(size.documents, found, "document")
     if given.small:
         assert max(ratios) < FLAT, f"memory grew with the documents: {ratios}"
 
