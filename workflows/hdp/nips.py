@@ -23,7 +23,7 @@ from dpdist.topics.documents import Effort
 from dpdist.topics.online import OnlinePlan
 
 #: Short documents want topics that are spread over more words.
-PRIORS = {"nips": Prior(10.0, 10.0, 0.02), "kos": Prior(10.0, 5.0, 0.3)}
+PRIORS = {"nips": Prior(10.0, 10.0, 0.02), "kos": Prior(10.0, 1.0, 0.3)}
 #: How far documents are iterated; starts of the memoized form, and of the online ones.
 EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 100, 200, 300)
 METHODS = {
