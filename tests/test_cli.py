@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import dpdist
 from dpdist import cli
 from dpdist.checkpoint import Store
 from tests.runs import clusters
+from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 
@@ -115,12 +115,7 @@ def heed_interrupts() -> None:
 
 def wait_for_checkpoint(run: Path, number: int, process: subprocess.Popen) -> None:
     """Wait until a run has written some checkpoints."""
-    for _ in range(600):
-        assert process.poll() is None, (run.parent / "output.txt").read_text()
-        if generation(run) >= number:
-            return
-        time.sleep(0.1)
-    raise AssertionError("the run made no checkpoint")
+    wait_until(lambda: generation(run) >= number, (run.parent / "output.txt").read_text, process)
 
 
 def generation(run: Path) -> int:

@@ -11,7 +11,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from dpdist.schedules import Memoized
 from dpdist.sources import as_source
 from tests.daemons.ssh import SSHDaemon, ssh_daemon
 from tests.runs import begun, clusters, digest, mixture
+from tests.waiting import scheduler_address
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "cluster_configs").glob("*.toml"))
 JOB = {"cores": 2, "memory": "1GB", "walltime": "00:05:00"}
@@ -226,19 +226,10 @@ def address(tmp_path_factory, certificates) -> Iterator[str]:
     command += ["--tls-cert", str(certificates / "scheduler.pem"), "--tls-key", str(certificates / "scheduler.key")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield _address_in(file, process)
+        yield scheduler_address(file, process)
     finally:
         process.kill()
         process.wait()
-
-
-def _address_in(file: Path, process: subprocess.Popen) -> str:
-    while process.poll() is None:
-        try:
-            return json.loads(file.read_text())["address"]
-        except (OSError, ValueError):
-            time.sleep(0.1)
-    pytest.fail("the scheduler did not start")
 
 
 def scheduler(address: str, security: dict[str, Any], **settings: Any) -> ClusterConfig:

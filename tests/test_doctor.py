@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -39,6 +38,7 @@ from dpdist.places import place_of
 from dpdist.sources import as_source
 from tests.daemons.s3 import BUCKET, environment, moto_server
 from tests.runs import clusters
+from tests.waiting import scheduler_address
 
 LOCAL = {"type": "local", "n_workers": 1, "memory_limit": "1GB"}
 OTHER_NUMPY = "1.0.1"
@@ -127,16 +127,7 @@ def address(tmp_path_factory, certificates) -> Iterator[str]:
         _running([*scheduler, *_tls(certificates, "scheduler")], folder, {}),
         _running([*worker, "--nthreads", "1", *_tls(certificates, "worker")], folder, wrong),
     ):
-        yield _address_in(file)
-
-
-def _address_in(file: Path) -> str:
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError, ValueError):
-            return json.loads(file.read_text())["address"]
-        time.sleep(0.1)
-    pytest.fail("the scheduler did not start")
+        yield scheduler_address(file)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import os
 import pickle
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from dpdist.sources import ArraySource
 from dpdist.topics.online import OnlinePlan, state_arrays
 from dpdist.topics.online_engine import batch_steps
 from tests.test_cli import started
+from tests.waiting import wait_until
 
 WORDS = 12
 STILL = OnlinePlan(split=False, merge=False)
@@ -449,10 +449,8 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(command, folder: Path, typed) -> None:
     given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)
-    deadline = time.monotonic() + 600
-    while not list((folder / "killed.zarr" / "commits").glob("00000[4-8].json")):
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "output.txt").read_text()
-        time.sleep(0.01)
+    commits, output = folder / "killed.zarr" / "commits", folder / "output.txt"
+    wait_until(lambda: list(commits.glob("00000[4-8].json")), output.read_text, process, pause=0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert " topics, ELBO" in command("resume", "killed.zarr", "--serial")

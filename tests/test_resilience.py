@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from dpdist.backends.local import PersistentCluster
 from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from dpdist.errors import ClusterError, ClusterLostError, InputError
 from dpdist.trees import join_pairwise, join_stream
+from tests.waiting import scheduler_address, wait_until
 
 #: Short, so that tests are.
 LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, deaths=3, stuck_after=120.0)
@@ -184,9 +184,7 @@ def forget_what_waits(dask_worker: Worker) -> int:
 def lose_tasks(backend: DaskBackend) -> list[Held]:
     """Slow tasks of which the workers lost some."""
     refs = backend.map(scaled_slowly, [np.arange(5.0)] * 30, range(30))
-    deadline = time.monotonic() + 120
-    while not sum(backend.client.run(forget_what_waits).values()):
-        assert time.monotonic() < deadline, "tasks wait on the workers"
+    wait_until(lambda: sum(backend.client.run(forget_what_waits).values()), lambda: "no task waits", pause=0)
     return refs
 
 
@@ -252,10 +250,8 @@ def test_results_of_dropped_refs_are_freed(backend: DaskBackend) -> None:
     total = backend.sum(refs)
     backend.fetch([total])
     del refs
-    deadline = time.monotonic() + 120
-    while (held := _held(backend.client)) > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert held == 1, "only the sum that is still held is left on the cluster"
+    wait_until(lambda: _held(backend.client) <= 1, lambda: f"{_held(backend.client)} results are on the cluster")
+    assert _held(backend.client) == 1, "only the sum that is still held is left on the cluster"
     np.testing.assert_array_equal(backend.fetch([total])[0], 120 * np.ones(50_000))
 
 
@@ -337,11 +333,7 @@ def scheduler(folder: Path) -> Iterator[tuple[subprocess.Popen, str]]:
     with process(
         "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)
     ) as started:
-        deadline = time.monotonic() + 300
-        while not file.exists() or not file.read_text().endswith("}"):
-            assert time.monotonic() < deadline and started.poll() is None, "the scheduler did not start"
-            time.sleep(0.05)
-        yield started, json.loads(file.read_text())["address"]
+        yield started, scheduler_address(file, started)
 
 
 def worker(address: str, folder: Path, *arguments: str) -> contextlib.AbstractContextManager[subprocess.Popen]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from dpdist.places import place_of
 from dpdist.submitted import job_of, latest_request
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.runs import clusters, digest
+from tests.waiting import wait_until
 
 LAPS = 16
 SETTINGS = f"""
@@ -62,10 +62,7 @@ def told(*command: str) -> str:
 
 
 def wait(ready: Callable[[], bool], seen: Callable[[], object]) -> None:
-    end = time.monotonic() + 600
-    while not ready():
-        assert time.monotonic() < end, f"it did not happen: {seen()}"
-        time.sleep(0.3)
+    wait_until(ready, seen, pause=0.3)
 
 
 def laps_in(log: str) -> list[int]:

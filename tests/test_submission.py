@@ -16,7 +16,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from dpdist.submission import SUBMITTERS, Job, JobState, Submitter, submitter_fo
 from dpdist.submission.process import ProcessSubmitter
 from dpdist.submission.slurm import JobRequest, SlurmSubmitter, job_script, mebibytes
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
+from tests.waiting import wait_until
 
 COORDINATOR = """
 import os, signal, sys, time
@@ -102,10 +102,7 @@ def command(folder: Path) -> list[str]:
 
 
 def wait(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + 600
-    while not ready():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
+    wait_until(ready, lambda: "see the job's log")
 
 
 # --- processes

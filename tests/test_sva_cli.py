@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from dpdist.stored_sequence import SequentialStore
 from tests.runs import clusters, mixture
 from tests.test_cli import dpdist_command, started, succeeded
 from tests.test_sva import bits, rounds_of
+from tests.waiting import wait_until
 
 Command = Callable[..., str]
 
@@ -224,11 +224,8 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
     stored(folder / "many.zarr", clusters(1, rows=7000, columns=4))
     arguments = ("many.zarr", "--out", "killed.zarr", *given, "--workers", 2, "--checkpoint-every", 0)
     process = started(folder, "sva", *arguments)
-    for _ in range(3000):
-        assert process.poll() is None, (folder / "output.txt").read_text()
-        if generation(folder / "killed.zarr") >= 4:
-            break
-        time.sleep(0.01)
+    output = folder / "output.txt"
+    wait_until(lambda: generation(folder / "killed.zarr") >= 4, output.read_text, process, pause=0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     killed = SequentialStore.open(folder / "killed.zarr")

@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,6 +30,7 @@ from dpdist.topic_fitting import START_DOCUMENTS, take_census
 from dpdist.topic_prediction import split_tokens
 from dpdist.topics.evaluation import coherence, completion_score
 from tests.test_cli import started
+from tests.waiting import wait_until
 
 Command = Callable[..., str]
 WORDS = 12
@@ -473,10 +473,8 @@ def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics:
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topics: str, folder: Path) -> None:
     given = ["--config", "topics.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)
-    deadline = time.monotonic() + 600
-    while not list((folder / "killed.zarr" / "commits").glob("00000[5-9].json")):
-        assert process.poll() is None and time.monotonic() < deadline, (folder / "output.txt").read_text()
-        time.sleep(0.02)
+    commits, output = folder / "killed.zarr" / "commits", folder / "output.txt"
+    wait_until(lambda: list(commits.glob("00000[5-9].json")), output.read_text, process, pause=0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert "ELBO/token" in (folder / "output.txt").read_text()

@@ -11,12 +11,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import answers, wait_until
 
 #: The bucket that every server holds from the start.
 BUCKET = "dpdist"
@@ -71,7 +72,7 @@ def moto_server() -> Iterator[dict[str, str]]:
         start_new_session=True,
     )
     try:
-        _wait_for(lambda: _answers(port) and process.poll() is None, "moto_server")
+        wait_until(lambda: answers(port), lambda: "moto's server did not start", process)
         _make_bucket(port)
         yield settings_for(port)
     finally:
@@ -109,22 +110,6 @@ def _make_bucket(port: int) -> None:
     )
     with contextlib.closing(client):
         client.create_bucket(Bucket=BUCKET)
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _wait_for(ready: Callable[[], bool], what: str, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what} did not start within {seconds:g} s")
-        time.sleep(0.1)
 
 
 # Ceph: a monitor, one store in memory, the gateway
@@ -203,9 +188,9 @@ def _start_ceph(folder: Path, port: int) -> None:
     run("ceph", "osd", "crush", "move", "here", "root=default")
     run("ceph", "osd", "crush", "add", "osd.0", "1.0", "host=here")
     run("ceph-osd", "-i", "0")
-    _wait_for(lambda: "1 up" in run("ceph", "osd", "stat"), "ceph-osd")
+    wait_until(lambda: "1 up" in run("ceph", "osd", "stat"), lambda: "ceph-osd did not start")
     run("radosgw", "-n", "client.rgw")
-    _wait_for(lambda: _answers(port), "radosgw")
+    wait_until(lambda: answers(port), lambda: "radosgw did not start")
     names = [f"--access-key={_KEY}", f"--secret={_SECRET}"]
     run("radosgw-admin", "user", "create", "--uid=testing", "--display-name=testing", *names)
 

@@ -15,18 +15,17 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 #: Debian keeps the daemons where a user's PATH may not reach.
 SEARCH = (os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin")
-#: Seconds until a daemon is given up.
-PATIENCE = 300.0
 
 CONFIGURATION = """
 ClusterName=dpdist
@@ -217,13 +216,14 @@ def _found(program: str) -> str:
 
 
 def _wait(ready: Callable[[], bool], what: tuple[str, ...]) -> None:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
+    """Until `ready` says so, which may fail while the daemons come up."""
+
+    def is_ready() -> bool:
         with contextlib.suppress(RuntimeError):
-            if ready():
-                return
-        time.sleep(0.05)
-    raise TimeoutError(f"{', '.join(what)} did not start within {PATIENCE:g} s")
+            return ready()
+        return False
+
+    wait_until(is_ready, lambda: f"{', '.join(what)} did not start")
 
 
 def _stop(daemon: subprocess.Popen[bytes], number: signal.Signals) -> None:

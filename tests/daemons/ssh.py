@@ -8,13 +8,14 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.waiting import answers, wait_until
 
 _SETTINGS = """\
 Port {port}
@@ -69,7 +70,7 @@ def ssh_daemon(folder: Path) -> Iterator[SSHDaemon]:
     with open(folder / "sshd.log", "wb") as log:
         daemon = subprocess.Popen([program, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=log)
     try:
-        _wait_until_it_listens(daemon, port, folder / "sshd.log")
+        wait_until(lambda: answers(port), (folder / "sshd.log").read_text, daemon)
         yield SSHDaemon(port, daemon.pid, folder / "id", folder / "known_hosts")
     finally:
         _end(daemon)
@@ -98,16 +99,6 @@ def _make_keys(folder: Path, port: int) -> str:
         subprocess.run(command, check=True)
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
     return (folder / "id.pub").read_text()
-
-
-def _wait_until_it_listens(daemon: subprocess.Popen, port: int, log: Path) -> None:
-    for _ in range(2400):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        if daemon.poll() is not None:
-            break
-        time.sleep(0.05)
-    pytest.fail(f"sshd did not start: {log.read_text()}")
 
 
 def _end(daemon: subprocess.Popen) -> None:
