@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +144,19 @@ def test_a_cancelled_task_is_begun_again_with_what_needs_it(backend: DaskBackend
     np.testing.assert_array_equal(backend.fetch(backend.map(scaled, [large], [2.0]))[0], 2 * np.arange(10_000.0))
 
 
+def test_what_was_awaited_when_tasks_were_lost_is_let_go(backend: DaskBackend) -> None:
+    refs = backend.map(scaled, [np.arange(5.0)] * 20, range(20))
+    before = [weakref.ref(ref.future) for ref in refs]
+    gc.disable()
+    try:
+        backend.client.cancel([refs[3].future], force=True)
+        np.testing.assert_array_equal(backend.fetch(refs)[3], 3 * np.arange(5.0))
+        del refs
+        wait_until(lambda: not any(future() for future in before), lambda: "futures are held", pause=0.01)
+    finally:
+        gc.enable()
+
+
 def test_a_task_cancelled_again_and_again_ends_with_a_sentence(client: Client) -> None:
     backend = DaskBackend(client, limits=Limits(attempts=1))
     ref = backend.map(time.sleep, [0.5])[0]
@@ -250,16 +265,17 @@ def test_results_of_dropped_refs_are_freed(backend: DaskBackend) -> None:
     total = backend.sum(refs)
     backend.fetch([total])
     del refs
-    wait_until(lambda: _held(backend.client) <= 1, lambda: f"{_held(backend.client)} results are on the cluster")
-    assert _held(backend.client) == 1, "only the sum that is still held is left on the cluster"
+    wait_until(lambda: _held(backend) <= 1, lambda: f"{_held(backend)} results are on the cluster")
+    assert _held(backend) == 1, "only the sum that is still held is left on the cluster"
     np.testing.assert_array_equal(backend.fetch([total])[0], 120 * np.ones(50_000))
 
 
-def _held(client: Client) -> int:
-    """Results in memory; of one that is freed the scheduler keeps the recipe while something made from it is held."""
-    return client.run_on_scheduler(
-        lambda dask_scheduler: sum(task.state == "memory" for task in dask_scheduler.tasks.values())
+def _held(backend: DaskBackend) -> int:
+    """Its results in memory; of one that is freed the scheduler keeps the recipe while something made of it is held."""
+    keys = backend.client.run_on_scheduler(
+        lambda dask_scheduler: [key for key, task in dask_scheduler.tasks.items() if task.state == "memory"]
     )
+    return sum(map(backend._is_ours, keys))
 
 
 @pytest.mark.parametrize("seconds", [None, 0.2, 0.05, 0.02, 0.001])

@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import time
+import traceback
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -192,7 +193,11 @@ class DaskBackend(Backend):
                         raise stuck(self._tasks[key], times, self.limits.stuck_after)
         finally:
             waiting.cancel()
-        return waiting.result()
+        outcomes, error = waiting.result()
+        if error is not None:
+            # Its frames hold it and all that was awaited: results that nobody asks for would stay on the cluster.
+            traceback.clear_frames(error.__traceback__)
+        return outcomes, error
 
     def _recover(self, held: list[Held], error: BaseException) -> None:
         """Begin again what is broken, or raise what there is to raise."""
