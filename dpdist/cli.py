@@ -19,6 +19,7 @@ from dpdist.config import CONFIGS, FitConfig, PassConfig, parse_config, read_con
 from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
 from dpdist.events import event_of_step
+from dpdist.extending import prepare_extension
 from dpdist.fitting import Fit, Limits
 from dpdist.foreground import (
     MESSAGES,
@@ -45,6 +46,7 @@ from dpdist.running import Launch
 from dpdist.runs import command_of, continued, open_run
 from dpdist.sources import as_source
 from dpdist.storage import claim
+from dpdist.stored_models import stored_predictor
 from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.topic_commands import predict_topics, score, topics
 
@@ -136,7 +138,7 @@ def fit(
     source = as_source(settings.data)
 
     def prepare(backend: Backend) -> Fit:
-        fitting = settings.estimator().prepare(source, out, overwrite, backend, settings.model_dump())
+        fitting = settings.prepare(source, out, overwrite, backend)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
@@ -195,7 +197,7 @@ def sva(
     source = as_source(settings.data)
 
     def prepare(backend: Backend) -> PassFit:
-        passing = settings.estimator().prepare(source, held, out, overwrite, backend, settings.model_dump())
+        passing = settings.prepare(source, out, overwrite, backend)
         passing.checkpoint_seconds = checkpoint_every
         return passing
 
@@ -215,8 +217,6 @@ def extend(
     overwrite: Overwrite = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
-    from dpdist.estimators import prepare_extension
-
     source = as_source(data)
     settings = {"data": absolute(data), "holdout": None}
     drive_pass(
@@ -311,8 +311,6 @@ def predict(
     overwrite: Overwrite = False,
 ) -> None:
     """Label rows with the ids of their most probable components, or documents with the proportions of their topics."""
-    from dpdist.estimators import stored_predictor
-
     if command_of(run) == "topics":
         predict_topics(run, data, out, top, density, launcher_of(workers, scheduler, serial), overwrite)
         return

@@ -15,12 +15,10 @@ from dpdist import schema
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import DaskBackend, active_client
 from dpdist.errors import InputError
+from dpdist.model import DTYPES
 from dpdist.places import absolute
 from dpdist.prediction import Predictor, predict_partition
 from dpdist.sources import as_source
-
-#: What ``compute_dtype`` may be.
-DTYPES = {"float64": np.float64, "float32": np.float32}
 
 
 class Clustering(DensityMixin, BaseEstimator):

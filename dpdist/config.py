@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
+from dpdist.backends.base import Backend
 from dpdist.errors import InputError
 from dpdist.families import FAMILIES, Family
+from dpdist.fitting import Fit, Limits, Recipe
 from dpdist.likelihoods import LIKELIHOODS, Likelihood
+from dpdist.model import DTYPES, Precision
 from dpdist.moves.plan import MovePlan
+from dpdist.passing import PassFit, PassRecipe
 from dpdist.preparation import TransformPlan
+from dpdist.preparing import Keeping, prepare_fit, prepare_pass, prepare_topics
 from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
+from dpdist.sequence import Rounds
+from dpdist.sequential.base import Rule
+from dpdist.sequential.tidy import Tidy, merge_test
+from dpdist.sources import Source, as_source
+from dpdist.topic_recipe import TopicRecipe
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.online import OnlinePlan
 from dpdist.topics.problem import TopicPlan
-
-if TYPE_CHECKING:  # each is imported where a command makes it: the other commands start in half the time
-    from dpdist.estimators import DPMixture
-    from dpdist.sva import SVA
-    from dpdist.topic_model import HDPTopicModel
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -163,28 +168,27 @@ class PassConfig(_Strict):
     forgetting: Annotated[float, Field(gt=0.5, le=1)] = 0.8
     own_clock: bool = True
 
-    def estimator(self) -> SVA:
-        """The estimator with these settings."""
-        from dpdist.sva import SVA
-
-        return SVA(
-            self.family.build(),
-            self.concentration,
-            threshold=self.threshold,
-            merge=None if self.merge == "none" else self.merge,
-            merge_threshold=self.merge_threshold,
-            prune=self.prune,
-            max_components=self.max_components,
-            parallel=self.parallel,
-            round_partitions=self.round_partitions,
-            shuffle=self.shuffle,
-            row_transform=self.transform.build(),
-            compute_dtype=self.compute_dtype,
-            floor=self.floor,
-            forgetting=self.forgetting,
-            own_clock=self.own_clock,
-            random_state=self.seed,
+    def recipe(self) -> PassRecipe:
+        """What these settings ask for."""
+        family = self.family.build()
+        asked = None if self.merge == "none" else self.merge
+        merging = merge_test(asked, self.merge_threshold, isinstance(family, Family))
+        return PassRecipe(
+            family,
+            Rule(self.concentration, self.threshold, self.floor, self.max_components),
+            Tidy(self.prune, merging),
+            Rounds(self.parallel, self.round_partitions, self.shuffle),
+            self.transform.build(),
+            DTYPES[self.compute_dtype],
+            self.seed,
+            self.forgetting,
+            self.own_clock,
         )
+
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> PassFit:
+        """The pass over `source`, ready to run and kept at `out`."""
+        held = None if self.holdout is None else as_source(self.holdout)
+        return prepare_pass(self.recipe(), source, held, backend, Keeping(out, self.model_dump(), overwrite))
 
 
 class FitConfig(_Strict):
@@ -207,27 +211,26 @@ class FitConfig(_Strict):
     max_laps: Count | None = 100
     max_time: Positive | None = None
 
-    def estimator(self) -> DPMixture:
-        """The estimator with these settings."""
-        from dpdist.estimators import DPMixture
-
-        return DPMixture(
+    def recipe(self) -> Recipe:
+        """What these settings ask for."""
+        return Recipe(
             self.family.build(),
-            concentration=self._concentration(),
-            initial=self.initial,
-            initial_components=self.initial_components,
-            initial_rows=self.initial_rows,
-            max_components=self.max_components,
-            schedule=self.schedule.build(),
-            moves=self.moves.build(),
-            row_transform=self.transform.build(),
-            compute_dtype=self.compute_dtype,
-            floor=self.floor,
-            tolerance=self.tolerance,
-            max_laps=self.max_laps,
-            max_time=self.max_time,
-            random_state=self.seed,
+            self._concentration(),
+            self.schedule.build(),
+            self.moves.build(),
+            self.transform.build(),
+            Precision(DTYPES[self.compute_dtype], self.floor),
+            self.seed,
+            self.tolerance,
+            self.initial,
+            self.initial_components,
+            self.initial_rows,
         )
+
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
+        """The fit to `source`, ready to run and kept at `out`."""
+        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(out, self.model_dump(), overwrite)
+        return prepare_fit(self.recipe(), source, limits, backend, keeping)
 
     def _concentration(self) -> Allocation:
         if isinstance(self.concentration, GammaPrior):
@@ -322,24 +325,25 @@ class TopicsConfig(_Strict):
     max_laps: Count | None = 100
     max_time: Positive | None = None
 
-    def estimator(self) -> HDPTopicModel:
-        """The estimator with these settings."""
-        from dpdist.topic_model import HDPTopicModel
-
-        return HDPTopicModel(
+    def recipe(self) -> TopicRecipe:
+        """What these settings ask for, limits apart."""
+        return TopicRecipe(
             self.concentration,
             self.document_concentration,
             self.pseudocount,
-            learn=self.learn,
-            initial_topics=self.initial_topics,
-            schedule=self.schedule.build(),
-            moves=self._moves(),
-            effort=self.effort.build(),
-            tolerance=self.tolerance,
-            max_laps=self.max_laps,
-            max_time=self.max_time,
-            random_state=self.seed,
+            self.learn,
+            self.initial_topics,
+            self.schedule.build(),
+            self._moves(),
+            self.effort.build(),
+            self.tolerance,
+            self.seed,
         )
+
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
+        """The fit to `source`, ready to run and kept at `out`."""
+        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(out, self.model_dump(), overwrite)
+        return prepare_topics(self.recipe(), source, limits, backend, keeping)
 
     def _moves(self) -> TopicPlan | OnlinePlan | None:
         if self.schedule.name == "batch":

@@ -157,7 +157,7 @@ def _fit(place: Place, request: Request, backend: Backend) -> Fit:
     settings: Any = parse_config(CONFIGS[request.command], request.settings)
     source = as_source(settings.data)
     if request.fresh and _is_new(place, request):
-        fit = settings.estimator().prepare(source, place.label, True, backend, settings.model_dump())
+        fit = settings.prepare(source, place.label, True, backend)
     else:
         limits = Limits(settings.max_laps, settings.max_time).but(request.max_laps, request.max_time)
         fit = continued(open_run(place.label), source, backend, limits)
@@ -171,7 +171,7 @@ def _pass(place: Place, request: Request, backend: Backend) -> PassFit:
     settings = parse_config(PassConfig, request.settings)
     source = as_source(settings.data)
     if request.fresh and _is_new(place, request):
-        work = settings.estimator().prepare(source, settings.holdout, place.label, True, backend, settings.model_dump())
+        work = settings.prepare(source, place.label, True, backend)
     else:
         held = None if settings.holdout is None else as_source(settings.holdout)
         work = resumed_pass(SequentialStore.open(place.label), source, backend, held)

@@ -16,6 +16,7 @@ from dpdist.config import FitConfig, parse_config
 from dpdist.engine import Step
 from dpdist.estimators import load
 from dpdist.pictures import draw_gallery, draw_trace
+from dpdist.sources import as_source
 
 
 class DemoResult(NamedTuple):
@@ -52,7 +53,7 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], N
         FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 2}}
     )
     run = folder / "run.zarr"
-    for step in config.estimator().prepare(str(path), run, True, backend, config.model_dump()):
+    for step in config.prepare(as_source(path), run, True, backend):
         show(step)
     return _describe(folder, digits.images, digits.target)
 

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends import Backend
-from dpdist.checkpoint import Fitted, RunStore, Store
 from dpdist.clustering import default_backend
-from dpdist.errors import InputError
+from dpdist.extending import prepare_extension
 from dpdist.families import Family
 from dpdist.fitting import Limits
 from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
-from dpdist.passing import PassFit, check_new_rows, pose_extension, resumed_pass
-from dpdist.prediction import MixturePredictor, Predictor, predictor_of
+from dpdist.passing import resumed_pass
 from dpdist.preparation import TransformPlan
 from dpdist.problem import Problem
-from dpdist.runs import continued, open_run, open_topics
+from dpdist.runs import continued, open_run
 from dpdist.schedules import Batch, Schedule
-from dpdist.sequence import Rounds, SequentialProblem, SequentialState
+from dpdist.sequence import SequentialProblem
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.nonconjugate import NonConjugate
-from dpdist.sources import Source, as_source
-from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
+from dpdist.sources import as_source
+from dpdist.stored_models import begun_state, fitted_of
+from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
-from dpdist.topic_prediction import DocumentPredictor, predictor_of_topics
 from dpdist.topics.online import OnlineProblem
 from dpdist.topics.problem import TopicProblem
 
@@ -282,83 +279,6 @@ def extend(
     return model
 
 
-def prepare_extension(
-    path: str | os.PathLike[str],
-    source: Source,
-    backend: Backend,
-    out: str | os.PathLike[str] | None,
-    overwrite: bool,
-    settings: dict[str, Any],
-    families: dict[str, type[Family]] | None = None,
-) -> PassFit:
-    """A pass over new rows from the model at `path`, ready to run, its first checkpoint written; see :func:`extend`."""
-    if out is not None and Path(out).resolve() == Path(path).resolve():
-        raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
-    store = SequentialStore.open(path) if is_pass(path) else None
-    if store is None and out is None:
-        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
-    if store is not None and out is None:
-        store.lock()
-    problem, state, history = _as_finished_pass(path, families) if store is None else _finished_pass(store, families)
-    check_new_rows(problem, source, backend)
-    if out is not None or store is None:
-        assert out is not None, "only a sequential model's own store takes the result"
-        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
-    else:
-        store.restart(settings, source.fingerprint())
-    fit = PassFit(problem, source, backend, state, None, history, store)
-    fit.save()
-    return fit
-
-
-_Held = tuple[SequentialProblem, SequentialState, PassHistory]
-
-
-def _finished_pass(store: SequentialStore, families: dict[str, type[Family]] | None) -> _Held:
-    """What the store of a finished pass holds, ready for new rows."""
-    if not store.finished:
-        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
-    return store.problem(families), store.state()._replace(round=0), store.history()
-
-
-def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
-    """A model fitted otherwise as if a pass had made it."""
-    store = Store.open(path)
-    problem, state = pose_extension(store.problem(families), _fitted_of(store), Rounds())
-    return problem, state, PassHistory()
-
-
-def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:
-    """What the model at `path`, however it was made, says of rows; raises as :func:`load` does."""
-    if is_pass(path):
-        passed = SequentialStore.open(path)
-        return predictor_of(passed.problem(families), _begun_state(passed).growth)
-    store = Store.open(path)
-    problem, fitted = store.problem(families), _fitted_of(store)
-    return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
-
-
-def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
-    """What the topic model at `path` says of documents; raises as :func:`load` does."""
-    store = open_topics(path)
-    fitted = _fitted_of(store)
-    return predictor_of_topics(store.problem(), fitted.total, fitted.ids)
-
-
-def _fitted_of(store: RunStore) -> Fitted:
-    fitted = store.fitted()
-    if fitted is None:
-        raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
-    return fitted
-
-
-def _begun_state(store: SequentialStore) -> SequentialState:
-    state = store.state()
-    if not len(state.growth.table):
-        raise InputError(f"{store.path} holds no finished round yet; go on with: dpdist resume {store.path}")
-    return state
-
-
 def _resume_pass(
     store: SequentialStore,
     x: Any,
@@ -393,10 +313,10 @@ def load(
         passed = SequentialStore.open(path)
         posed = passed.problem(families)
         sequential = _pass_estimator_of(posed)
-        sequential.adopt(posed, _begun_state(passed), passed.history())
+        sequential.adopt(posed, begun_state(passed), passed.history())
         return sequential
     store = open_run(path)
-    problem, fitted = store.problem(families), _fitted_of(store)
+    problem, fitted = store.problem(families), fitted_of(store)
     model = _estimator_of(problem)
     model.adopt(problem, fitted, store.history())
     return model

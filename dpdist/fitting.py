@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted, RunStore
+from dpdist.checks import require_least
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
@@ -42,7 +43,13 @@ BACKLOG = 8
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """What a person asks for, before the data are seen."""
+    """What a person asks for, before the data are seen.
+
+    Raises
+    ------
+    InputError
+        If the floor or the tolerance is not what was asked for.
+    """
 
     family: Family
     allocation: Allocation
@@ -55,6 +62,11 @@ class Recipe:
     initial: Any = "one"
     initial_components: int = 20
     initial_rows: int | None = 20_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.precision.floor < 0.01:
+            raise InputError(f"floor should be from 0 to below 0.01; got {self.precision.floor}.")
+        require_least("tolerance", self.tolerance, 0, " nats a row")
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,7 @@ def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
         plan=recipe.plan,
         precision=recipe.precision,
         seed=recipe.seed,
-        tolerance=recipe.tolerance,
+        tolerance=float(recipe.tolerance),
     )
 
 

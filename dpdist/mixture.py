@@ -6,23 +6,21 @@ import os
 from collections.abc import Iterator
 from typing import Any, Self
 
-import numpy as np
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist import storage
 from dpdist.allocations import Allocation
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted, Store
 from dpdist.clustering import Clustering, default_backend, path_of
-from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
-from dpdist.fitting import Fit, Limits, Recipe, begin
+from dpdist.fitting import Fit, Limits, Recipe
 from dpdist.history import History
 from dpdist.model import Precision
 from dpdist.moves.plan import MovePlan
 from dpdist.prediction import MixturePredictor
 from dpdist.preparation import TransformPlan
+from dpdist.preparing import Keeping, prepare_fit
 from dpdist.problem import Problem
 from dpdist.schedules import Memoized, Schedule
 from dpdist.sources import as_source
@@ -122,25 +120,11 @@ class Mixture(Clustering):
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        source = as_source(x)
-        if checkpoint_path is not None:
-            storage.claim(checkpoint_path, overwrite)
-        backend = backend or default_backend()
-        problem, state = begin(recipe, source, backend)
-        fit = Fit(problem, source, backend, state, limits, History())
-        if checkpoint_path is not None:
-            kept = settings if settings is not None else {}
-            fit.store = Store.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
-            fit.save()
-            fit.settle()
-        return fit
+        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, settings or {}, overwrite)
+        return prepare_fit(recipe, as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> Recipe:
         """The parameters, checked and made into values."""
-        if not 0 <= self.floor < 0.01:
-            raise InputError(f"floor should be from 0 to below 0.01; got {self.floor}.")
-        if not (np.isfinite(self.tolerance) and self.tolerance >= 0):
-            raise InputError(f"tolerance should be zero or more nats a row; got {self.tolerance}.")
         return Recipe(
             family=Gaussian() if self.family is None else self.family,
             allocation=self._allocation(),
@@ -149,7 +133,7 @@ class Mixture(Clustering):
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             precision=Precision(self._dtype(), float(self.floor)),
             seed=self._seed(),
-            tolerance=float(self.tolerance),
+            tolerance=self.tolerance,
             initial=self.initial,
             initial_components=self.initial_components,
             initial_rows=self.initial_rows,

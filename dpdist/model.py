@@ -28,6 +28,10 @@ from dpdist.summary import Summary
 SPARSE_SHARE = 0.12
 
 
+#: What ``compute_dtype`` may be.
+DTYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32}
+
+
 @dataclass(frozen=True, eq=False)
 class Precision:
     """How the local step computes.

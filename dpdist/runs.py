@@ -11,6 +11,7 @@ from dpdist.checkpoint import RunStore, Store
 from dpdist.engine import Step, steps
 from dpdist.families.base import Family
 from dpdist.fitting import Fit, Limits, resumed
+from dpdist.problem import Problem
 from dpdist.sources.base import Source
 from dpdist.storage import read_attributes
 from dpdist.stored_online_topics import OnlineTopicStore
@@ -54,9 +55,11 @@ def open_topics(path: str | os.PathLike[str]) -> TopicStore | OnlineTopicStore:
     return OnlineTopicStore.open(path) if online else TopicStore.open(path)
 
 
-def store_of(problem: TopicProblem | OnlineProblem) -> type[TopicStore | OnlineTopicStore]:
-    """Where a topic model is stored."""
-    return OnlineTopicStore if isinstance(problem, OnlineProblem) else TopicStore
+def store_of(problem: Problem | TopicProblem | OnlineProblem) -> type[RunStore]:
+    """Where the runs of such a problem are stored."""
+    if isinstance(problem, OnlineProblem):
+        return OnlineTopicStore
+    return TopicStore if isinstance(problem, TopicProblem) else Store
 
 
 def command_of(path: str | os.PathLike[str]) -> str:

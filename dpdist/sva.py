@@ -10,7 +10,6 @@ from typing import Any, Self
 import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist import storage
 from dpdist.backends import Backend, SerialBackend
 from dpdist.clustering import Clustering, default_backend, path_of
 from dpdist.errors import InputError
@@ -19,6 +18,7 @@ from dpdist.likelihoods import Likelihood
 from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows
 from dpdist.prediction import predictor_of
 from dpdist.preparation import TransformPlan
+from dpdist.preparing import Keeping, prepare_pass
 from dpdist.sequence import (
     Rounds,
     SequentialInfo,
@@ -28,7 +28,7 @@ from dpdist.sequence import (
     named,
 )
 from dpdist.sequential.base import Rule
-from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
+from dpdist.sequential.tidy import Tidy, merge_test
 from dpdist.sources import as_source, stream_blocks
 from dpdist.stored_sequence import PassHistory, SequentialStore
 
@@ -222,18 +222,8 @@ class SVA(Clustering):
         """
         recipe, source = self.recipe(), as_source(x)
         held = None if holdout is None else as_source(holdout)
-        if checkpoint_path is not None:
-            storage.claim(checkpoint_path, overwrite)
-        backend = backend or default_backend()
-        problem, state = begin_pass(recipe, source, backend)
-        if held is not None:
-            check_new_rows(problem, held, backend, "the held-out score")
-        fit = PassFit(problem, source, backend, state, held)
-        if checkpoint_path is not None:
-            kept = settings if settings is not None else {}
-            fit.store = SequentialStore.create(checkpoint_path, problem, kept, source.fingerprint(), overwrite)
-            fit.save()
-        return fit
+        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, settings or {}, overwrite)
+        return prepare_pass(recipe, source, held, backend or default_backend(), keeping)
 
     def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         """Run a pass, taking its model as this estimator's own after every round."""
@@ -267,10 +257,11 @@ class SVA(Clustering):
 
     def recipe(self) -> PassRecipe:
         """The parameters, checked and made into values."""
+        merging = merge_test(self.merge, self.merge_threshold, not isinstance(self.family, Likelihood))
         return PassRecipe(
             family=Gaussian() if self.family is None else self.family,
             rule=Rule(float(self.concentration), float(self.threshold), float(self.floor), self.max_components),
-            tidy=Tidy(float(self.prune), self._merge_test()),
+            tidy=Tidy(float(self.prune), merging),
             rounds=Rounds(bool(self.parallel), int(self.round_partitions), bool(self.shuffle)),
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             dtype=self._dtype(),
@@ -297,20 +288,6 @@ class SVA(Clustering):
         """Rounds of the pass."""
         check_is_fitted(self)
         return self._history.dataset()
-
-    def _merge_test(self) -> MergeTest | None:
-        if self.merge is None or isinstance(self.merge, MergeTest):
-            return self.merge
-        by_distance = DistanceTest(float(self.merge_threshold))
-        tests: dict[str, MergeTest] = {
-            "auto": by_distance if isinstance(self.family, Likelihood) else EvidenceTest(),
-            "evidence": EvidenceTest(),
-            "distance": by_distance,
-            "absolute distance": DistanceTest(float(self.merge_threshold), relative=False),
-        }
-        if not isinstance(self.merge, str) or self.merge not in tests:
-            raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {self.merge!r}.")
-        return tests[self.merge]
 
     def _fit_stream(self, blocks: Iterator[Any], sample_weight: Any, holdout: Any) -> Self:
         if sample_weight is not None or holdout is not None:

@@ -31,6 +31,7 @@ from dpdist.running import Launch
 from dpdist.runs import open_topics
 from dpdist.sources import Source, as_source
 from dpdist.storage import claim
+from dpdist.stored_models import stored_topics
 from dpdist.topic_prediction import DocumentPredictor, complete_documents
 from dpdist.vocabularies import check_same_words, words_at
 
@@ -91,7 +92,7 @@ def topics(
     source = as_source(settings.data)
 
     def prepare(backend: Backend) -> Fit:
-        fitting = settings.estimator().prepare(source, out, overwrite, backend, settings.model_dump())
+        fitting = settings.prepare(source, out, overwrite, backend)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
@@ -144,8 +145,6 @@ def predict_topics(run: str, data: str, out: str, top: int, density: bool, launc
 
 def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     """A model, and documents over its vocabulary."""
-    from dpdist.estimators import stored_topics
-
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
     store = open_topics(run)

@@ -9,41 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends.base import Backend
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.randomness import generator
-from dpdist.schedules import Schedule
 from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
 from dpdist.topic_prediction import documents_of
 from dpdist.topics.births import seek_topics
-from dpdist.topics.documents import Effort
 from dpdist.topics.engine import first_topic_state, topic_steps
-from dpdist.topics.model import TopicModel
-from dpdist.topics.problem import TopicPlan, TopicProblem
+from dpdist.topics.problem import TopicProblem
 from dpdist.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.visit import Sample
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 15
-
-
-@dataclass(frozen=True, eq=False)
-class TopicRecipe:
-    """What a person asks for, before the documents are seen."""
-
-    allocation: HierarchicalDirichletProcess
-    pseudocount: float
-    schedule: Schedule
-    plan: TopicPlan
-    effort: Effort
-    seed: int
-    tolerance: float
-    initial_topics: int
-    learn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,25 +47,16 @@ class Census:
         return Census(self.documents + other.documents, self.tokens + other.tokens, drawn)
 
 
-def topic_fit(recipe: TopicRecipe, source: Source, limits: Limits, backend: Backend) -> Fit:
-    """A fit by memoized inference, before its first lap.
+def topic_fit(problem: TopicProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
+    """A fit by memoized inference, before its first lap: at most `topics` topics to begin with.
 
     Raises
     ------
     InputError
         If the documents have weights, are no counts, or none of them has words.
     """
-    problem = TopicProblem(
-        TopicModel(source.shape[1], recipe.pseudocount, recipe.allocation),
-        recipe.schedule,
-        recipe.plan,
-        recipe.effort,
-        recipe.seed,
-        recipe.tolerance,
-        recipe.learn,
-    )
     census = take_census(source, backend, problem.seed)
-    start = backend.fetch(backend.map(first_topics, [problem], [census], [recipe.initial_topics]))[0]
+    start = backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
     state = first_topic_state(problem, source, start)
     return Fit(problem, source, backend, state, limits, History(), run=topic_steps)
 

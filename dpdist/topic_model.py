@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist import storage
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.checks import require_least, require_scale, require_whole
 from dpdist.clustering import default_backend, path_of, seed_of
-from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
-from dpdist.online_topic_fitting import (
-    as_online,
-    begin_partial,
-    check_corpus,
-    continue_online,
-    online_fit,
-    pose_batch,
-    pose_online,
-)
+from dpdist.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
+from dpdist.preparing import Keeping, prepare_topics
 from dpdist.runs import store_of
-from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
-from dpdist.sources import Source, as_source
+from dpdist.schedules import Schedule
+from dpdist.sources import as_source
 from dpdist.state import Info, State
 from dpdist.topic_estimator import TopicEstimator, counts_of
-from dpdist.topic_fitting import TopicRecipe, topic_fit
 from dpdist.topic_prediction import predictor_of_topics
+from dpdist.topic_recipe import TopicRecipe
 from dpdist.topics.documents import Effort
-from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.topics.model import TopicModel
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
 from dpdist.vocabularies import words_of
@@ -253,12 +239,12 @@ class HDPTopicModel(TopicEstimator):
         return self
 
     def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[OnlineProblem, OnlineState]:
-        problem = self.online_problem(batch.shape[1])
+        problem = self.recipe().online(batch.shape[1])
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
     def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
-        self._check()
-        return as_online(self._problem, self._fitted, *self._online_choices(), tuple(self.learn))
+        schedule, plan = self.recipe().online_choices()
+        return as_online(self._problem, self._fitted, schedule, plan, tuple(self.learn))
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -283,94 +269,25 @@ class HDPTopicModel(TopicEstimator):
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
         settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
         """
-        source = as_source(x)
-        begin = self._begin(source)
-        if checkpoint_path is not None:
-            storage.claim(checkpoint_path, overwrite)
-        fit = begin(backend or default_backend())
-        fit.problem = replace(fit.problem, words=words_of(source))
-        if checkpoint_path is not None:
-            kept = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
-            create = store_of(fit.problem).create
-            fit.store = create(checkpoint_path, fit.problem, settings or kept, source.fingerprint(), overwrite)
-            fit.save()
-            fit.settle()
-        return fit
-
-    def _begin(self, source: Source) -> Callable[[Backend], Fit]:
-        """What looks for the first topics and gives the fit; parameters are checked before."""
-        limits, vocabulary = Limits(self.max_laps, self.max_time), source.shape[1]
-        if isinstance(self.schedule, Batch):
-            problem = self.batch_problem(vocabulary, self.schedule)
-        elif isinstance(self.schedule, Stochastic):
-            if limits == Limits(None, None):
-                raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
-            problem = self.online_problem(vocabulary)
-        else:
-            return partial(topic_fit, self.recipe(), source, limits)
-        return partial(online_fit, problem, int(self.initial_topics), source, limits)
+        kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
+        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, kept, overwrite)
+        limits = Limits(self.max_laps, self.max_time)
+        return prepare_topics(self.recipe(), as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> TopicRecipe:
-        """The parameters, checked and made into values."""
-        self._check()
-        schedule = Memoized(waves=20) if self.schedule is None else self.schedule
-        if not isinstance(self.moves, TopicPlan | None):
-            raise InputError(
-                f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
-                "Give a TopicPlan, or a Stochastic schedule."
-            )
+        """The parameters, limits apart, checked and made into values."""
         return TopicRecipe(
-            allocation=self._allocation(),
-            pseudocount=float(self.pseudocount),
-            schedule=schedule,
-            plan=TopicPlan() if self.moves is None else self.moves,
-            effort=Effort() if self.effort is None else self.effort,
-            seed=seed_of(self.random_state),
-            tolerance=float(self.tolerance),
-            initial_topics=int(self.initial_topics),
-            learn=tuple(self.learn),
+            self.concentration,
+            self.document_concentration,
+            self.pseudocount,
+            self.learn,
+            self.initial_topics,
+            self.schedule,
+            self.moves,
+            self.effort,
+            self.tolerance,
+            seed_of(self.random_state),
         )
-
-    def online_problem(self, vocabulary: int) -> OnlineProblem:
-        """The parameters, checked and made into the problem of online inference over so many words."""
-        self._check()
-        schedule, plan = self._online_choices()
-        effort, seed = Effort() if self.effort is None else self.effort, seed_of(self.random_state)
-        return pose_online(self._model(vocabulary), schedule, plan, effort, seed, tuple(self.learn))
-
-    def batch_problem(self, vocabulary: int, schedule: Batch) -> OnlineProblem:
-        """The parameters, checked and made into the problem of batch inference with a point estimate (bHDP)."""
-        self._check()
-        effort, seed = Effort() if self.effort is None else self.effort, seed_of(self.random_state)
-        tolerance = float(self.tolerance)
-        return pose_batch(self._model(vocabulary), schedule, self.moves, effort, seed, tolerance, tuple(self.learn))
-
-    def _online_choices(self) -> tuple[Stochastic, Any]:
-        """The schedule and moves of online inference: the estimator's own, or defaults where its own are others."""
-        if isinstance(self.schedule, Stochastic):
-            return self.schedule, self.moves
-        return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
-
-    def _model(self, vocabulary: int) -> TopicModel:
-        return TopicModel(vocabulary, float(self.pseudocount), self._allocation())
-
-    def _allocation(self) -> HierarchicalDirichletProcess:
-        return HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
-
-    def _check(self) -> None:
-        if not isinstance(self.schedule, Memoized | Stochastic | Batch | None):
-            raise InputError(
-                "a topic model should have a Memoized, a Stochastic or a Batch schedule; "
-                f"got {self.schedule!r}. Choose one."
-            )
-        for name in LEARNABLE:
-            require_scale(name, getattr(self, name))
-        require_whole("initial_topics", self.initial_topics, 1)
-        require_least("tolerance", self.tolerance, 0, " nats a token")
-        if isinstance(self.learn, str) or not isinstance(self.learn, Iterable):
-            raise InputError(f"learn should be a sequence of names, as in ['pseudocount']; got {self.learn!r}.")
-        if not isinstance(self.effort, Effort | None):
-            raise InputError(f"effort should be a dpdist.Effort, or None for the default; got {self.effort!r}.")
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""

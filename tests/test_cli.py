@@ -81,6 +81,15 @@ def test_fit_show_predict(folder, run) -> None:
     np.testing.assert_allclose(labels["log_density"].values, model.score_samples(rows))
 
 
+def test_a_fit_does_not_import_what_only_estimators_need(folder) -> None:
+    code = (
+        "import sys; from dpdist.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "sys.exit(' '.join({'sklearn', 'pandas', 'xarray'} & {*sys.modules}))"
+    )
+    command = ["fit", "rows.zarr", "--out", "lean.zarr", "--max-laps", "1", "--serial"]
+    succeeded(subprocess.run([sys.executable, "-c", code, *command], cwd=folder, capture_output=True, text=True))
+
+
 def test_resume_after_the_end_asks_for_a_new_limit_and_goes_on(folder, run) -> None:
     assert "give --max-laps" in succeeded(dpdist_command("resume", run, folder=folder))
     succeeded(dpdist_command("resume", run, "--max-laps", 7, "--serial", folder=folder))

@@ -48,11 +48,14 @@ FLOORS = [
     ["stored_online_topics"],
     ["fitting", "labelling", "convert", "corpora"],
     ["passing", "runs", "topic_fitting"],
-    ["clustering", "online_topic_fitting"],
+    ["online_topic_fitting", "stored_models"],
+    ["topic_recipe"],
+    ["extending", "preparing"],
+    ["config", "clustering"],
     ["topic_estimator"],
     ["mixture", "sva", "topic_model", "testing"],
     ["estimators"],
-    ["config", "progress", "show", "pictures"],
+    ["progress", "show", "pictures"],
     ["demo", "following", "submitted"],
     ["running"],
     ["coordinator", "job_commands", "doctor", "foreground"],
@@ -79,6 +82,7 @@ OWNERS = {
         "metrics.py",
     },
     "numba": {"kernels/jit.py"},
+    "sklearn": {"clustering.py", "demo.py", "mixture.py", "sva.py", "topic_estimator.py", "topic_model.py"},
 }
 #: Zarr and xarray stay out of the mathematics: floors below these names.
 STORES = {"zarr": "places", "xarray": "history"}

@@ -522,7 +522,7 @@ def test_an_extension_broken_off_leaves_the_model_readable_and_resumes(model_pat
         source_of(np.concatenate([grid(7, 900, 12.0), grid(7, 900, 12.0) + 36.0]), 100),
     )
     whole = dpdist.extend(model_path, new, out=model_path.with_name("whole.zarr"))
-    fit = dpdist.estimators.prepare_extension(model_path, new, SerialBackend(), None, False, {})
+    fit = dpdist.extending.prepare_extension(model_path, new, SerialBackend(), None, False, {})
     generations = sorted(entry.name for entry in (model_path / "generations").iterdir() if entry.is_dir())
     assert len(generations) == 2
     assert bits(dpdist.load(model_path))[:3] == bits(before)[:3]

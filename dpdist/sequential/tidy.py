@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -90,6 +91,34 @@ class DistanceTest(MergeTest):
         allowed = second >= fixed
         tried = np.stack([first[allowed], second[allowed]], axis=1)
         return disjoint(tried, -distance[tried[:, 0], tried[:, 1]], -np.inf)
+
+
+def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | None:
+    """The test that a person asks for by name: "auto" is by evidence where there is any, and None is none.
+
+    Parameters
+    ----------
+    asked : "auto", "evidence", "distance", "absolute distance", None, or a test
+    threshold : epsilon_d of the tests by distance
+    conjugate : whether the likelihood has a conjugate prior, and so evidence
+
+    Raises
+    ------
+    InputError
+        If it is another name.
+    """
+    if asked is None or isinstance(asked, MergeTest):
+        return asked
+    by_distance = DistanceTest(float(threshold))
+    tests: dict[str, MergeTest] = {
+        "auto": EvidenceTest() if conjugate else by_distance,
+        "evidence": EvidenceTest(),
+        "distance": by_distance,
+        "absolute distance": DistanceTest(float(threshold), relative=False),
+    }
+    if not isinstance(asked, str) or asked not in tests:
+        raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {asked!r}.")
+    return tests[asked]
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,19 @@ def store(digits: Digits, path: Path) -> str:
 
 def estimator(method: str, settings: dict[str, Any], seed: int) -> DPMixture:
     """The estimator of a method."""
-    model = parse_config(FitConfig, {**settings["fit"], "seed": seed}).estimator()
+    config = parse_config(FitConfig, {**settings["fit"], "seed": seed})
+    recipe = config.recipe()
+    model = DPMixture(
+        recipe.family,
+        concentration=recipe.allocation,
+        initial=recipe.initial,
+        schedule=recipe.schedule,
+        moves=recipe.plan,
+        row_transform=recipe.transform,
+        tolerance=recipe.tolerance,
+        max_laps=config.max_laps,
+        random_state=seed,
+    )
     if method == "from one cluster":
         return model
     schedule = Memoized(waves=1) if method == "batch" else Stochastic()

@@ -1,0 +1,74 @@
+"""A pass that goes on from a finished model with new rows, without those it was made from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from dpdist.backends.base import Backend
+from dpdist.checkpoint import Store
+from dpdist.errors import InputError
+from dpdist.families import Family
+from dpdist.passing import PassFit, check_new_rows, pose_extension
+from dpdist.sequence import Rounds, SequentialProblem, SequentialState
+from dpdist.sources.base import Source
+from dpdist.stored_models import fitted_of
+from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
+
+
+def prepare_extension(
+    path: str | os.PathLike[str],
+    source: Source,
+    backend: Backend,
+    out: str | os.PathLike[str] | None,
+    overwrite: bool,
+    settings: dict[str, Any],
+    families: dict[str, type[Family]] | None = None,
+) -> PassFit:
+    """A pass over new rows, ready to run, its first checkpoint written.
+
+    Parameters
+    ----------
+    path, source, backend, out, overwrite, families : as for :func:`dpdist.extend`
+    settings : plain values kept with the checkpoint, by which the command line resumes
+
+    Raises
+    ------
+    InputError, CheckpointError
+        As :func:`dpdist.extend`.
+    """
+    if out is not None and Path(out).resolve() == Path(path).resolve():
+        raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
+    store = SequentialStore.open(path) if is_pass(path) else None
+    if store is None and out is None:
+        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
+    if store is not None and out is None:
+        store.lock()
+    problem, state, history = _as_finished_pass(path, families) if store is None else _finished_pass(store, families)
+    check_new_rows(problem, source, backend)
+    if out is not None or store is None:
+        assert out is not None, "only a sequential model's own store takes the result"
+        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
+    else:
+        store.restart(settings, source.fingerprint())
+    fit = PassFit(problem, source, backend, state, None, history, store)
+    fit.save()
+    return fit
+
+
+_Held = tuple[SequentialProblem, SequentialState, PassHistory]
+
+
+def _finished_pass(store: SequentialStore, families: dict[str, type[Family]] | None) -> _Held:
+    """What the store of a finished pass holds, ready for new rows."""
+    if not store.finished:
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
+    return store.problem(families), store.state()._replace(round=0), store.history()
+
+
+def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
+    """A model fitted otherwise as if a pass had made it."""
+    store = Store.open(path)
+    problem, state = pose_extension(store.problem(families), fitted_of(store), Rounds())
+    return problem, state, PassHistory()

@@ -1,0 +1,112 @@
+"""What a person asks of a topic model, before the documents are seen, and the problem and the fit it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.backends.base import Backend
+from dpdist.checks import require_least, require_scale, require_whole
+from dpdist.errors import InputError
+from dpdist.fitting import Fit, Limits
+from dpdist.online_topic_fitting import online_fit, pose_batch, pose_online
+from dpdist.schedules import Batch, Memoized, Stochastic
+from dpdist.sources.base import Source
+from dpdist.topic_fitting import topic_fit
+from dpdist.topics.documents import Effort
+from dpdist.topics.hyperparameters import LEARNABLE
+from dpdist.topics.model import TopicModel
+from dpdist.topics.online import OnlineProblem
+from dpdist.topics.problem import TopicPlan, TopicProblem
+
+
+@dataclass(frozen=True, eq=False)
+class TopicRecipe:
+    """The parameters of :class:`dpdist.HDPTopicModel`, limits apart, checked.
+
+    Raises
+    ------
+    InputError
+        If one is not what was asked for.
+    """
+
+    concentration: float = 10.0
+    document_concentration: float = 1.0
+    pseudocount: float = 0.1
+    learn: Any = ()
+    initial_topics: int = 50
+    schedule: Any = None
+    moves: Any = None
+    effort: Any = None
+    tolerance: float = 1e-5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Memoized | Stochastic | Batch | None):
+            raise InputError(
+                "a topic model should have a Memoized, a Stochastic or a Batch schedule; "
+                f"got {self.schedule!r}. Choose one."
+            )
+        for name in LEARNABLE:
+            require_scale(name, getattr(self, name))
+        require_whole("initial_topics", self.initial_topics, 1)
+        require_least("tolerance", self.tolerance, 0, " nats a token")
+        if isinstance(self.learn, str) or not isinstance(self.learn, Iterable):
+            raise InputError(f"learn should be a sequence of names, as in ['pseudocount']; got {self.learn!r}.")
+        if not isinstance(self.effort, Effort | None):
+            raise InputError(f"effort should be a dpdist.Effort, or None for the default; got {self.effort!r}.")
+
+    def begin(self, source: Source, limits: Limits) -> Callable[[Backend], Fit]:
+        """What looks for the first topics and gives the fit; everything that needs no look at documents is checked.
+
+        Raises
+        ------
+        InputError
+            If the moves are not those of the schedule, or nothing would end the fit.
+        """
+        vocabulary, topics = source.shape[1], int(self.initial_topics)
+        if isinstance(self.schedule, Batch):
+            return partial(online_fit, self.batch(vocabulary, self.schedule), topics, source, limits)
+        if isinstance(self.schedule, Stochastic):
+            if limits == Limits(None, None):
+                raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+            return partial(online_fit, self.online(vocabulary), topics, source, limits)
+        return partial(topic_fit, self.memoized(vocabulary), topics, source, limits)
+
+    def memoized(self, vocabulary: int) -> TopicProblem:
+        """The problem of memoized inference over so many words."""
+        if not isinstance(self.moves, TopicPlan | None):
+            raise InputError(
+                f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
+                "Give a TopicPlan, or a Stochastic schedule."
+            )
+        schedule = Memoized(waves=20) if self.schedule is None else self.schedule
+        plan = TopicPlan() if self.moves is None else self.moves
+        tolerance, learn = float(self.tolerance), tuple(self.learn)
+        return TopicProblem(self._model(vocabulary), schedule, plan, self._effort(), self.seed, tolerance, learn)
+
+    def online(self, vocabulary: int) -> OnlineProblem:
+        """The problem of online inference over so many words."""
+        schedule, plan = self.online_choices()
+        return pose_online(self._model(vocabulary), schedule, plan, self._effort(), self.seed, tuple(self.learn))
+
+    def batch(self, vocabulary: int, schedule: Batch) -> OnlineProblem:
+        """The problem of batch inference with a point estimate (bHDP) over so many words."""
+        effort, tolerance, learn = self._effort(), float(self.tolerance), tuple(self.learn)
+        return pose_batch(self._model(vocabulary), schedule, self.moves, effort, self.seed, tolerance, learn)
+
+    def online_choices(self) -> tuple[Stochastic, Any]:
+        """The schedule and moves of online inference: those asked for, or defaults where others were."""
+        if isinstance(self.schedule, Stochastic):
+            return self.schedule, self.moves
+        return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
+
+    def _model(self, vocabulary: int) -> TopicModel:
+        allocation = HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
+        return TopicModel(vocabulary, float(self.pseudocount), allocation)
+
+    def _effort(self) -> Effort:
+        return Effort() if self.effort is None else self.effort
