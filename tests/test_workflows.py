@@ -18,7 +18,7 @@ PROMISED = {
     "kernel": "dense",
     "kill": "0 ",
     "lap": "dpdist float32 waves=20",
-    "memory": "peak at 200000 rows / peak at 20000:",
+    "memory": "peak at 100000 rows / peak at 10000:",
     "memory_documents": "peak at 3000 documents / peak at 300:",
     "overhead": "80 ",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",

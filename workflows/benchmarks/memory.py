@@ -37,7 +37,7 @@ class Size(NamedTuple):
     workers: int
 
 
-FULL, SMALL = Size((1_000_000, 2_000_000, 5_000_000, 10_000_000), 20, 2), Size((20_000, 200_000), 4, 1)
+FULL, SMALL = Size((1_000_000, 2_000_000, 5_000_000, 10_000_000), 20, 2), Size((10_000, 100_000), 4, 1)
 
 
 def draw_blocks(rows: int) -> Iterator[np.ndarray]:

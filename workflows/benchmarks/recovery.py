@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-FULL, SMALL = Size(100_000, 16, 20, 10, 5), Size(20_000, 8, 6, 2, 1)
+FULL, SMALL = Size(100_000, 16, 20, 10, 5), Size(10_000, 8, 6, 2, 1)
 #: Median bound that the runs on the oracle's data should reach, in nats.
 ORACLE_TARGET = -103_398.0
 

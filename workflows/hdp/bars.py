@@ -63,8 +63,8 @@ def main() -> None:
     given = parser.parse_args()
     starts = given.starts or ((5,) if given.small else STARTS)
     test = draw_documents(40 if given.small else 200, seed=1)
-    corpus = Corpus(draw_documents(480 if given.small else 2000, seed=0), *hold_out(test, 0.8, seed=2))
-    laps, passes = (20, 5.0) if given.small else (60, 10.0)
+    corpus = Corpus(draw_documents(320 if given.small else 2000, seed=0), *hold_out(test, 0.8, seed=2))
+    laps, passes = (16, 5.0) if given.small else (60, 10.0)
     batch = corpus.train.shape[0] // 8 if given.small else 50
     traces = list[Trace]()
     for start in starts:

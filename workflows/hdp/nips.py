@@ -86,9 +86,9 @@ def main() -> None:
     if corpus is None:
         print("drawn documents take the place of the articles.")
         corpus = draw(300 if given.small else 1740, 300, 12)
-    laps, passes = (6, 2.0) if given.small else (given.laps, given.passes)
+    laps, passes = (4, 2.0) if given.small else (given.laps, given.passes)
     few_and_many = (3, 20) if given.small else FEW_AND_MANY if given.memoized is None else given.memoized
-    starts = (3, 12) if given.small else STARTS if given.online is None else given.online
+    starts = (6,) if given.small else STARTS if given.online is None else given.online
     prior, traces = PRIORS[given.corpus], list[Trace]()
     for trace in fits(corpus, prior, few_and_many, starts, laps, passes):
         traces.append(trace)

@@ -7,7 +7,7 @@ over the first tenth of them. Each fit runs in a process of its own; peaks are t
 this needs Linux. Clusters are isotropic Gaussians whose variance comes from k-means on a sample.
 
 Needs ``pip install opencv-python-headless``. Written to --out: the vectors, results.json, results.md, heldout.png, and
-gallery.png with example patches of SVA-PM's clusters. ``--small`` takes two pictures at step 8, drawn ones where the
+gallery.png with example patches of SVA-PM's clusters. ``--small`` takes two pictures at step 12, drawn ones where the
 BSDS pictures are missing, one worker process, and SVA-PM only.
 
 Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation.
@@ -54,7 +54,7 @@ FIRST = 10
 #: Vectors and clusters of the k-means that gives the variance.
 VARIANCE_ROWS, VARIANCE_CLUSTERS, SMALL_CLUSTERS = 50_000, 200, 20
 #: What ``--small`` takes: grid step, pictures. Drawn pictures have this height and width.
-SMALL_STEP, SMALL_PICTURES, DRAWN_SHAPE = 8, 2, (160, 240)
+SMALL_STEP, SMALL_PICTURES, DRAWN_SHAPE = 12, 2, (160, 240)
 
 
 class Stored(NamedTuple):
