@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -188,3 +193,22 @@ def test_packing_leaves_the_columns_behind_it_alone() -> None:
     features = np.full((2, 8), 9.0)
     pack_quadratic(np.ones((2, 3)), features)
     np.testing.assert_array_equal(features, [[1, 1, 1, 1, 1, 1, 9, 9]] * 2)
+
+
+def test_a_kernel_follows_the_ones_it_calls(tmp_path: Path) -> None:
+    """Numba by itself would run what it kept, with the callee as it was."""
+    (tmp_path / "__init__.py").write_text(
+        "from pathlib import Path\nfrom dpdist.kernels.jit import forget_older\nforget_older(Path(__file__).parent)\n"
+    )
+    (tmp_path / "caller.py").write_text(
+        f"from dpdist.kernels.jit import jit\nfrom {tmp_path.name}.callee import one\n"
+        "@jit\ndef twice():\n    return one() + one()\n"
+    )
+    callee = "from dpdist.kernels.jit import jit\n@jit\ndef one():\n    return {}\n"
+    command = [sys.executable, "-c", f"from {tmp_path.name}.caller import twice; print(twice())"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path.parent), *sys.path])}
+    for value in (1, 20):
+        (tmp_path / "callee.py").write_text(callee.format(value))
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert int(done.stdout) == 2 * value
+        assert list(tmp_path.glob("__pycache__/caller.twice*.nbc")), "it is kept"
