@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit
+from dpdist.kernels.rows import add_to_row, copy_row
 from dpdist.kernels.sequential import Law, add_overlaps, share_row
 
 #: Largest x for which Gamma(p + x) / Gamma(p) is taken as a product.
@@ -153,8 +154,8 @@ def advance_multinomial(
         if found < 0:
             return -1, count
         if opens:
-            cells.parameter[count + 1], cells.total[count + 1] = cells.parameter[count], cells.total[count]
-            cells.level[count + 1] = cells.level[count]
+            copy_row(cells.parameter[count], cells.parameter[count + 1])
+            cells.total[count + 1], cells.level[count + 1] = cells.total[count], cells.level[count]
             count += 1
         for a in range(found):
             k, gained = active[a], weight * shares[a]
@@ -188,15 +189,17 @@ def advance_poisson(
         if found < 0:
             return -1, count
         if opens:
-            cells.shape[count + 1], cells.rate[count + 1] = cells.shape[count], cells.rate[count]
-            cells.slope[count + 1], cells.level[count + 1] = cells.slope[count], cells.level[count]
+            copy_row(cells.shape[count], cells.shape[count + 1])
+            copy_row(cells.rate[count], cells.rate[count + 1])
+            copy_row(cells.slope[count], cells.slope[count + 1])
+            cells.level[count + 1] = cells.level[count]
             count += 1
         for a in range(found):
             k, gained = active[a], weight * shares[a]
             _add_entries(stats[k], values, columns, gained)
             _add_entries(cells.shape[k], values, columns, gained)
             stats[k, -1] += gained
-            cells.rate[k] += gained
+            add_to_row(gained, cells.rate[k])
             set_rate(cells, k, np.log(stats[k, -1]))
         add_overlaps(overlap, shares, active, found, weight)
     return weights.shape[0], count
@@ -223,14 +226,16 @@ def advance_bernoulli(
         if found < 0:
             return -1, count
         if opens:
-            cells.ones[count + 1], cells.zeros[count + 1] = cells.ones[count], cells.zeros[count]
-            cells.odds[count + 1], cells.level[count + 1] = cells.odds[count], cells.level[count]
+            copy_row(cells.ones[count], cells.ones[count + 1])
+            copy_row(cells.zeros[count], cells.zeros[count + 1])
+            copy_row(cells.odds[count], cells.odds[count + 1])
+            cells.level[count + 1] = cells.level[count]
             count += 1
         for a in range(found):
             k, gained = active[a], weight * shares[a]
             _add_entries(stats[k], values, columns, gained)
             _add_entries(cells.ones[k], values, columns, gained)
-            cells.zeros[k] += gained
+            add_to_row(gained, cells.zeros[k])
             _add_entries(cells.zeros[k], values, columns, -gained)
             stats[k, -1] += gained
             set_coin(cells, k, np.log(stats[k, -1]))

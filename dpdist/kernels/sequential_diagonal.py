@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.rows import copy_row
 from dpdist.kernels.sequential import Law, add_overlaps, share_row
 
 #: Factors multiplied before a logarithm is taken.
@@ -106,7 +107,9 @@ def _absorb(cells: Boxes, k: int, row: np.ndarray, weight: float) -> None:
 
 @jit
 def _copy_cell(cells: Boxes, k: int, onto: int) -> None:
-    cells.mean[onto], cells.rate[onto], cells.stretch[onto] = cells.mean[k], cells.rate[k], cells.stretch[k]
+    copy_row(cells.mean[k], cells.mean[onto])
+    copy_row(cells.rate[k], cells.rate[onto])
+    copy_row(cells.stretch[k], cells.stretch[onto])
     cells.precision[onto], cells.shape[onto], cells.level[onto] = cells.precision[k], cells.shape[k], cells.level[k]
 
 

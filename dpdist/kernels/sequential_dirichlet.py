@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.rows import add_to_row, copy_row
 from dpdist.kernels.sequential import Law, add_overlaps, share_row
 
 #: Where the asymptotic series of the polygamma functions begin.
@@ -166,7 +167,7 @@ def evidence_rows(logs: np.ndarray, precision: float, curve: Curve, evidence: np
             fourth += cell[4]
         correction = fourth / (8 * variance**2) - 5 * third**2 / (24 * variance**3)
         evidence[n] = curve.log_scale + log_density - 0.5 * np.log(variance) + np.log1p(max(correction, -0.5))
-        start[n] -= np.log(total)
+        add_to_row(-np.log(total), start[n])
 
 
 @jit
@@ -274,7 +275,7 @@ def advance_dirichlet(
             k, gained = active[a], weight * shares[a]
             table[k, -1] += gained
             if k == count:
-                table[k, :-1] = start[n]
+                copy_row(start[n], table[k, :-1])
             else:
                 gain, pull = step_of(steps, seen, table[k, -1], gained)
                 _move(table[k, :-1], row, gain, pull, simplex, work)

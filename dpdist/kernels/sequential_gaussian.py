@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit
+from dpdist.kernels.rows import copy_row
 from dpdist.kernels.sequential import Law, add_overlaps, share_row
 
 
@@ -120,8 +121,9 @@ def _absorb(cells: Ellipsoids, k: int, row: np.ndarray, weight: float, gap: np.n
 
 @jit
 def _copy_cell(cells: Ellipsoids, k: int, onto: int) -> None:
-    cells.mean[onto] = cells.mean[k]
-    cells.factor[onto] = cells.factor[k]
+    copy_row(cells.mean[k], cells.mean[onto])
+    for d in range(cells.mean.shape[1]):
+        copy_row(cells.factor[k, d], cells.factor[onto, d])
     cells.precision[onto], cells.degrees[onto] = cells.precision[k], cells.degrees[k]
     cells.level[onto] = cells.level[k]
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.rows import copy_row
 from dpdist.kernels.sequential import Law, add_overlaps, share_row
 
 
@@ -50,12 +51,6 @@ def _read(rows: np.ndarray, x: np.ndarray, own: np.ndarray, near: np.ndarray) ->
         near[i] = own[i]
         furthest = max(furthest, own[i])
     return furthest
-
-
-@jit
-def _gather(column: np.ndarray, target: np.ndarray) -> None:
-    for k in range(target.shape[0]):
-        target[k] = column[k]
 
 
 @jit_reassociated
@@ -189,7 +184,7 @@ def advance_isotropic(
             if weight == 0.0:
                 continue
             held = count + 1
-            _gather(products[:held, i], scores[:held])
+            copy_row(products[:held, i], scores[:held])
             _score(squares[:held], halves[:held], levels[:held], near[i], scores[:held])
             found, opens = share_row(scores, count, law, shares, active)
             if found < 0:
@@ -197,7 +192,7 @@ def advance_isotropic(
             if opens:
                 count += 1
                 squares[count], levels[count], halves[count] = squares[count - 1], levels[count - 1], halves[count - 1]
-                products[count] = products[count - 1]
+                copy_row(products[count - 1], products[count])
                 touched[count] = True
             for a in range(found):
                 k, gained = active[a], weight * shares[a]

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dpdist.kernels.jit import jit
+from dpdist.kernels.rows import copy_row
 from dpdist.kernels.special import digamma
 from dpdist.kernels.topic_updates import Work, gather, iterate, room, settle
 
@@ -27,7 +28,7 @@ def _start_fresh(
     for k in range(topics):
         work.active[k], work.held[k] = k, tokens / topics
     gather(weights, words, work, topics, gathered)
-    topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most, True)
+    topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most, topics > 1)
     return topics, bound
 
 
@@ -48,9 +49,10 @@ def _go_on(
     bound = np.nan
     for hurried in (True, False):
         topics = known.shape[0]
-        work.active[:topics], work.held[:topics] = known, known_counts
+        copy_row(known, work.active)
+        copy_row(known_counts, work.held)
         gather(weights, words, work, topics, gathered)
-        topics, least, done = iterate(prior, counts, gathered, work, topics, reach, 1, False)
+        topics, least, done = iterate(prior, counts, gathered, work, topics, reach, min(most, 1), hurried)
         if done or most == 1:
             return topics, least
         topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most - 1, hurried)
@@ -217,7 +219,7 @@ def share_documents(
             if not np.isfinite(best):
                 return j
         own_ratios = ratios[indptr[j] - indptr[0] : indptr[j + 1] - indptr[0]]
-        own_ratios[:] = work.ratios[: len(words)]
+        copy_row(work.ratios[: len(words)], own_ratios)
         for a in range(used):
             k = work.active[a]
             held_all[j, k], pulls[j, k] = work.held[a], work.pull[a]

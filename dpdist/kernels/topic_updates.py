@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.rows import copy_row
 from dpdist.kernels.special import digamma
 
 #: Tokens of a topic in a document below which the topic is left out of the document.
@@ -222,7 +223,7 @@ def iterate(
         for k in range(topics):
             change += abs(found[k] - held[k])
         if change <= reach or step == most - 1:
-            held[:topics] = found[:topics]
+            copy_row(found[:topics], held)
             return topics, _bound(prior, counts, work, topics), change <= reach
         since += 1
         if hurried and since >= every and step >= AFTER:

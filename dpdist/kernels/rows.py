@@ -1,0 +1,21 @@
+"""Rows written in plain loops: an assignment of arrays compiles the sentence it could raise, which takes seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.kernels.jit import jit
+
+
+@jit
+def copy_row(source: np.ndarray, target: np.ndarray) -> None:
+    """``target[d] = source[d]`` for all of `source`."""
+    for d in range(source.shape[0]):
+        target[d] = source[d]
+
+
+@jit
+def add_to_row(value: float, target: np.ndarray) -> None:
+    """``target[d] += value`` for all of it."""
+    for d in range(target.shape[0]):
+        target[d] += value
