@@ -174,15 +174,15 @@ class PassConfig(_Strict):
         asked = None if self.merge == "none" else self.merge
         merging = merge_test(asked, self.merge_threshold, isinstance(family, Family))
         return PassRecipe(
-            family,
-            Rule(self.concentration, self.threshold, self.floor, self.max_components),
-            Tidy(self.prune, merging),
-            Rounds(self.parallel, self.round_partitions, self.shuffle),
-            self.transform.build(),
-            DTYPES[self.compute_dtype],
-            self.seed,
-            self.forgetting,
-            self.own_clock,
+            family=family,
+            rule=Rule(self.concentration, self.threshold, self.floor, self.max_components),
+            tidy=Tidy(self.prune, merging),
+            rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
+            transform=self.transform.build(),
+            dtype=DTYPES[self.compute_dtype],
+            seed=self.seed,
+            forgetting=self.forgetting,
+            own_clock=self.own_clock,
         )
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> PassFit:
@@ -214,17 +214,17 @@ class FitConfig(_Strict):
     def recipe(self) -> Recipe:
         """What these settings ask for."""
         return Recipe(
-            self.family.build(),
-            self._concentration(),
-            self.schedule.build(),
-            self.moves.build(),
-            self.transform.build(),
-            Precision(DTYPES[self.compute_dtype], self.floor),
-            self.seed,
-            self.tolerance,
-            self.initial,
-            self.initial_components,
-            self.initial_rows,
+            family=self.family.build(),
+            allocation=self._concentration(),
+            schedule=self.schedule.build(),
+            plan=self.moves.build(),
+            transform=self.transform.build(),
+            precision=Precision(DTYPES[self.compute_dtype], self.floor),
+            seed=self.seed,
+            tolerance=self.tolerance,
+            initial=self.initial,
+            initial_components=self.initial_components,
+            initial_rows=self.initial_rows,
         )
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
@@ -328,16 +328,16 @@ class TopicsConfig(_Strict):
     def recipe(self) -> TopicRecipe:
         """What these settings ask for, limits apart."""
         return TopicRecipe(
-            self.concentration,
-            self.document_concentration,
-            self.pseudocount,
-            self.learn,
-            self.initial_topics,
-            self.schedule.build(),
-            self._moves(),
-            self.effort.build(),
-            self.tolerance,
-            self.seed,
+            concentration=self.concentration,
+            document_concentration=self.document_concentration,
+            pseudocount=self.pseudocount,
+            learn=self.learn,
+            initial_topics=self.initial_topics,
+            schedule=self.schedule.build(),
+            moves=self._moves(),
+            effort=self.effort.build(),
+            tolerance=self.tolerance,
+            seed=self.seed,
         )
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:

@@ -120,7 +120,7 @@ class Mixture(Clustering):
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, settings or {}, overwrite)
+        keeping = Keeping(checkpoint_path, settings or {}, overwrite)
         return prepare_fit(recipe, as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> Recipe:

@@ -26,8 +26,6 @@ from dpdist.summary import Summary
 
 #: Share of responsibilities above zero below which the second product visits only those.
 SPARSE_SHARE = 0.12
-
-
 #: What ``compute_dtype`` may be.
 DTYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32}
 

@@ -6,8 +6,7 @@ The command line and the estimators both begin here, from a recipe of checked va
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpdist import storage
@@ -28,17 +27,17 @@ class Keeping:
 
     Parameters
     ----------
-    path : folder or URL
+    path : folder or URL; None for nowhere
     settings : plain values by which the command line resumes
     overwrite : whether to replace what is there
     """
 
-    path: str | os.PathLike[str]
-    settings: dict[str, Any] = field(default_factory=dict)
-    overwrite: bool = False
+    path: str | os.PathLike[str] | None
+    settings: dict[str, Any]
+    overwrite: bool
 
 
-def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping | None) -> Fit:
+def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:
     """The fit of a mixture before its first lap.
 
     Raises
@@ -48,43 +47,22 @@ def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend
     OutputExistsError
         If something is where it should be kept, and is not to be replaced.
     """
-
-    def begun(backend: Backend) -> Fit:
-        problem, state = begin(recipe, source, backend)
-        return Fit(problem, source, backend, state, limits, History())
-
-    return _kept(begun, backend, keeping)
+    _claim(keeping)
+    problem, state = begin(recipe, source, backend)
+    return _kept(Fit(problem, source, backend, state, limits, History()), keeping)
 
 
-def prepare_topics(
-    recipe: TopicRecipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping | None
-) -> Fit:
+def prepare_topics(recipe: TopicRecipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:
     """The fit of a topic model before its first lap; raises as :func:`prepare_fit` does."""
     begin_topics = recipe.begin(source, limits)
-
-    def begun(backend: Backend) -> Fit:
-        fit = begin_topics(backend)
-        fit.problem = replace(fit.problem, words=words_of(source))
-        return fit
-
-    return _kept(begun, backend, keeping)
-
-
-def _kept(begun: Callable[[Backend], Fit], backend: Backend, keeping: Keeping | None) -> Fit:
-    """A fit that is kept where it should be; nothing is begun that could not be."""
-    if keeping is None:
-        return begun(backend)
-    storage.claim(keeping.path, keeping.overwrite)
-    fit = begun(backend)
-    fingerprint, create = fit.source.fingerprint(), store_of(fit.problem).create
-    fit.store = create(keeping.path, fit.problem, keeping.settings, fingerprint, keeping.overwrite)
-    fit.save()
-    fit.settle()
-    return fit
+    _claim(keeping)
+    fit = begin_topics(backend)
+    fit.problem = replace(fit.problem, words=words_of(source))
+    return _kept(fit, keeping)
 
 
 def prepare_pass(
-    recipe: PassRecipe, source: Source, holdout: Source | None, backend: Backend, keeping: Keeping | None
+    recipe: PassRecipe, source: Source, holdout: Source | None, backend: Backend, keeping: Keeping
 ) -> PassFit:
     """A pass before its first round; raises as :func:`prepare_fit` does.
 
@@ -92,14 +70,29 @@ def prepare_pass(
     ----------
     holdout : rows whose score is followed, or None
     """
-    if keeping is not None:
-        storage.claim(keeping.path, keeping.overwrite)
+    _claim(keeping)
     problem, state = begin_pass(recipe, source, backend)
     if holdout is not None:
         check_new_rows(problem, holdout, backend, "the held-out score")
     fit = PassFit(problem, source, backend, state, holdout)
-    if keeping is not None:
+    if keeping.path is not None:
         fingerprint = source.fingerprint()
         fit.store = SequentialStore.create(keeping.path, problem, keeping.settings, fingerprint, keeping.overwrite)
         fit.save()
+    return fit
+
+
+def _claim(keeping: Keeping) -> None:
+    """Before anything is begun: raise unless the run can be kept where it should be."""
+    if keeping.path is not None:
+        storage.claim(keeping.path, keeping.overwrite)
+
+
+def _kept(fit: Fit, keeping: Keeping) -> Fit:
+    """The fit with its store, the first checkpoint written."""
+    if keeping.path is not None:
+        fingerprint, create = fit.source.fingerprint(), store_of(fit.problem).create
+        fit.store = create(keeping.path, fit.problem, keeping.settings, fingerprint, keeping.overwrite)
+        fit.save()
+        fit.settle()
     return fit

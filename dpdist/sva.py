@@ -222,7 +222,7 @@ class SVA(Clustering):
         """
         recipe, source = self.recipe(), as_source(x)
         held = None if holdout is None else as_source(holdout)
-        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, settings or {}, overwrite)
+        keeping = Keeping(checkpoint_path, settings or {}, overwrite)
         return prepare_pass(recipe, source, held, backend or default_backend(), keeping)
 
     def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:

@@ -270,23 +270,22 @@ class HDPTopicModel(TopicEstimator):
         settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
         """
         kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
-        keeping = None if checkpoint_path is None else Keeping(checkpoint_path, kept, overwrite)
-        limits = Limits(self.max_laps, self.max_time)
+        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(checkpoint_path, kept, overwrite)
         return prepare_topics(self.recipe(), as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, limits apart, checked and made into values."""
         return TopicRecipe(
-            self.concentration,
-            self.document_concentration,
-            self.pseudocount,
-            self.learn,
-            self.initial_topics,
-            self.schedule,
-            self.moves,
-            self.effort,
-            self.tolerance,
-            seed_of(self.random_state),
+            concentration=self.concentration,
+            document_concentration=self.document_concentration,
+            pseudocount=self.pseudocount,
+            learn=self.learn,
+            initial_topics=self.initial_topics,
+            schedule=self.schedule,
+            moves=self.moves,
+            effort=self.effort,
+            tolerance=self.tolerance,
+            seed=seed_of(self.random_state),
         )
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:

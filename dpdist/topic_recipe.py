@@ -33,16 +33,16 @@ class TopicRecipe:
         If one is not what was asked for.
     """
 
-    concentration: float = 10.0
-    document_concentration: float = 1.0
-    pseudocount: float = 0.1
-    learn: Any = ()
-    initial_topics: int = 50
-    schedule: Any = None
-    moves: Any = None
-    effort: Any = None
-    tolerance: float = 1e-5
-    seed: int = 0
+    concentration: float
+    document_concentration: float
+    pseudocount: float
+    learn: Any
+    initial_topics: int
+    schedule: Any
+    moves: Any
+    effort: Any
+    tolerance: float
+    seed: int
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Memoized | Stochastic | Batch | None):

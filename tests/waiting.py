@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 #: Seconds after which what is waited for is given up.
 PATIENCE = 600.0
@@ -19,8 +20,8 @@ def wait_until(
     trouble: Callable[[], object],
     process: subprocess.Popen | None = None,
     pause: float = 0.05,
-) -> None:
-    """Wait until `ready` says so.
+) -> Any:
+    """Wait until `ready` gives something true, and give it.
 
     Parameters
     ----------
@@ -31,8 +32,8 @@ def wait_until(
     end = time.monotonic() + PATIENCE
     while True:
         assert process is None or process.poll() is None, f"the process ended: {trouble()}"
-        if ready():
-            return
+        if found := ready():
+            return found
         assert time.monotonic() < end, f"it did not happen: {trouble()}"
         time.sleep(pause)
 
@@ -46,10 +47,7 @@ def answers(port: int) -> bool:
 
 def scheduler_address(file: Path, process: subprocess.Popen | None = None) -> str:
     """The address in a file that a scheduler writes when it is up."""
-    wait_until(lambda: _address_in(file), lambda: "the scheduler did not start", process)
-    found = _address_in(file)
-    assert found is not None, "it was there a moment ago"
-    return found
+    return str(wait_until(lambda: _address_in(file), lambda: "the scheduler did not start", process))
 
 
 def _address_in(file: Path) -> str | None:

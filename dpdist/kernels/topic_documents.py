@@ -28,6 +28,7 @@ def _start_fresh(
     for k in range(topics):
         work.active[k], work.held[k] = k, tokens / topics
     gather(weights, words, work, topics, gathered)
+    # One topic is settled at once; a constant would be compiled as another `iterate`.
     topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most, topics > 1)
     return topics, bound
 
@@ -52,6 +53,7 @@ def _go_on(
         copy_row(known, work.active)
         copy_row(known_counts, work.held)
         gather(weights, words, work, topics, gathered)
+        # One update, as a constant 1 would say, which would be compiled as another `iterate`.
         topics, least, done = iterate(prior, counts, gathered, work, topics, reach, min(most, 1), hurried)
         if done or most == 1:
             return topics, least

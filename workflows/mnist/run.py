@@ -15,6 +15,7 @@ import os
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,12 @@ from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture, MovePlan
+from dpdist.backends import SerialBackend
 from dpdist.config import FitConfig, parse_config
+from dpdist.fitting import Limits, Recipe
+from dpdist.preparing import Keeping, prepare_fit
 from dpdist.schedules import Memoized, Stochastic
+from dpdist.sources import as_source
 
 HERE = Path(__file__).resolve().parent
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
@@ -91,29 +96,16 @@ def store(digits: Digits, path: Path) -> str:
     return str(path)
 
 
-def estimator(method: str, settings: dict[str, Any], seed: int) -> DPMixture:
-    """The estimator of a method."""
-    config = parse_config(FitConfig, {**settings["fit"], "seed": seed})
-    recipe = config.recipe()
-    model = DPMixture(
-        recipe.family,
-        concentration=recipe.allocation,
-        initial=recipe.initial,
-        schedule=recipe.schedule,
-        moves=recipe.plan,
-        row_transform=recipe.transform,
-        tolerance=recipe.tolerance,
-        max_laps=config.max_laps,
-        random_state=seed,
-    )
+def recipe_of(method: str, config: FitConfig, components: int) -> Recipe:
+    """What a method is asked for; baselines start from so many components."""
     if method == "from one cluster":
-        return model
-    schedule = Memoized(waves=1) if method == "batch" else Stochastic()
-    return model.set_params(
+        return config.recipe()
+    return replace(
+        config.recipe(),
         initial="k-means++",
-        initial_components=settings["baselines"]["components"],
-        schedule=schedule,
-        moves=MovePlan(split=False, merge=False, delete=False),
+        initial_components=components,
+        schedule=Memoized(waves=1) if method == "batch" else Stochastic(),
+        plan=MovePlan(split=False, merge=False, delete=False),
     )
 
 
@@ -126,8 +118,12 @@ def purity(found: np.ndarray, labels: np.ndarray) -> float:
 
 def fit(method: str, seed: int, path: str, labels: np.ndarray, settings: dict[str, Any]) -> tuple[Run, np.ndarray]:
     """One fit of the digits at `path`; the run, and the cluster of each row."""
-    model, began = estimator(method, settings, seed), time.perf_counter()
-    infos = [info for _, info in model.iter_fit(path)]
+    config = parse_config(FitConfig, {**settings["fit"], "seed": seed})
+    recipe = recipe_of(method, config, settings["baselines"]["components"])
+    limits = Limits(config.max_laps, config.max_time)
+    model, nowhere, began = DPMixture(), Keeping(None, {}, overwrite=False), time.perf_counter()
+    fitting = prepare_fit(recipe, as_source(path), limits, SerialBackend(), nowhere)
+    infos = [info for _, info in model.follow(fitting)]
     seconds = time.perf_counter() - began
     found = model.predict(path)
     elbos = [info.elbo / info.rows for info in infos]
