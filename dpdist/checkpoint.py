@@ -11,22 +11,22 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import zarr
 
 from dpdist import schema
+from dpdist.descriptions import write_description
 from dpdist.errors import CheckpointError
-from dpdist.families.base import Family
 from dpdist.history import History
 from dpdist.memo import Manifest
 from dpdist.prediction import MixturePredictor
 from dpdist.problem import Problem
 from dpdist.state import State
 from dpdist.storage import GenerationStore
-from dpdist.stored_problem import read_problem, subgroup, write_problem
+from dpdist.stored_parts import Asked, read_asked, write_asked
+from dpdist.stored_problem import read_problem, write_problem
 from dpdist.stored_state import MIXTURE, StateKind, read_state, write_state
 from dpdist.summary import Summary
 
@@ -64,7 +64,7 @@ class RunStore(GenerationStore, ABC):
 
     @staticmethod
     @abstractmethod
-    def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None) -> Any:
+    def read_problem(group: zarr.Group) -> Any:
         """What is fixed for the run."""
 
     @staticmethod
@@ -85,20 +85,32 @@ class RunStore(GenerationStore, ABC):
         settings: dict[str, Any],
         fingerprint: dict[str, Any],
         overwrite: bool = False,
+        asked: Asked | None = None,
     ) -> Self:
-        """A new store at `path`, without a generation.
+        """A new store at `path`, without a generation; `asked` is what a person asked for.
 
         Raises
         ------
         OutputExistsError
             If something is there and `overwrite` is false.
         """
-        return cls.begin(path, partial(cls.write_problem, problem=problem), settings, fingerprint, overwrite)
 
-    def problem(self, families: dict[str, type[Family]] | None = None) -> Any:
+        def write(group: zarr.Group) -> None:
+            cls.write_problem(group, problem)
+            if asked is not None:
+                write_asked(group, asked)
+
+        return cls.begin(path, write, settings, fingerprint, overwrite)
+
+    def problem(self) -> Any:
         """The problem fixed for the run."""
         with self.reading(way_back=False):
-            return self.read_problem(self.problem_group(), families)
+            return self.read_problem(self.problem_group())
+
+    def asked(self) -> Asked:
+        """What a person asked for."""
+        with self.reading(way_back=False):
+            return read_asked(self.problem_group())
 
     def state(self) -> tuple[State, Manifest]:
         """The state to go on from, and the objects its leaves are stored in."""
@@ -109,7 +121,7 @@ class RunStore(GenerationStore, ABC):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         with self.reading():
             return read_state(
-                subgroup(generation, "state"), lambda name: self.kind.read_leaf(self.group(name)), self.kind
+                schema.subgroup(generation, "state"), lambda name: self.kind.read_leaf(self.group(name)), self.kind
             )
 
     def put_leaf(self, name: str, leaf: Any) -> None:
@@ -120,12 +132,12 @@ class RunStore(GenerationStore, ABC):
         """The model of the current generation, or None before the first lap."""
         generation = self.generation()
         with self.reading():
-            return self._fitted(subgroup(generation, "components")) if "components" in generation else None
+            return self._fitted(schema.subgroup(generation, "components")) if "components" in generation else None
 
     def history(self) -> History:
         """The history up to the current generation."""
         with self.reading():
-            return History.read(subgroup(self.generation(), "history"))
+            return History.read(schema.subgroup(self.generation(), "history"))
 
     def commit(
         self,
@@ -181,8 +193,8 @@ class Store(RunStore):
         write_problem(group, problem)
 
     @staticmethod
-    def read_problem(group: zarr.Group, families: dict[str, type[Family]] | None) -> Problem:
-        return read_problem(group, families)
+    def read_problem(group: zarr.Group) -> Problem:
+        return read_problem(group)
 
     @staticmethod
     def write_fitted(group: zarr.Group, problem: Problem, fitted: Fitted) -> None:
@@ -194,8 +206,7 @@ class Store(RunStore):
             schema.write(group, name, values)
         if fitted.stop is not None:
             predictor = MixturePredictor(problem.model, problem.preparation, total, fitted.ids)
-            for name, (_, values) in predictor.described().items():
-                schema.write(group, name, values)
+            write_description(group, predictor.described())
 
     @staticmethod
     def read_total(group: zarr.Group) -> Summary:

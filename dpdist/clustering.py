@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,36 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist import schema
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import DaskBackend, active_client
+from dpdist.descriptions import variable_of
 from dpdist.errors import InputError
 from dpdist.model import DTYPES
 from dpdist.places import absolute
 from dpdist.prediction import Predictor, predict_partition
+from dpdist.preparing import Keeping
 from dpdist.sources import as_source
+from dpdist.stored_parts import Asked, path_of_class
+
+
+def asked_of(estimator: BaseEstimator, seed: int) -> Asked:
+    """What was asked of an estimator whose `random_state` gave `seed`.
+
+    A RandomState is kept as that seed, what says where rows begin as an array; all else is kept as it is.
+    """
+    parameters = estimator.get_params(deep=False)
+    if not isinstance(parameters["random_state"], Integral | None):
+        parameters["random_state"] = seed
+    if not isinstance(parameters.get("initial", ""), str):
+        parameters["initial"] = np.asarray(parameters["initial"])
+    return Asked(path_of_class(type(estimator)), parameters)
+
+
+def keeping_of(
+    estimator: BaseEstimator, seed: int, path: str | os.PathLike[str] | None, settings: dict[str, Any], overwrite: bool
+) -> Keeping:
+    """Where a run of an estimator is kept, and what with it; arguments as for :class:`Keeping` and :func:`asked_of`."""
+    return Keeping(path, settings, overwrite, None if path is None else asked_of(estimator, seed))
 
 
 class Clustering(DensityMixin, BaseEstimator):
@@ -81,7 +104,7 @@ class Clustering(DensityMixin, BaseEstimator):
         """Posterior means of every component, with named dimensions."""
         check_is_fitted(self)
         variables: dict[str, Any] = {
-            name: (dims, values, {"long_name": schema.VARIABLES[name].doc})
+            name: (dims, values, {"long_name": variable_of(name, dims).doc})
             for name, (dims, values) in self._predictor.described().items()
         }
         variables["weight"] = (("component",), self.weights_)

@@ -24,11 +24,15 @@ from dpdist.sequence import Rounds
 from dpdist.sequential.base import Rule
 from dpdist.sequential.tidy import Tidy, merge_test
 from dpdist.sources import Source, as_source
+from dpdist.stored_parts import Asked
 from dpdist.topic_recipe import TopicRecipe
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.online import OnlinePlan
 from dpdist.topics.problem import TopicPlan
+
+#: Settings that no parameter of an estimator has the name of.
+_RENAMED = {"data", "holdout", "seed", "transform", "online_moves"}
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -188,7 +192,19 @@ class PassConfig(_Strict):
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> PassFit:
         """The pass over `source`, ready to run and kept at `out`."""
         held = None if self.holdout is None else as_source(self.holdout)
-        return prepare_pass(self.recipe(), source, held, backend, Keeping(out, self.model_dump(), overwrite))
+        keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
+        return prepare_pass(self.recipe(), source, held, backend, keeping)
+
+    def asked(self) -> Asked:
+        """These settings as parameters of the estimator."""
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
+        made = {
+            "family": self.family.build(),
+            "merge": None if self.merge == "none" else self.merge,
+            "row_transform": self.transform.build(),
+            "random_state": self.seed,
+        }
+        return Asked("dpdist:SVA", {**plain, **made})
 
 
 class FitConfig(_Strict):
@@ -229,8 +245,22 @@ class FitConfig(_Strict):
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
         """The fit to `source`, ready to run and kept at `out`."""
-        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(out, self.model_dump(), overwrite)
+        limits = Limits(self.max_laps, self.max_time)
+        keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
         return prepare_fit(self.recipe(), source, limits, backend, keeping)
+
+    def asked(self) -> Asked:
+        """These settings as parameters of the estimator."""
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
+        made = {
+            "family": self.family.build(),
+            "concentration": self.concentration if isinstance(self.concentration, float) else self._concentration(),
+            "schedule": self.schedule.build(),
+            "moves": self.moves.build(),
+            "row_transform": self.transform.build(),
+            "random_state": self.seed,
+        }
+        return Asked("dpdist:DPMixture", {**plain, **made})
 
     def _concentration(self) -> Allocation:
         if isinstance(self.concentration, GammaPrior):
@@ -342,8 +372,20 @@ class TopicsConfig(_Strict):
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
         """The fit to `source`, ready to run and kept at `out`."""
-        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(out, self.model_dump(), overwrite)
+        limits = Limits(self.max_laps, self.max_time)
+        keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
         return prepare_topics(self.recipe(), source, limits, backend, keeping)
+
+    def asked(self) -> Asked:
+        """These settings as parameters of the estimator."""
+        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
+        made = {
+            "schedule": self.schedule.build(),
+            "moves": self._moves(),
+            "effort": self.effort.build(),
+            "random_state": self.seed,
+        }
+        return Asked("dpdist:HDPTopicModel", {**plain, **made})
 
     def _moves(self) -> TopicPlan | OnlinePlan | None:
         if self.schedule.name == "batch":

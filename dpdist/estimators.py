@@ -5,32 +5,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import numpy as np
-
 from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends import Backend
+from dpdist.checkpoint import RunStore
 from dpdist.clustering import default_backend
 from dpdist.extending import prepare_extension
 from dpdist.families import Family
 from dpdist.fitting import Limits
-from dpdist.likelihoods import Likelihood
 from dpdist.mixture import Mixture
 from dpdist.moves.plan import MovePlan
 from dpdist.passing import resumed_pass
 from dpdist.preparation import TransformPlan
-from dpdist.problem import Problem
 from dpdist.runs import continued, open_run
-from dpdist.schedules import Batch, Schedule
-from dpdist.sequence import SequentialProblem
-from dpdist.sequential.conjugate import Conjugate
-from dpdist.sequential.nonconjugate import NonConjugate
-from dpdist.sources import as_source
+from dpdist.schedules import Schedule
+from dpdist.sources import Source, as_source
 from dpdist.stored_models import begun_state, fitted_of
+from dpdist.stored_parts import imported_class, made
 from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.sva import SVA
 from dpdist.topic_model import HDPTopicModel
-from dpdist.topics.online import OnlineProblem
-from dpdist.topics.problem import TopicProblem
 
 
 class DPMixture(Mixture):
@@ -198,6 +191,10 @@ class FiniteMixture(Mixture):
         return FiniteDirichlet(self.n_components, float(self.concentration))
 
 
+#: What comes back from disk.
+_ESTIMATORS = (Mixture, SVA, HDPTopicModel)
+
+
 def resume(
     path: str | os.PathLike[str],
     x: Any,
@@ -206,8 +203,7 @@ def resume(
     max_laps: int | None = None,
     max_time: float | None = None,
     backend: Backend | None = None,
-    families: dict[str, type[Family]] | None = None,
-) -> DPMixture | SVA | HDPTopicModel:
+) -> Mixture | SVA | HDPTopicModel:
     """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
 
     Parameters
@@ -216,24 +212,24 @@ def resume(
     x, sample_weight : the data it began with
     max_laps, max_time : when to stop; default: as the run was told
     backend : where to run; default: the active Dask client, else this process
-    families : users' own families by name
 
     Returns
     -------
-    model : fitted
+    model : the estimator that began the run, with its parameters, `max_laps` and `max_time` apart where given; fitted
 
     Raises
     ------
     CheckpointError
-        If there is no run at `path`, or the data are not those it began with.
+        If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
+        be imported.
     """
+    source, backend = as_source(x, sample_weight), backend or default_backend()
     if is_pass(path):
-        return _resume_pass(SequentialStore.open(path), x, sample_weight, backend, families)
+        return _resume_pass(SequentialStore.open(path), source, backend)
     store = open_run(path)
-    asked = store.settings
-    limits = Limits(asked.get("max_laps"), asked.get("max_time")).but(max_laps, max_time)
-    fit = continued(store, as_source(x, sample_weight), backend or default_backend(), limits, families)
-    model = _estimator_of(fit.problem)
+    model, limits = _estimator_of(store), {"max_laps": max_laps, "max_time": max_time}
+    model.set_params(**{name: limit for name, limit in limits.items() if limit is not None})
+    fit = continued(store, source, backend, Limits(model.max_laps, model.max_time))
     for _ in model.follow(fit):
         pass
     model.adopt(fit.problem, fit.fitted, fit.history)
@@ -248,7 +244,6 @@ def extend(
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     backend: Backend | None = None,
-    families: dict[str, type[Family]] | None = None,
 ) -> SVA:
     """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
 
@@ -259,7 +254,6 @@ def extend(
     out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
     overwrite : whether to replace what is at `out`
     backend : where to run; default: the active Dask client, else this process
-    families : users' own families by name
 
     Returns
     -------
@@ -270,129 +264,51 @@ def extend(
     InputError, CheckpointError
         If there is no finished model at `path`, or the rows do not fit it.
     """
-    fit = prepare_extension(
-        path, as_source(x, sample_weight), backend or default_backend(), out, overwrite, {}, families
-    )
-    model = _pass_estimator_of(fit.problem)
+    fit = prepare_extension(path, as_source(x, sample_weight), backend or default_backend(), out, overwrite, {})
+    assert fit.store is not None, "an extension is kept"
+    model: SVA = _estimator_of(fit.store)
     for _ in model.follow(fit):
         pass
     return model
 
 
-def _resume_pass(
-    store: SequentialStore,
-    x: Any,
-    sample_weight: Any,
-    backend: Backend | None,
-    families: dict[str, type[Family]] | None,
-) -> SVA:
-    fit = resumed_pass(store, as_source(x, sample_weight), backend or default_backend(), families=families)
-    model = _pass_estimator_of(fit.problem)
+def _resume_pass(store: SequentialStore, source: Source, backend: Backend) -> SVA:
+    fit = resumed_pass(store, source, backend)
+    model: SVA = _estimator_of(store)
     model.adopt(fit.problem, fit.state, fit.history)
     for _ in model.follow(fit):
         pass
     return model
 
 
-def load(
-    path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None
-) -> DPMixture | SVA | HDPTopicModel:
+def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     """The fitted model in a saved model or a run's checkpoint.
 
     Parameters
     ----------
     path : folder written by an estimator's ``save``, or by ``dpdist fit``, ``sva`` or ``topics``
-    families : users' own families by name
+
+    Returns
+    -------
+    model : DPMixture, FiniteMixture, SVA or HDPTopicModel, whichever it was, with its parameters
 
     Raises
     ------
     CheckpointError
-        If there is no fitted model there.
+        If there is no fitted model there, or a class of your own that it needs cannot be imported.
     """
     if is_pass(path):
         passed = SequentialStore.open(path)
-        posed = passed.problem(families)
-        sequential = _pass_estimator_of(posed)
-        sequential.adopt(posed, begun_state(passed), passed.history())
+        sequential: SVA = _estimator_of(passed)
+        sequential.adopt(passed.problem(), begun_state(passed), passed.history())
         return sequential
     store = open_run(path)
-    problem, fitted = store.problem(families), fitted_of(store)
-    model = _estimator_of(problem)
-    model.adopt(problem, fitted, store.history())
+    model: Mixture | HDPTopicModel = _estimator_of(store)
+    model.adopt(store.problem(), fitted_of(store), store.history())
     return model
 
 
-def _estimator_of(problem: Problem | TopicProblem | OnlineProblem) -> DPMixture | HDPTopicModel:
-    """An estimator with a stored problem's parameters."""
-    if isinstance(problem, OnlineProblem):
-        return _online_estimator_of(problem)
-    if isinstance(problem, TopicProblem):
-        return _topic_estimator_of(problem)
-    precision = problem.precision
-    return DPMixture(
-        problem.model.family,
-        concentration=problem.model.allocation,
-        schedule=problem.schedule,
-        moves=problem.plan,
-        compute_dtype=np.dtype(precision.dtype).name,
-        floor=precision.floor,
-        tolerance=problem.tolerance,
-        random_state=problem.seed,
-    )
-
-
-def _topic_estimator_of(problem: TopicProblem) -> HDPTopicModel:
-    allocation = problem.model.allocation
-    return HDPTopicModel(
-        allocation.concentration,
-        allocation.document_concentration,
-        problem.model.pseudocount,
-        learn=problem.learn,
-        schedule=problem.schedule,
-        moves=problem.plan,
-        effort=problem.effort,
-        tolerance=problem.tolerance,
-        random_state=problem.seed,
-    )
-
-
-def _online_estimator_of(problem: OnlineProblem) -> HDPTopicModel:
-    allocation = problem.model.allocation
-    return HDPTopicModel(
-        allocation.concentration,
-        allocation.document_concentration,
-        problem.model.pseudocount,
-        learn=problem.learn,
-        schedule=problem.schedule,
-        moves=None if isinstance(problem.schedule, Batch) else problem.plan,
-        effort=problem.effort,
-        tolerance=problem.tolerance,
-        random_state=problem.seed,
-    )
-
-
-def _pass_estimator_of(problem: SequentialProblem) -> SVA:
-    """An estimator with a stored pass's parameters."""
-    rule, rounds, learner = problem.rule, problem.rounds, problem.learner
-    family: Family | Likelihood
-    if isinstance(learner, NonConjugate):
-        family, forgetting, own_clock = learner.likelihood, learner.forgetting, learner.own_clock
-    else:
-        assert isinstance(learner, Conjugate), "learners are conjugate or not"
-        family, forgetting, own_clock = learner.family, 0.8, True
-    return SVA(
-        family,
-        rule.concentration,
-        threshold=rule.threshold,
-        merge=problem.tidy.merge,
-        prune=problem.tidy.prune,
-        max_components=rule.max_components,
-        parallel=rounds.parallel,
-        round_partitions=rounds.most,
-        shuffle=rounds.shuffle,
-        compute_dtype=np.dtype(problem.dtype).name,
-        floor=rule.floor,
-        forgetting=forgetting,
-        own_clock=own_clock,
-        random_state=problem.seed,
-    )
+def _estimator_of(store: RunStore | SequentialStore) -> Any:
+    """The estimator that was asked for what is stored, not fitted."""
+    asked = store.asked()
+    return made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)

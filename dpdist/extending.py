@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Store
 from dpdist.errors import InputError
-from dpdist.families import Family
 from dpdist.passing import PassFit, check_new_rows, pose_extension
 from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sources.base import Source
 from dpdist.stored_models import fitted_of
+from dpdist.stored_parts import Asked
 from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
 
 
@@ -24,13 +26,12 @@ def prepare_extension(
     out: str | os.PathLike[str] | None,
     overwrite: bool,
     settings: dict[str, Any],
-    families: dict[str, type[Family]] | None = None,
 ) -> PassFit:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
     ----------
-    path, source, backend, out, overwrite, families : as for :func:`dpdist.extend`
+    path, source, backend, out, overwrite : as for :func:`dpdist.extend`
     settings : plain values kept with the checkpoint, by which the command line resumes
 
     Raises
@@ -45,11 +46,11 @@ def prepare_extension(
         raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
     if store is not None and out is None:
         store.lock()
-    problem, state, history = _as_finished_pass(path, families) if store is None else _finished_pass(store, families)
+    problem, state, history, asked = _as_finished_pass(path) if store is None else _finished_pass(store)
     check_new_rows(problem, source, backend)
     if out is not None or store is None:
         assert out is not None, "only a sequential model's own store takes the result"
-        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite)
+        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite, asked)
     else:
         store.restart(settings, source.fingerprint())
     fit = PassFit(problem, source, backend, state, None, history, store)
@@ -57,18 +58,31 @@ def prepare_extension(
     return fit
 
 
-_Held = tuple[SequentialProblem, SequentialState, PassHistory]
+_Held = tuple[SequentialProblem, SequentialState, PassHistory, Asked]
 
 
-def _finished_pass(store: SequentialStore, families: dict[str, type[Family]] | None) -> _Held:
+def _finished_pass(store: SequentialStore) -> _Held:
     """What the store of a finished pass holds, ready for new rows."""
     if not store.finished:
         raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
-    return store.problem(families), store.state()._replace(round=0), store.history()
+    return store.problem(), store.state()._replace(round=0), store.history(), store.asked()
 
 
-def _as_finished_pass(path: str | os.PathLike[str], families: dict[str, type[Family]] | None) -> _Held:
+def _as_finished_pass(path: str | os.PathLike[str]) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
     store = Store.open(path)
-    problem, state = pose_extension(store.problem(families), fitted_of(store), Rounds())
-    return problem, state, PassHistory()
+    problem, state = pose_extension(store.problem(), fitted_of(store), Rounds())
+    return problem, state, PassHistory(), _as_asked(problem, store.asked())
+
+
+def _as_asked(problem: SequentialProblem, fit: Asked) -> Asked:
+    """The parameters of a pass that goes on from a fit: its likelihood and transform are the fit's own."""
+    parameters = {
+        "family": fit.parameters["family"],
+        "row_transform": fit.parameters["row_transform"],
+        "concentration": problem.rule.concentration,
+        "max_components": problem.rule.max_components,
+        "compute_dtype": np.dtype(problem.dtype).name,
+        "random_state": problem.seed,
+    }
+    return Asked("dpdist:SVA", parameters)

@@ -12,10 +12,13 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, Protocol
 
+import numpy as np
+
 from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted, RunStore
 from dpdist.checks import require_least
+from dpdist.descriptions import check_description
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
@@ -131,7 +134,7 @@ def prepared_family(
     Raises
     ------
     InputError
-        If the family does not take such data.
+        If the family does not take such data, or describes components in a way that cannot be stored.
     """
     if not isinstance(family, Family):
         raise InputError(
@@ -146,9 +149,11 @@ def prepared_family(
     transform, moments = surveyed(plan, source, backend)
     family = family.with_defaults(moments)
     family.check_moments(moments)
-    if not family.has_location:
-        return family, Preparation(transform, None, source.shape[1])
-    return family.about(moments.mean), Preparation(transform, moments.mean, source.shape[1])
+    origin = moments.mean if family.has_location else None
+    family = family if origin is None else family.about(origin)
+    typical = family.features(np.atleast_2d(moments.mean if origin is None else np.zeros_like(origin)))
+    check_description(family.describe(typical), typical.shape[1], family)
+    return family, Preparation(transform, origin, source.shape[1])
 
 
 def surveyed(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
@@ -346,7 +351,6 @@ def resumed(
     source: Source,
     backend: Backend,
     limits: Limits,
-    families: dict[str, type[Family]] | None = None,
     run: Callable[[Any, Source, State, Backend], Iterator[Step]] = steps,
 ) -> Fit:
     """The fit in `store`, to go on from its checkpoint.
@@ -358,7 +362,7 @@ def resumed(
     """
     store.lock()
     store.check_data(source.fingerprint())
-    problem = store.problem(families)
+    problem = store.problem()
     fitted, history = store.fitted(), store.history()
     if fitted is not None and limits.reached(len(history.laps)):
         fitted = fitted._replace(stop=fitted.stop or MAX_LAPS)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.allocations import Allocation
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted, Store
-from dpdist.clustering import Clustering, default_backend, path_of
+from dpdist.clustering import Clustering, asked_of, default_backend, keeping_of, path_of
 from dpdist.families import Family, Gaussian
 from dpdist.fitting import Fit, Limits, Recipe
 from dpdist.history import History
@@ -20,7 +20,7 @@ from dpdist.model import Precision
 from dpdist.moves.plan import MovePlan
 from dpdist.prediction import MixturePredictor
 from dpdist.preparation import TransformPlan
-from dpdist.preparing import Keeping, prepare_fit
+from dpdist.preparing import prepare_fit
 from dpdist.problem import Problem
 from dpdist.schedules import Memoized, Schedule
 from dpdist.sources import as_source
@@ -120,7 +120,7 @@ class Mixture(Clustering):
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        keeping = Keeping(checkpoint_path, settings or {}, overwrite)
+        keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
         return prepare_fit(recipe, as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> Recipe:
@@ -142,7 +142,7 @@ class Mixture(Clustering):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = Store.create(path, self._problem, {}, {}, overwrite)
+        store = Store.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()

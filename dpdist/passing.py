@@ -11,6 +11,7 @@ import numpy as np
 from dpdist.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Fitted
+from dpdist.descriptions import check_description
 from dpdist.errors import InputError
 from dpdist.families.base import Family
 from dpdist.fitting import prepared_family, surveyed, writing
@@ -97,6 +98,8 @@ def _prepared_likelihood(
     transform, moments = surveyed(plan, source, backend)
     likelihood = likelihood.with_defaults(moments)
     likelihood.check_moments(moments)
+    typical = likelihood.prior_draws(np.random.default_rng(0), 1, moments.dimension)
+    check_description(likelihood.describe(typical), likelihood.size(moments.dimension) + 1, likelihood)
     return likelihood, Preparation(transform, None, source.shape[1])
 
 
@@ -128,7 +131,6 @@ def resumed_pass(
     source: Source,
     backend: Backend,
     holdout: Source | None = None,
-    families: dict[str, type[Family]] | None = None,
 ) -> PassFit:
     """The pass in `store`, to go on from its checkpoint.
 
@@ -139,7 +141,7 @@ def resumed_pass(
     """
     store.lock()
     store.check_data(source.fingerprint())
-    return PassFit(store.problem(families), source, backend, store.state(), holdout, store.history(), store)
+    return PassFit(store.problem(), source, backend, store.state(), holdout, store.history(), store)
 
 
 def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:

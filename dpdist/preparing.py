@@ -16,6 +16,7 @@ from dpdist.history import History
 from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows
 from dpdist.runs import store_of
 from dpdist.sources.base import Source
+from dpdist.stored_parts import Asked
 from dpdist.stored_sequence import SequentialStore
 from dpdist.topic_recipe import TopicRecipe
 from dpdist.vocabularies import words_of
@@ -30,11 +31,13 @@ class Keeping:
     path : folder or URL; None for nowhere
     settings : plain values by which the command line resumes
     overwrite : whether to replace what is there
+    asked : what a person asked for; :func:`dpdist.load` gives it back
     """
 
     path: str | os.PathLike[str] | None
     settings: dict[str, Any]
     overwrite: bool
+    asked: Asked | None
 
 
 def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:
@@ -77,7 +80,8 @@ def prepare_pass(
     fit = PassFit(problem, source, backend, state, holdout)
     if keeping.path is not None:
         fingerprint = source.fingerprint()
-        fit.store = SequentialStore.create(keeping.path, problem, keeping.settings, fingerprint, keeping.overwrite)
+        kept = (keeping.settings, fingerprint, keeping.overwrite, keeping.asked)
+        fit.store = SequentialStore.create(keeping.path, problem, *kept)
         fit.save()
     return fit
 
@@ -92,7 +96,8 @@ def _kept(fit: Fit, keeping: Keeping) -> Fit:
     """The fit with its store, the first checkpoint written."""
     if keeping.path is not None:
         fingerprint, create = fit.source.fingerprint(), store_of(fit.problem).create
-        fit.store = create(keeping.path, fit.problem, keeping.settings, fingerprint, keeping.overwrite)
+        kept = (keeping.settings, fingerprint, keeping.overwrite, keeping.asked)
+        fit.store = create(keeping.path, fit.problem, *kept)
         fit.save()
         fit.settle()
     return fit

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import RunStore, Store
 from dpdist.engine import Step, steps
-from dpdist.families.base import Family
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.problem import Problem
 from dpdist.sources.base import Source
@@ -68,8 +67,6 @@ def command_of(path: str | os.PathLike[str]) -> str:
     return "sva" if method == SequentialStore.method else _KINDS[method].command
 
 
-def continued(
-    store: RunStore, source: Source, backend: Backend, limits: Limits, families: dict[str, type[Family]] | None = None
-) -> Fit:
+def continued(store: RunStore, source: Source, backend: Backend, limits: Limits) -> Fit:
     """The run in `store`, to go on from its checkpoint; raises as :func:`dpdist.fitting.resumed` does."""
-    return resumed(store, source, backend, limits, families, _KINDS[store.method].run)
+    return resumed(store, source, backend, limits, _KINDS[store.method].run)

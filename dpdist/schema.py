@@ -1,4 +1,4 @@
-"""Each variable stored on disk: its dimensions, units and meaning. What is not here is not written.
+"""Each variable stored on disk: its dimensions, units and meaning. What is not here is a person's own.
 
 Files are Zarr v3 groups that ``xarray.open_zarr(path, group=..., consolidated=False)`` reads without dpdist:
 every array carries its dimension names, units and a description. Every chunk is written and ends with a checksum, so
@@ -17,7 +17,7 @@ from zarr.codecs import Crc32cCodec
 from dpdist.errors import CheckpointError
 
 #: Version of the layout below; a reader refuses newer ones.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,29 @@ VARIABLES: dict[str, Variable] = {
 
 def write(group: zarr.Group, name: str, values: np.ndarray, *, key: str | None = None) -> None:
     """Store `values` in `group` under `name` (or `key`), with the schema's dimensions and description."""
-    array = np.ascontiguousarray(values)
-    stored = create(group, name, array.shape, array.dtype, array.shape, key=key)
-    if array.size:
-        stored[...] = array
+    write_as(group, key or name, VARIABLES[name], np.ascontiguousarray(values))
 
 
 def create(
     group: zarr.Group, name: str, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...], *, key: str | None = None
 ) -> zarr.Array:
     """An array of `group` to be filled, with the schema's dimensions and description."""
-    variable = VARIABLES[name]
+    return create_as(group, key or name, VARIABLES[name], shape, dtype, chunks)
+
+
+def write_as(group: zarr.Group, key: str, variable: Variable, values: np.ndarray) -> None:
+    """Store `values` in `group` under `key` as what `variable` says."""
+    stored = create_as(group, key, variable, values.shape, values.dtype, values.shape)
+    if values.size:
+        stored[...] = values
+
+
+def create_as(
+    group: zarr.Group, key: str, variable: Variable, shape: tuple[int, ...], dtype: Any, chunks: tuple[int, ...]
+) -> zarr.Array:
+    """An array of `group` to be filled with what `variable` says."""
     return group.create_array(
-        key or name,
+        key,
         shape=shape,
         dtype=dtype,
         chunks=tuple(max(1, size) for size in chunks),
@@ -174,3 +184,11 @@ def read(group: zarr.Group, name: str) -> np.ndarray:
         return np.asarray(node[...])
     except (ValueError, RuntimeError) as error:
         raise CheckpointError(f"{group.store_path}/{name} is damaged ({error}); restore it from a copy.") from error
+
+
+def subgroup(group: zarr.Group, name: str) -> zarr.Group:
+    """The group `name` inside `group`, or a sentence if it is missing."""
+    node = group.get(name)
+    if not isinstance(node, zarr.Group):
+        raise CheckpointError(f"{group.store_path} holds no group '{name}'; the file is damaged or not dpdist's.")
+    return node

@@ -6,7 +6,6 @@ import os
 
 from dpdist.checkpoint import Fitted, RunStore, Store
 from dpdist.errors import InputError
-from dpdist.families import Family
 from dpdist.prediction import MixturePredictor, Predictor, predictor_of
 from dpdist.runs import open_topics
 from dpdist.sequence import SequentialState
@@ -14,13 +13,13 @@ from dpdist.stored_sequence import SequentialStore, is_pass
 from dpdist.topic_prediction import DocumentPredictor, predictor_of_topics
 
 
-def stored_predictor(path: str | os.PathLike[str], families: dict[str, type[Family]] | None = None) -> Predictor:
+def stored_predictor(path: str | os.PathLike[str]) -> Predictor:
     """What the model at `path`, however it was made, says of rows; raises as :func:`dpdist.load` does."""
     if is_pass(path):
         passed = SequentialStore.open(path)
-        return predictor_of(passed.problem(families), begun_state(passed).growth)
+        return predictor_of(passed.problem(), begun_state(passed).growth)
     store = Store.open(path)
-    problem, fitted = store.problem(families), fitted_of(store)
+    problem, fitted = store.problem(), fitted_of(store)
     return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
 
 

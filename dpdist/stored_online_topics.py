@@ -12,8 +12,8 @@ import zarr
 from dpdist import schema
 from dpdist.checkpoint import Fitted, RunStore
 from dpdist.history import History, ProposalRow
-from dpdist.schedules import SCHEDULES
-from dpdist.stored_problem import plain_fields, subgroup
+from dpdist.schedules import Batch, Stochastic
+from dpdist.stored_parts import read_part, write_part
 from dpdist.stored_topics import TOPICS, model_of, read_words, write_words
 from dpdist.topics.documents import DocumentTopics, Effort, join_documents
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
@@ -25,7 +25,7 @@ _ARRAYS = ("words", "weights", "ids", "known")
 
 
 def _write_state(group: zarr.Group, state: OnlineState) -> None:
-    group.attrs.update({name: value for name, value in plain_fields(state).items() if name not in _ARRAYS})
+    group.attrs.update(_plain_fields(state, _ARRAYS))
     group.attrs["rest_weight"] = float(state.weights[-1])
     schema.write(group, "id", state.ids)
     schema.write(group, "topic_weight", state.weights[:-1])
@@ -51,10 +51,10 @@ def _write_pass(group: zarr.Group, under_way: OnlinePass) -> None:
 
 def _read_pass(group: zarr.Group) -> OnlinePass:
     seconds: Any = group.attrs["seconds"]
-    proposals = History.read(subgroup(group, "history")).proposals if "history" in group else []
+    proposals = History.read(schema.subgroup(group, "history")).proposals if "history" in group else []
     records = tuple(row.record for row in proposals)
-    known = _read_known(subgroup(group, "known")) if "known" in group else ()
-    return OnlinePass(replace(_read_state(subgroup(group, "state")), known=known), records, seconds)
+    known = _read_known(schema.subgroup(group, "known")) if "known" in group else ()
+    return OnlinePass(replace(_read_state(schema.subgroup(group, "state")), known=known), records, seconds)
 
 
 def _write_known(group: zarr.Group, known: tuple[DocumentTopics, ...]) -> None:
@@ -73,6 +73,11 @@ def _read_known(group: zarr.Group) -> tuple[DocumentTopics, ...]:
     return tuple(joined.part(a, b) for a, b in itertools.pairwise(np.cumsum([0, *documents]).tolist()))
 
 
+def _plain_fields(value: Any, apart: tuple[str, ...]) -> dict[str, Any]:
+    """Field name -> value of a dataclass, some fields apart."""
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.name not in apart}
+
+
 def _plain(value: Any) -> Any:
     """A value as problems have it: JSON knows no tuples."""
     return tuple(value) if isinstance(value, list) else value
@@ -88,26 +93,23 @@ class OnlineTopicStore(RunStore):
     def write_problem(group: zarr.Group, problem: OnlineProblem) -> None:
         group.attrs.update(
             {
-                **{name: value for name, value in plain_fields(problem).items() if name not in _PARTS},
+                **_plain_fields(problem, _PARTS),
                 "model": asdict(problem.model),
-                "schedule": {"name": problem.schedule.name, **plain_fields(problem.schedule)},
-                "plan": asdict(problem.plan),
-                "effort": asdict(problem.effort),
             }
         )
+        for name in ("schedule", "plan", "effort"):
+            write_part(group, name, getattr(problem, name))
         write_words(group, problem.words)
 
     @staticmethod
-    def read_problem(group: zarr.Group, families: Any) -> OnlineProblem:
+    def read_problem(group: zarr.Group) -> OnlineProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        schedule: Any = dict(attrs["schedule"])
-        kind: Any = SCHEDULES[schedule.pop("name")]
         plain = {field.name: _plain(attrs[field.name]) for field in fields(OnlineProblem) if field.name not in _PARTS}
         return OnlineProblem(
             model=model_of(attrs["model"]),
-            schedule=kind(**schedule),
-            plan=OnlinePlan(**attrs["plan"]),
-            effort=Effort(**attrs["effort"]),
+            schedule=read_part(group, "schedule", (Stochastic, Batch)),
+            plan=read_part(group, "plan", OnlinePlan),
+            effort=read_part(group, "effort", Effort),
             words=read_words(group),
             **plain,
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,20 +16,15 @@ import numpy as np
 import zarr
 
 from dpdist import schema
-from dpdist.errors import InputError
-from dpdist.families import FAMILIES
-from dpdist.likelihoods import LIKELIHOODS
+from dpdist.descriptions import write_description
 from dpdist.prediction import predictor_of
 from dpdist.sequence import Rounds, SequentialInfo, SequentialProblem, SequentialState
 from dpdist.sequential.base import Learner, Rule
-from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.growth import Growth
-from dpdist.sequential.nonconjugate import NonConjugate
-from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
+from dpdist.sequential.tidy import Tidy
 from dpdist.storage import GenerationStore, read_attributes
-from dpdist.stored_problem import read_family, read_preparation, subgroup, write_family, write_preparation
-
-_MERGE_TESTS: dict[str, type[MergeTest]] = {"evidence": EvidenceTest, "distance": DistanceTest}
+from dpdist.stored_parts import Asked, read_asked, read_part, write_asked, write_part
+from dpdist.stored_problem import read_preparation, write_preparation
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -103,36 +97,43 @@ class SequentialStore(GenerationStore):
         settings: dict[str, Any],
         fingerprint: dict[str, Any],
         overwrite: bool = False,
+        asked: Asked | None = None,
     ) -> Self:
-        """A new store at `path`, without a generation.
+        """A new store at `path`, without a generation; `asked` is what a person asked for.
 
         Raises
         ------
         OutputExistsError
             If something is there and `overwrite` is false.
         """
-        return cls.begin(path, partial(_write_problem, problem=problem), settings, fingerprint, overwrite)
+        write = partial(_write_problem, problem=problem, asked=asked)
+        return cls.begin(path, write, settings, fingerprint, overwrite)
 
-    def problem(self, families: dict[str, Any] | None = None) -> SequentialProblem:
-        """The problem fixed for the pass; `families` are users' own families and likelihoods by name."""
+    def problem(self) -> SequentialProblem:
+        """The problem fixed for the pass."""
         with self.reading(way_back=False):
-            return _read_problem(self.problem_group(), {**FAMILIES, **LIKELIHOODS, **(families or {})})
+            return _read_problem(self.problem_group())
+
+    def asked(self) -> Asked:
+        """What a person asked for."""
+        with self.reading(way_back=False):
+            return read_asked(self.problem_group())
 
     def state(self) -> SequentialState:
         """The state to go on from."""
         with self.reading():
-            return _read_state(subgroup(self.generation(), "components"))
+            return _read_state(schema.subgroup(self.generation(), "components"))
 
     @property
     def finished(self) -> bool:
         """Whether the pass reached the end of its rows."""
         with self.reading():
-            return bool(subgroup(self.generation(), "components").attrs["finished"])
+            return bool(schema.subgroup(self.generation(), "components").attrs["finished"])
 
     def history(self) -> PassHistory:
         """The history up to the current generation."""
         with self.reading():
-            group = subgroup(self.generation(), "history")
+            group = schema.subgroup(self.generation(), "history")
             columns = [schema.read(group, name).tolist() for name in RoundRow._fields]
         return PassHistory(RoundRow(*row) for row in zip(*columns, strict=True))
 
@@ -196,67 +197,32 @@ def _write_components(group: zarr.Group, problem: SequentialProblem, state: Sequ
     for name, values in arrays.items():
         schema.write(group, name, values)
     if finished:
-        for name, (_, values) in predictor.described().items():
-            schema.write(group, name, values)
+        write_description(group, predictor.described())
 
 
-def _write_problem(group: zarr.Group, problem: SequentialProblem) -> None:
-    tidy = asdict(problem.tidy)
-    if problem.tidy.merge is not None:
-        kind = type(problem.tidy.merge)
-        name = next((name for name, known in _MERGE_TESTS.items() if kind is known), None)
-        if name is None:
-            raise InputError(f"a pass merging by {kind.__name__} cannot be stored; use EvidenceTest or DistanceTest.")
-        tidy["merge"] = {"name": name, **asdict(problem.tidy.merge)}  # type: ignore[call-overload]
+def _write_problem(group: zarr.Group, problem: SequentialProblem, asked: Asked | None) -> None:
     group.attrs.update(
         {
-            "rule": asdict(problem.rule),
-            "tidy": tidy,
-            "rounds": asdict(problem.rounds),
             "dtype": np.dtype(problem.dtype).name,
             "seed": problem.seed,
             "columns": problem.preparation.columns,
         }
     )
-    _write_learner(group.create_group("learner"), problem.learner)
+    for name in ("learner", "rule", "tidy", "rounds"):
+        write_part(group, name, getattr(problem, name))
     write_preparation(group.create_group("preparation"), problem.preparation)
+    if asked is not None:
+        write_asked(group, asked)
 
 
-def _read_problem(group: zarr.Group, families: dict[str, Any]) -> SequentialProblem:
+def _read_problem(group: zarr.Group) -> SequentialProblem:
     attrs: dict[str, Any] = dict(group.attrs)
-    tidy, preparation = dict(attrs["tidy"]), read_preparation(subgroup(group, "preparation"), attrs["columns"])
-    if tidy["merge"] is not None:
-        merge = dict(tidy["merge"])
-        tidy["merge"] = _MERGE_TESTS[merge.pop("name")](**merge)
     return SequentialProblem(
-        learner=_read_learner(subgroup(group, "learner"), preparation.width, families),
-        preparation=preparation,
-        rule=Rule(**attrs["rule"]),
-        tidy=Tidy(**tidy),
-        rounds=Rounds(**attrs["rounds"]),
+        learner=read_part(group, "learner", Learner),
+        preparation=read_preparation(schema.subgroup(group, "preparation"), attrs["columns"]),
+        rule=read_part(group, "rule", Rule),
+        tidy=read_part(group, "tidy", Tidy),
+        rounds=read_part(group, "rounds", Rounds),
         dtype=np.dtype(attrs["dtype"]).type,
         seed=attrs["seed"],
     )
-
-
-def _write_learner(group: zarr.Group, learner: Learner) -> None:
-    if isinstance(learner, Conjugate):
-        write_family(group, learner.family)
-        return
-    assert isinstance(learner, NonConjugate), "learners are conjugate or not"
-    write_family(group.create_group("likelihood"), learner.likelihood)
-    group.attrs.update(
-        {
-            "seed": learner.seed,
-            "forgetting": learner.forgetting,
-            "rows": learner.rows,
-            "own_clock": learner.own_clock,
-        }
-    )
-
-
-def _read_learner(group: zarr.Group, width: int, kinds: dict[str, Any]) -> Learner:
-    if "likelihood" not in group:
-        return Conjugate(read_family(group, kinds), width)
-    attrs: dict[str, Any] = dict(group.attrs)
-    return NonConjugate(read_family(subgroup(group, "likelihood"), kinds), width, **attrs)

@@ -16,7 +16,6 @@ from dpdist.moves.delete import Deletes
 from dpdist.moves.merge import Merges
 from dpdist.moves.split import Splits
 from dpdist.state import Rest, State
-from dpdist.stored_problem import subgroup
 from dpdist.summary import Summary
 from dpdist.turn import Turning
 from dpdist.visit import Leaf, Sample
@@ -67,13 +66,13 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
 def read_state(group: zarr.Group, leaf: Callable[[str], Any], kind: StateKind) -> tuple[State, Manifest]:
     """The state stored in `group` and its manifest; `leaf` reads an object."""
     attrs: dict[str, Any] = dict(group.attrs)
-    trials = kind.read_trials(subgroup(group, "trials")) if attrs["has_trials"] else ()
+    trials = kind.read_trials(schema.subgroup(group, "trials")) if attrs["has_trials"] else ()
     manifest = Manifest(
         waves=tuple(Kept(name, turned) for name, turned in attrs["waves"]),
         start=attrs["start"],
         running=attrs["running"],
         queue=tuple(attrs["queue"]),
-        turning=kind.read_turning(subgroup(group, "turning"), trials) if "turning" in group else None,
+        turning=kind.read_turning(schema.subgroup(group, "turning"), trials) if "turning" in group else None,
     )
     state = State(
         lap=attrs["lap"],
@@ -85,11 +84,11 @@ def read_state(group: zarr.Group, leaf: Callable[[str], Any], kind: StateKind) -
         start=None if manifest.start is None else leaf(manifest.start),
         trials=trials,
         chances=schema.read(group, "sampling_chance"),
-        sample=_read_sample(subgroup(group, "sample")) if "sample" in group else None,
+        sample=_read_sample(schema.subgroup(group, "sample")) if "sample" in group else None,
         queue=tuple(leaf(name) for name in manifest.queue),
         running=None if manifest.running is None else leaf(manifest.running),
         elbo=attrs["elbo"],
-        rests=_read_rests(subgroup(group, "rests")),
+        rests=_read_rests(schema.subgroup(group, "rests")),
         quiet=attrs["quiet"],
     )
     return state, manifest
@@ -147,7 +146,7 @@ def _read_turning(group: zarr.Group, after: tuple[Trial, ...]) -> Turning:
     accepted = tuple((int(t), int(j)) for t, j in schema.read(group, "change_accepted"))
     return Turning(
         change=Change(_index(group, "change_kept"), accepted, _index(group, "change_order")),
-        before=_read_trials(subgroup(group, "before")),
+        before=_read_trials(schema.subgroup(group, "before")),
         after=after,
         leaf_rows=_index(group, "leaf_rows"),
         fresh=int(group.attrs["fresh"]),  # type: ignore[arg-type]

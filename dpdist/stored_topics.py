@@ -11,8 +11,8 @@ import zarr
 from dpdist import schema
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.checkpoint import Fitted, RunStore
-from dpdist.schedules import SCHEDULES
-from dpdist.stored_problem import plain_fields, subgroup
+from dpdist.schedules import Schedule
+from dpdist.stored_parts import read_part, write_part
 from dpdist.stored_state import StateKind
 from dpdist.strings import join_strings, part_strings
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums
@@ -83,8 +83,8 @@ def _write_leaf(group: zarr.Group, leaf: TopicLeaf) -> None:
 
 
 def _read_leaf(group: zarr.Group) -> TopicLeaf:
-    other = _read_measured(subgroup(group, "other")) if group.attrs["others_tried"] else None
-    return TopicLeaf(_read_measured(subgroup(group, "own")), other)
+    other = _read_measured(schema.subgroup(group, "other")) if group.attrs["others_tried"] else None
+    return TopicLeaf(_read_measured(schema.subgroup(group, "own")), other)
 
 
 def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
@@ -125,8 +125,8 @@ def _write_turning(group: zarr.Group, turning: TopicTurning) -> None:
 def _read_turning(group: zarr.Group, after: tuple[TopicTrials]) -> TopicTurning:
     return TopicTurning(
         take_other=bool(group.attrs["take_other"]),
-        own=_read_merging(subgroup(group, "own")),
-        other=_read_merging(subgroup(group, "other")) if group.attrs["tried_on"] else None,
+        own=_read_merging(schema.subgroup(group, "own")),
+        other=_read_merging(schema.subgroup(group, "other")) if group.attrs["tried_on"] else None,
         after=after[0],
     )
 
@@ -154,29 +154,26 @@ class TopicStore(RunStore):
 
     @staticmethod
     def write_problem(group: zarr.Group, problem: TopicProblem) -> None:
-        schedule = problem.schedule
         group.attrs.update(
             {
                 "model": asdict(problem.model),
-                "schedule": {"name": schedule.name, **plain_fields(schedule)},
-                "plan": asdict(problem.plan),
-                "effort": asdict(problem.effort),
                 "seed": problem.seed,
                 "tolerance": problem.tolerance,
                 "learn": list(problem.learn),
             }
         )
+        for name in ("schedule", "plan", "effort"):
+            write_part(group, name, getattr(problem, name))
         write_words(group, problem.words)
 
     @staticmethod
-    def read_problem(group: zarr.Group, families: Any) -> TopicProblem:
+    def read_problem(group: zarr.Group) -> TopicProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        schedule = dict(attrs["schedule"])
         return TopicProblem(
             model=model_of(attrs["model"]),
-            schedule=SCHEDULES[schedule.pop("name")](**schedule),
-            plan=TopicPlan(**attrs["plan"]),
-            effort=Effort(**attrs["effort"]),
+            schedule=read_part(group, "schedule", Schedule),
+            plan=read_part(group, "plan", TopicPlan),
+            effort=read_part(group, "effort", Effort),
             seed=attrs["seed"],
             tolerance=attrs["tolerance"],
             learn=tuple(attrs["learn"]),

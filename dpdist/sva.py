@@ -11,14 +11,14 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend, SerialBackend
-from dpdist.clustering import Clustering, default_backend, path_of
+from dpdist.clustering import Clustering, asked_of, default_backend, keeping_of, path_of
 from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
 from dpdist.likelihoods import Likelihood
 from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows
 from dpdist.prediction import predictor_of
 from dpdist.preparation import TransformPlan
-from dpdist.preparing import Keeping, prepare_pass
+from dpdist.preparing import prepare_pass
 from dpdist.sequence import (
     Rounds,
     SequentialInfo,
@@ -222,7 +222,7 @@ class SVA(Clustering):
         """
         recipe, source = self.recipe(), as_source(x)
         held = None if holdout is None else as_source(holdout)
-        keeping = Keeping(checkpoint_path, settings or {}, overwrite)
+        keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
         return prepare_pass(recipe, source, held, backend or default_backend(), keeping)
 
     def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
@@ -273,7 +273,7 @@ class SVA(Clustering):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = SequentialStore.create(path, self._problem, {}, {}, overwrite)
+        store = SequentialStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
         store.commit(self._problem, self._state, self._history, finished=True)
         store.release()
 

@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.clustering import default_backend, path_of, seed_of
+from dpdist.clustering import asked_of, default_backend, keeping_of, path_of, seed_of
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
-from dpdist.preparing import Keeping, prepare_topics
+from dpdist.preparing import prepare_topics
 from dpdist.runs import store_of
 from dpdist.schedules import Schedule
 from dpdist.sources import as_source
@@ -270,8 +270,9 @@ class HDPTopicModel(TopicEstimator):
         settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
         """
         kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
-        limits, keeping = Limits(self.max_laps, self.max_time), Keeping(checkpoint_path, kept, overwrite)
-        return prepare_topics(self.recipe(), as_source(x), limits, backend or default_backend(), keeping)
+        recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
+        keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
+        return prepare_topics(recipe, as_source(x), limits, backend or default_backend(), keeping)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, limits apart, checked and made into values."""
@@ -291,7 +292,8 @@ class HDPTopicModel(TopicEstimator):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = store_of(self._problem).create(path, self._problem, {}, {}, overwrite)
+        asked = asked_of(self, self._problem.seed)
+        store = store_of(self._problem).create(path, self._problem, {}, {}, overwrite, asked)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()

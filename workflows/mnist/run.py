@@ -121,7 +121,7 @@ def fit(method: str, seed: int, path: str, labels: np.ndarray, settings: dict[st
     config = parse_config(FitConfig, {**settings["fit"], "seed": seed})
     recipe = recipe_of(method, config, settings["baselines"]["components"])
     limits = Limits(config.max_laps, config.max_time)
-    model, nowhere, began = DPMixture(), Keeping(None, {}, overwrite=False), time.perf_counter()
+    model, nowhere, began = DPMixture(), Keeping(None, {}, overwrite=False, asked=None), time.perf_counter()
     fitting = prepare_fit(recipe, as_source(path), limits, SerialBackend(), nowhere)
     infos = [info for _, info in model.follow(fitting)]
     seconds = time.perf_counter() - began
