@@ -31,9 +31,9 @@ from dpdist.sequential.base import Learner, Rule
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.growth import Growth
 from dpdist.sequential.nonconjugate import NonConjugate
-from dpdist.sequential.passes import require_pass
 from dpdist.sequential.tidy import EvidenceTest, Tidy
 from dpdist.sources.base import Source
+from dpdist.starts import no_concentration
 from dpdist.stored_sequence import PassHistory, SequentialStore
 from dpdist.survey import survey_source
 
@@ -85,7 +85,6 @@ def _learner_for(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[
         rows = None if recipe.stream else float(source.shape[0])
         learner = NonConjugate(likelihood, preparation.width, recipe.seed, recipe.forgetting, rows, recipe.own_clock)
         return learner, preparation, replace(recipe.rounds, parallel=False)
-    require_pass(recipe.family)
     family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
     return Conjugate(family, preparation.width), preparation, recipe.rounds
 
@@ -108,9 +107,9 @@ def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[Se
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
     """
-    require_pass(problem.model.family)
     width, near = problem.preparation.width, problem.model.allocation.plug_in(fitted.total.counts)
-    assert isinstance(near, DirichletProcess | FiniteDirichlet), "a plug-in has a fixed concentration"
+    if not isinstance(near, DirichletProcess | FiniteDirichlet):
+        raise InputError(no_concentration(near))
     posed = SequentialProblem(
         learner=Conjugate(problem.model.family, width),
         preparation=problem.preparation,

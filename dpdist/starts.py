@@ -8,7 +8,7 @@ import operator
 import numpy as np
 from scipy.special import softmax
 
-from dpdist.allocations import DirichletProcess, FiniteDirichlet
+from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
@@ -21,7 +21,6 @@ from dpdist.randomness import generator
 from dpdist.sequence import BLOCK_ROWS, Rounds, SequentialProblem, first_sequential_state, sequential_steps
 from dpdist.sequential import Conjugate, EvidenceTest, Rule, Tidy
 from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
-from dpdist.sequential.passes import require_pass
 from dpdist.sources.base import Partition, Source
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
@@ -60,7 +59,7 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     Raises
     ------
     InputError
-        If there is no pass for the family, or the sample holds too few distinct rows.
+        If the allocation has no concentration to pass with, or the sample holds too few distinct rows.
     """
     wanted = SMALLEST_SAMPLE if rows is None else rows
     drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
@@ -77,13 +76,21 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     return backend.fetch([total])[0]  # type: ignore[no-any-return]
 
 
+def no_concentration(allocation: Allocation) -> str:
+    """What is said of an allocation that a sequential pass cannot stand for."""
+    return (
+        f"a sequential pass needs a concentration, which {type(allocation).__name__} has not; let its plug_in return "
+        "a DirichletProcess near the counts it is given, or do without the pass."
+    )
+
+
 def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialProblem:
     """The pass of a start, its concentration the prior's."""
     allocation = problem.model.allocation
     near = allocation.plug_in(np.ones(1))
-    assert isinstance(near, DirichletProcess | FiniteDirichlet), "a plug-in has a fixed concentration"
+    if not isinstance(near, DirichletProcess | FiniteDirichlet):
+        raise InputError(no_concentration(near))
     family = _opening_family(problem, drawn, components) if problem.model.family.spreads else problem.model.family
-    require_pass(family)
     return SequentialProblem(
         learner=Conjugate(family, problem.preparation.width),
         preparation=problem.preparation,

@@ -1,8 +1,9 @@
 """Parts by import path and parameters: families, likelihoods, allocations, schedules, plans, and anybody's own.
 
-A part is a dataclass. Its group names the class in the attribute ``class``, as ``module:Name``; a field that is a
-number, text, None, or a list or tuple of such is an attribute, an array is an array, another part a group. Nothing is
-pickled: to read a part is to import the class that is named, to see that it is a part, and to call it with its fields.
+A part is a dataclass. Its group names the class in the attribute ``class``, as ``module:Name``, and every field in an
+attribute: a number, text, None, or a list or tuple of such stands there; of an array or another part it is said that
+an array or a group of that name holds it. Nothing is pickled: to read a part is to import the class that is named, to
+see that it is a part, and to call it with its fields.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ PARTS = (
     OnlinePlan,
     Effort,
 )
+#: What an attribute says of a field that an array or a group of its name holds.
+_ARRAY, _PART = {"stored": "array"}, {"stored": "part"}
 #: Bytes of a chunk of a part's array at most, rows apart.
 CHUNK = 64 * 2**20
 
@@ -163,8 +166,10 @@ def _write_values(group: zarr.Group, path: str, values: dict[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, PARTS):
             write_part(group, name, value)
+            plain[name] = _PART
         elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             _write_array(group, name, value)
+            plain[name] = _ARRAY
         else:
             plain[name] = _plain(value, name, path)
     group.attrs.update(plain)
@@ -173,9 +178,13 @@ def _write_values(group: zarr.Group, path: str, values: dict[str, Any]) -> None:
 def _read_values(group: zarr.Group) -> tuple[str, dict[str, Any]]:
     plain: dict[str, Any] = dict(group.attrs)
     path = str(plain.pop("class"))
-    values = {name: _from_plain(value) for name, value in plain.items()}
-    arrays = {name: schema.read(group, name) for name in sorted(group.array_keys())}
-    return path, {**values, **arrays, **{name: read_part(group, name, PARTS) for name in sorted(group.group_keys())}}
+    return path, {name: _read_value(group, name, value) for name, value in plain.items()}
+
+
+def _read_value(group: zarr.Group, name: str, value: Any) -> Any:
+    if value == _ARRAY:
+        return schema.read(group, name)
+    return read_part(group, name, PARTS) if value == _PART else _from_plain(value)
 
 
 def _write_array(group: zarr.Group, name: str, array: np.ndarray) -> None:

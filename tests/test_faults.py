@@ -330,7 +330,7 @@ FOR_OTHERS = {"weight", "mean", "covariance"}
 def read_whole(run: Path) -> None:
     """Read all that a run goes on from."""
     store = Store.open(run)
-    assert store.problem() and store.state() and store.fitted() and store.history()
+    assert store.problem() and store.asked() and store.state() and store.fitted() and store.history()
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

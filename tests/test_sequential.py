@@ -8,13 +8,15 @@ from scipy import sparse
 from scipy.special import gammaln, logsumexp
 
 from dpdist import InputError, PrecisionError
-from dpdist.families import Family, IsotropicGaussian, Moments
+from dpdist.families import Family, IsotropicGaussian
 from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Rule, Tidy
 from dpdist.sequential.combine import combine
 from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
-from dpdist.sequential.passes import PASSES, IsotropicGaussianPass, require_pass
+from dpdist.sequential.passes import PASSES, IsotropicGaussianPass
+from dpdist.sequential.plain import PlainPass
 from dpdist.sequential.tidy import disjoint, likely_pairs, merge_gains
 from tests.cases import FAMILIES, FamilyCase, filled
+from tests.own_parts import Exponential
 from tests.reference_sva import sequential_pass
 
 CASES = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
@@ -57,6 +59,40 @@ def test_compiled_passes_equal_the_reference(case: FamilyCase, block: int, floor
     stats, _, overlap = sequential_pass(family, x, np.ones(len(x)), rule)
     table, tracked = passed(family, x, rule, block=block, track=True)
     assert len(stats) > 1
+    assert_close(table, stats)
+    assert_close(tracked, overlap)
+
+
+RULES = [
+    Rule(threshold=0.01),
+    Rule(concentration=5.0, threshold=0.3, floor=1e-3),
+    Rule(threshold=1e-6, floor=0.0, max_components=2),
+]
+
+
+@CASES
+@pytest.mark.parametrize("rule", RULES, ids=["few", "floor", "bound"])
+def test_the_plain_pass_comes_to_what_the_compiled_one_does(case: FamilyCase, rule: Rule) -> None:
+    family, x = drawn(case)
+    rows = sparse.csr_array(x) if case.sparse else x
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], size=len(x))
+    table, overlap = passed(family, x, rule, weights, track=True)
+    begun = PlainPass(family, np.zeros((0, table.shape[1])), rule, np.float64, np.zeros((0, 0)))
+    begun.advance(rows[:90], weights[:90])
+    assert PASSES[type(family)] is not PlainPass and begun.overlap.any()
+    going = PlainPass(family, begun.table, rule, np.float64, begun.overlap)
+    going.advance(rows[90:], weights[90:])
+    assert_close(going.table, table)
+    assert_close(going.overlap, overlap)
+
+
+def test_a_family_of_ones_own_passes_as_the_reference_says() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.exponential(np.array([0.1, 1.0, 30.0])[rng.integers(3, size=240)][:, None], size=(240, COLUMNS))
+    family = Exponential(1.0, np.ones(COLUMNS))
+    stats, _, overlap = sequential_pass(family, x, np.ones(len(x)), RULES[0])
+    table, tracked = passed(family, x, RULES[0], block=70, track=True)
+    assert len(stats) >= 3
     assert_close(table, stats)
     assert_close(tracked, overlap)
 
@@ -325,12 +361,3 @@ def test_predictive_with_the_new_component_integrates_to_one() -> None:
 def test_rules_outside_their_range_are_refused(wrong) -> None:
     with pytest.raises(InputError, match="should"):
         Rule(**wrong)
-
-
-def test_a_family_without_a_pass_is_refused_by_name() -> None:
-    class Own(IsotropicGaussian):
-        name = "own"
-
-    assert IsotropicGaussian in PASSES
-    with pytest.raises(InputError, match="Own has no sequential pass"):
-        require_pass(Own().with_defaults(Moments(1.0, np.zeros(2), np.ones(2), np.zeros(2), False)))

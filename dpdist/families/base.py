@@ -111,8 +111,9 @@ class Family(ABC):
         """A(S_k + t(x_n)) - A(S_k), (n, K), for every row and component."""
         dense = features.toarray() if sparse.issparse(features) else features
         before = self.log_evidence(stats)
-        after = [self.log_evidence(row + dense) for row in stats]
-        return np.stack(after, axis=1) - before
+        if len(dense) < len(stats):
+            return np.stack([self.log_evidence(stats + row) for row in dense]) - before
+        return np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before
 
     def check_moments(self, moments: Moments) -> None:  # noqa: B027 (most families take any numbers)
         """Raise :class:`InputError` if data with these moments cannot come from this family."""

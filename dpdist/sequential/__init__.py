@@ -3,6 +3,7 @@
 from dpdist.sequential.base import Learner, Pass, Rule
 from dpdist.sequential.conjugate import Conjugate
 from dpdist.sequential.passes import PASSES, ConjugatePass
+from dpdist.sequential.plain import PlainPass
 from dpdist.sequential.tidy import DistanceTest, EvidenceTest, MergeTest, Tidy
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Learner",
     "MergeTest",
     "Pass",
+    "PlainPass",
     "Rule",
     "Tidy",
 ]

@@ -17,6 +17,12 @@ from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows
 from dpdist.kernels.sequential import Law
 
+#: What is said of a row that no component, old or new, can have.
+FAR_OUT = (
+    "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
+    "columns (--scale), or give the family a prior that allows for such rows."
+)
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -13,7 +13,8 @@ import numpy as np
 
 from dpdist.families.base import Family, Moments, Rows
 from dpdist.sequential.base import Learner, Pass, Rule
-from dpdist.sequential.passes import PASSES
+from dpdist.sequential.passes import PASSES, ConjugatePass
+from dpdist.sequential.plain import PlainPass
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,8 @@ class Conjugate(Learner):
         return int(self.family.features(np.zeros((1, self.columns))).shape[1])
 
     def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
-        return PASSES[type(self.family)](self.family, table, rule, dtype, overlap)
+        kind: type[ConjugatePass | PlainPass] = PASSES.get(type(self.family), PlainPass)
+        return kind(self.family, table, rule, dtype, overlap)
 
     def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:
         stats = np.concatenate([table, np.zeros((1, table.shape[1]))])

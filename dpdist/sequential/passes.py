@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.errors import InputError, PrecisionError
+from dpdist.errors import PrecisionError
 from dpdist.families.base import Family, Rows
 from dpdist.families.bernoulli import Bernoulli
 from dpdist.families.diagonal_gaussian import DiagonalGaussian
@@ -31,7 +31,7 @@ from dpdist.kernels.sequential_diagonal import set_level as set_box_level
 from dpdist.kernels.sequential_gaussian import Ellipsoids, advance_gaussian
 from dpdist.kernels.sequential_gaussian import set_level as set_ellipsoid_level
 from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
-from dpdist.sequential.base import Pass, Rule
+from dpdist.sequential.base import FAR_OUT, Pass, Rule
 
 #: Rows that the isotropic pass takes at once; results do not depend on it beyond rounding.
 BLOCK = 32
@@ -100,8 +100,7 @@ class ConjugatePass(Pass):
 
 
 _SENTENCES = {
-    -1: "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
-    "columns (--scale), or give the family a prior that allows for such rows.",
+    -1: FAR_OUT,
     -2: "a row lies too far from the data's mean for float32 to resolve distances of one standard deviation. Use "
     "compute_dtype float64, or standardise the columns (--scale).",
 }
@@ -236,7 +235,7 @@ class BernoulliPass(ConjugatePass):
         return advance_bernoulli(entries_of(rows), weights, self.count, self.law, Coins(*cells), self.stats, overlap)
 
 
-#: The pass of each family. A family of your own gets one by an entry here.
+#: The compiled pass of each family that has one; any other passes by :class:`dpdist.sequential.plain.PlainPass`.
 PASSES: dict[type[Family], type[ConjugatePass]] = {
     Gaussian: GaussianPass,
     ZeroMeanGaussian: ZeroMeanGaussianPass,
@@ -246,13 +245,3 @@ PASSES: dict[type[Family], type[ConjugatePass]] = {
     Poisson: PoissonPass,
     Bernoulli: BernoulliPass,
 }
-
-
-def require_pass(family: Family) -> None:
-    """Raise :class:`InputError` unless there is a pass for the family."""
-    if type(family) not in PASSES:
-        known = ", ".join(sorted(kind.__name__ for kind in PASSES))
-        raise InputError(
-            f"{type(family).__name__} has no sequential pass; choose one of {known}, or add a pass of its own to "
-            "dpdist.sequential.PASSES."
-        )
