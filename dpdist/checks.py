@@ -7,14 +7,15 @@ from typing import Any
 
 from dpdist.errors import InputError
 
-#: Above this a concentration or a pseudocount leaves sums over documents no precision.
-LARGEST = 1e9
+#: Above the largest a concentration or a pseudocount leaves sums over rows no precision: log Gamma(1e9) is known to
+#: 4e-6. Below the smallest, digamma and log Gamma of it and what they are multiplied by come near what float64 holds.
+SMALLEST, LARGEST = 1e-100, 1e9
 
 
 def require_scale(name: str, value: Any) -> None:
-    """Raise :class:`InputError` unless a concentration or pseudocount is a number above zero, at most ``LARGEST``."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= LARGEST:
-        raise InputError(f"{name} should be finite and above zero, at most {LARGEST:g}; got {value!r}.")
+    """Raise :class:`InputError` unless a concentration or pseudocount is a number that float64 can compute with."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not SMALLEST <= float(value) <= LARGEST:
+        raise InputError(f"{name} should be finite and above zero, from {SMALLEST:g} to {LARGEST:g}; got {value!r}.")
 
 
 def require_least(name: str, value: Any, least: float, unit: str = "") -> None:

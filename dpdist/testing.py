@@ -1,6 +1,6 @@
 """Conformance suites: the laws that a part must keep, for dpdist's own parts and for users'.
 
-Each check raises AssertionError, naming the law, if the part breaks it.
+Each check raises AssertionError, naming the law, if the part breaks it; :class:`InputError` if it cannot be stored.
 
 >>> import numpy as np, dpdist
 >>> from dpdist.testing import check_family
@@ -11,17 +11,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import xarray as xr
+import zarr
+from scipy import sparse
+from zarr.storage import MemoryStore
 
 from dpdist.allocations import Allocation
 from dpdist.backends import Backend, SerialBackend
+from dpdist.descriptions import check_description, write_description
 from dpdist.families.base import Family, Rows
 from dpdist.model import Block, Model, Precision, share_out
 from dpdist.moves.base import Trial
+from dpdist.sequential import Conjugate, Rule
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Source
+from dpdist.stored_parts import PARTS, read_part, write_part
 from dpdist.summary import Summary
 from dpdist.survey import survey_source
 
@@ -38,23 +46,23 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
     moments = survey_source(ArraySource(rows), SerialBackend()).moments()
     filled = family.with_defaults(moments)
     filled.check_moments(moments)
+    _same_part("what is given is left alone by defaults", filled.with_defaults(moments), filled)
     features = filled.features(rows)
-    dense = features.toarray() if hasattr(features, "toarray") else features
+    dense = features.toarray() if sparse.issparse(features) else features
     stats = np.random.default_rng(seed).dirichlet(np.ones(3), size=len(dense)).T @ dense
-    _hold("the last statistic of every row is 1", dense[:, -1], 1.0)
-    _hold("the evidence of no rows is 0", filled.log_evidence(np.zeros_like(stats)), 0.0)
-    _check_gradient(lambda s: filled.log_evidence(s), filled.coefficients(stats).T, stats)
+    _check_features(filled, rows, dense)
+    _check_evidence(filled, stats)
     _hold(
         "the predictive is the difference of evidences",
         filled.log_predictive(features, stats),
         Family.log_predictive(filled, features, stats),
     )
-    drawn = filled.sample(stats, np.random.default_rng(seed))
-    assert drawn.shape == (3, rows.shape[1]), "a draw has the width of the rows"
-    for name, (dims, values) in filled.describe(stats).items():
-        assert dims[0] == "component" and values.shape[0] == 3, f"{name} is described a component at a time"
-        assert len(dims) == values.ndim, f"every dimension of {name} has a name"
+    _check_draws(filled, dense[:4].sum(axis=0, keepdims=True), rows.shape[1], seed)
     _check_origin(filled, rows)
+    _check_pass(filled, rows, dense)
+    for part in (family, filled):
+        check_stored(part)
+    _check_description(filled, stats)
 
 
 def check_allocation(allocation: Allocation, seed: int = 0) -> None:
@@ -65,11 +73,33 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     _check_gradient(allocation.log_evidence, allocation.log_weights(counts)[None], counts[None])
     weights, rest = allocation.weights(counts)
     _hold("weights and rest sum to 1", np.asarray(weights.sum() + rest), 1.0)
+    assert (weights >= 0).all() and rest >= 0, "weights and rest are no less than 0"
+    above = np.log(weights) + 1e-9 - allocation.log_weights(counts)
+    assert (above >= 0).all(), "expected log weights lie below the log of expected weights"
+    several = np.stack([counts, rng.permutation(counts), 2 * counts])
+    alone = [allocation.log_evidence(each) for each in several]
+    _hold("the evidence of many counts is that of each", allocation.log_evidence(several), alone)
+    longer = np.asarray(allocation.log_evidence(np.append(counts, 0.0)))
+    _hold("a component without rows adds no evidence at the end", longer, allocation.log_evidence(counts))
+    check_stored(allocation)
     if allocation.ordered:
         best = float(allocation.log_evidence(counts))
         for _ in range(10):
             other = float(allocation.log_evidence(rng.permutation(counts)))
             assert other <= best + 1e-9 * abs(best), "descending counts have the highest evidence"
+
+
+def check_stored(part: Any) -> None:
+    """Hold a part (family, likelihood, allocation, schedule, plan) to coming back from disk as it was.
+
+    Raises
+    ------
+    InputError
+        If it cannot be stored: its class is not at the top of a module, or a field is nothing that can be written.
+    """
+    group = zarr.create_group(store=MemoryStore())
+    write_part(group, "part", part)
+    _same_part("what is read is what was stored", read_part(group, "part", PARTS), part)
 
 
 def check_move(trial: Trial, model: Model, rows: Rows, responsibilities: np.ndarray, seed: int = 0) -> None:
@@ -156,11 +186,95 @@ def _check_gradient(function: Callable[[np.ndarray], np.ndarray], gradient: np.n
         )
 
 
+def _check_features(family: Family, rows: Rows, dense: np.ndarray) -> None:
+    """Statistics of rows (n, F) end in 1, and are each row's own, in either precision, dense or sparse."""
+    _hold("the last statistic of every row is 1", dense[:, -1], 1.0)
+    halves = [family.features(rows[half]) for half in (slice(None, 2), slice(2, None))]
+    apart = np.concatenate([half.toarray() if sparse.issparse(half) else half for half in halves])
+    _hold("statistics of a row depend on no other row", apart, dense)
+    base = family.log_base_measure(rows)
+    assert base.shape == (len(dense),), "the base measure has an entry a row"
+    _hold("the base measure of a row depends on no other row", family.log_base_measure(rows[:2]), base[:2])
+    single = family.features(rows, np.float32)
+    assert single.dtype == np.float32, "statistics come in the precision asked for"
+    single = single.toarray() if sparse.issparse(single) else single
+    np.testing.assert_allclose(single, dense, rtol=1e-5, atol=1e-30, err_msg="float32 statistics are the same rounded")
+    if family.accepts_sparse:
+        thin = sparse.csr_array(rows)
+        _hold("sparse rows have the statistics of dense ones", family.features(thin).toarray(), dense)
+        _hold("sparse rows have the base measure of dense ones", family.log_base_measure(thin), base)
+
+
+def _check_evidence(family: Family, stats: np.ndarray) -> None:
+    coefficients = family.coefficients(stats)
+    _hold("the evidence of no rows is 0", family.log_evidence(np.zeros_like(stats)), 0.0)
+    _check_gradient(family.log_evidence, coefficients.T, stats)
+    alone = [family.log_evidence(row[None])[0] for row in stats]
+    _hold("the evidence of a component depends on no other", family.log_evidence(stats), alone)
+    columns = np.concatenate([family.coefficients(row[None]) for row in stats], axis=1)
+    _hold("coefficients of a component depend on no other", coefficients, columns)
+
+
+#: Draws that are looked at, and standard errors by which their mean may be off.
+_DRAWS, _ERRORS = 4000, 6.0
+
+
+def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> None:
+    """Rows drawn from the predictive teach nothing on average: E[eta] is the mean of what it will be after one more."""
+    drawn = family.sample(np.repeat(stats, _DRAWS, axis=0), np.random.default_rng(seed))
+    assert drawn.shape == (_DRAWS, columns), "a draw has the width of the rows"
+    change = family.coefficients(stats + family.features(drawn)).T - family.coefficients(stats).T
+    error = change.std(axis=0) / np.sqrt(_DRAWS) + 1e-9 * (1.0 + np.abs(change).max(axis=0))
+    assert (np.abs(change.mean(axis=0)) <= _ERRORS * error).all(), "draws come from the predictive"
+
+
+def _check_pass(family: Family, rows: Rows, dense: np.ndarray) -> None:
+    going = Conjugate(family, rows.shape[1]).begin(np.zeros((0, dense.shape[1])), Rule(), np.float64, None, 0.0)
+    going.advance(rows, np.ones(len(dense)))
+    total = dense.sum(axis=0)
+    gap = np.abs(going.table.sum(axis=0) - total) / (1.0 + np.abs(dense).sum(axis=0))
+    _hold("a sequential pass shares out every row", gap, 0.0)
+
+
+def _check_description(family: Family, stats: np.ndarray) -> None:
+    """What is described can be stored, and read without dpdist."""
+    found = family.describe(stats)
+    check_description(found, stats.shape[1], family)
+    assert all(len(values) == len(stats) for _, values in found.values()), "a component is described at a time"
+    store = MemoryStore()
+    write_description(zarr.create_group(store=store), found)
+    read = xr.open_zarr(store, consolidated=False)
+    for name, (dims, values) in found.items():
+        assert read[name].dims == dims, f"the dimensions of {name} are read as they were described"
+        np.testing.assert_array_equal(read[name].values, values, f"{name} is read as it was described")
+
+
 def _check_origin(family: Family, rows: Rows) -> None:
     if not family.has_location:
         return
-    origin = np.asarray(rows, dtype=np.float64).mean(axis=0)
-    here = family.log_evidence(family.features(rows).sum(axis=0)[None])
-    moved = family.about(origin)
-    there = moved.log_evidence(moved.features(rows - origin).sum(axis=0)[None])
-    _hold("moving rows and prior together changes nothing", there, here)
+    origin = np.asarray(rows, dtype=np.float64).mean(axis=0) + 1.0
+    moved, features = family.about(origin), family.features(rows)
+    about = moved.features(rows - origin)
+    here, there = features.sum(axis=0)[None], about.sum(axis=0)[None]
+    law = "moving rows and prior together changes nothing"
+    _hold(law, moved.log_evidence(there), family.log_evidence(here))
+    _hold(law, about @ moved.coefficients(there), features @ family.coefficients(here))
+
+
+def _same_part(law: str, found: Any, expected: Any) -> None:
+    assert type(found) is type(expected), law
+    for field in fields(expected):
+        if field.init:
+            _same_value(f"{law}: {field.name}", getattr(found, field.name), getattr(expected, field.name))
+
+
+def _same_value(law: str, found: Any, expected: Any) -> None:
+    """Parts, arrays and lists are compared by what they hold; numbers by value, NumPy's or Python's."""
+    if is_dataclass(expected):
+        _same_part(law, found, expected)
+    elif isinstance(expected, list | tuple):
+        assert type(found) is type(expected) and len(found) == len(expected), law
+        for each, other in zip(found, expected, strict=True):
+            _same_value(law, each, other)
+    else:
+        np.testing.assert_array_equal(found, expected, law, strict=isinstance(expected, np.ndarray))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from scipy import integrate, stats
 
 from dpdist.allocations import ALLOCATIONS as KNOWN
 from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.checks import LARGEST, SMALLEST
 from dpdist.errors import InputError
 from tests.cases import ALLOCATIONS
 from tests.reference import allocation_terms
@@ -43,6 +46,26 @@ def test_log_weights_are_the_gradient_of_log_evidence(allocation, counts) -> Non
     found = allocation.log_weights(counts)
     rounding = 1e-12 * np.abs(allocation.log_evidence(counts)) / (1e-3 * counts)
     np.testing.assert_allclose(rise / (2e-3 * counts), found, rtol=1e-4, atol=1e-4 + rounding.max())
+
+
+#: Allocations at the ends of what is accepted.
+EXTREME = [
+    *(DirichletProcess(c) for c in (SMALLEST, 1e-30, LARGEST)),
+    *(LearnedDirichletProcess(s, r) for s, r in ((1e-3, 1e-3), (0.1, 1e8), (1e9, 2.0), (1.0, 2e-8))),
+    *(FiniteDirichlet(m, c) for m, c in ((1, SMALLEST), (10, 1e-98), (10**9, 1e-30), (10**9, LARGEST), (2, LARGEST))),
+]
+
+
+@pytest.mark.parametrize("allocation", EXTREME, ids=str)
+@pytest.mark.parametrize("counts", [[0.0], [0.0] * 300, [1e9, 1e3, 0.3, 0.0, 0.0], [1e-300, 7.0, 1e12]])
+def test_whatever_is_accepted_can_be_computed_with(allocation, counts) -> None:
+    counts = np.array(counts)[: allocation.max_components]
+    evidence, slopes = allocation.log_evidence(counts), allocation.log_weights(counts)
+    assert np.isfinite(evidence)
+    assert np.isfinite(slopes).all() and np.isfinite(slopes.sum())
+    weights, rest = allocation.weights(counts)
+    assert weights.sum() + rest == pytest.approx(1.0, rel=1e-9)
+    assert np.isfinite(allocation.plug_in(counts).log_evidence(counts))
 
 
 @every_allocation
@@ -127,18 +150,22 @@ def test_a_sharp_prior_on_the_concentration_fixes_it(counts, concentration) -> N
     assert sharp.plug_in(counts).concentration == pytest.approx(concentration, rel=1e-4)
 
 
-@pytest.mark.parametrize(("shape", "rate"), [(1.0, 0.1), (2.0, 1.0), (5.0, 0.5)])
+@pytest.mark.parametrize(("shape", "rate"), [(1.0, 0.1), (2.0, 1.0), (5.0, 0.5), (0.2, 0.1), (0.05, 1.0)])
 @pytest.mark.parametrize("counts", [[0.0], [40.0, 10.0, 3.0], [900.0, 30.0, 20.5, 4.0, 1.0, 0.2]])
 def test_the_concentration_is_integrated_out(shape, rate, counts) -> None:
     allocation, counts = LearnedDirichletProcess(shape, rate), np.array(counts)
     prior = stats.gamma(shape, scale=1 / rate)
 
-    def joint(gamma: float) -> float:
-        return prior.pdf(gamma) * np.exp(DirichletProcess(gamma).log_evidence(counts) - top)
+    def joint(log_gamma: float) -> float:
+        evidence = DirichletProcess(np.exp(log_gamma)).log_evidence(counts) - top
+        return np.exp(prior.logpdf(np.exp(log_gamma)) + log_gamma + evidence)
+
+    def integral(function) -> float:
+        ends = [-200.0, -50.0, -10.0, np.log(prior.ppf(1 - 1e-10))]
+        return sum(integrate.quad(function, a, b, epsabs=0, limit=200)[0] for a, b in itertools.pairwise(ends))
 
     top = max(DirichletProcess(gamma).log_evidence(counts) for gamma in np.geomspace(0.01, 100, 200))
-    whole = integrate.quad(joint, 0, prior.ppf(1 - 1e-10), epsabs=0, limit=200)[0]
-    first = integrate.quad(lambda gamma: gamma * joint(gamma), 0, prior.ppf(1 - 1e-10), epsabs=0, limit=200)[0]
+    whole, first = integral(joint), integral(lambda log_gamma: np.exp(log_gamma) * joint(log_gamma))
     assert allocation.log_evidence(counts) == pytest.approx(np.log(whole) + top, abs=2e-4)
     assert allocation.expected_concentration(counts) == pytest.approx(first / whole, rel=2e-4)
 
@@ -161,13 +188,23 @@ def test_no_more_components_than_the_prior_has() -> None:
     [
         (DirichletProcess, {"concentration": 0.0}),
         (DirichletProcess, {"concentration": np.nan}),
+        (DirichletProcess, {"concentration": 1e-320}),
+        (DirichletProcess, {"concentration": 1e308}),
         (LearnedDirichletProcess, {"shape": -1.0}),
         (LearnedDirichletProcess, {"rate": np.inf}),
+        (LearnedDirichletProcess, {"rate": 1e-320}),
+        (LearnedDirichletProcess, {"shape": 1e12}),
+        (LearnedDirichletProcess, {"shape": 1e308}),
+        (LearnedDirichletProcess, {"shape": 1e-320}),
+        (LearnedDirichletProcess, {"rate": 1e300}),
         (LearnedDirichletProcess, {"nodes": 1}),
         (FiniteDirichlet, {"components": 0}),
         (FiniteDirichlet, {"components": 3, "concentration": 0.0}),
+        (FiniteDirichlet, {"components": 3, "concentration": 1e-320}),
+        (FiniteDirichlet, {"components": 3, "concentration": 1e12}),
+        (FiniteDirichlet, {"components": 10**12, "concentration": 1e-90}),
     ],
 )
 def test_hyperparameters_out_of_range_are_refused_in_a_sentence(make, parameters) -> None:
-    with pytest.raises(InputError, match=rf"{list(parameters)[-1]} should be .*\.$"):
+    with pytest.raises(InputError, match=rf"(?s){list(parameters)[-1]} .*should .*\.$"):
         make(**parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class Allocation(ABC):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Field name -> value."""
-        return {field: getattr(self, field) for field in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
 
 def counts_after(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

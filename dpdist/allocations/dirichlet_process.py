@@ -12,10 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import betaln, gammaincinv, logsumexp, psi
+from scipy.special import betaln, gammainc, gammaincinv, logsumexp, psi
 
 from dpdist.allocations.base import Allocation, counts_after
+from dpdist.checks import LARGEST, require_scale, require_whole
 from dpdist.errors import InputError
+
+#: Least concentration of a grid.
+LEAST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +41,8 @@ class DirichletProcess(Allocation):
     ordered = True
 
     def __post_init__(self) -> None:
-        _require_positive(self.concentration, "concentration")
+        require_scale("concentration", self.concentration)
+        _check_bound(self.max_components)
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         return _log_evidence(counts, self.concentration)
@@ -54,9 +59,10 @@ class DirichletProcess(Allocation):
 class LearnedDirichletProcess(Allocation):
     """Dirichlet process whose concentration has a Gamma prior.
 
-    The prior is held on a fixed grid, even in log gamma, that spans all but 2e-7 of its mass; the
-    concentration is then integrated out exactly jointly with the sticks,
-    A(N) = log sum_j p_j exp A(N | gamma_j), a tighter bound than a factorised q(gamma) q(v).
+    The prior is held on a fixed grid, even in log gamma, that spans all but 2e-7 of its mass; what it has below 1e-12
+    stands at 1e-12, where a second component is as good as ruled out. The concentration is then integrated out
+    exactly jointly with the sticks, A(N) = log sum_j p_j exp A(N | gamma_j), a tighter bound than a factorised
+    q(gamma) q(v).
 
     Parameters
     ----------
@@ -79,16 +85,11 @@ class LearnedDirichletProcess(Allocation):
     ordered = True
 
     def __post_init__(self) -> None:
-        _require_positive(self.shape, "shape")
-        _require_positive(self.rate, "rate")
-        if self.nodes < 2:
-            raise InputError(f"nodes should be at least 2; got {self.nodes}.")
-        ends = gammaincinv(self.shape, [1e-7, 1 - 1e-7]) / self.rate
-        least, most = np.log(np.maximum(ends, 1e-12))
-        grid = np.exp(np.linspace(least, most, self.nodes))
-        log_prior = self.shape * np.log(grid) - self.rate * grid
+        require_whole("nodes", self.nodes, 2)
+        _check_bound(self.max_components)
+        grid, log_prior = _on_grid(self.shape, self.rate, self.nodes)
         object.__setattr__(self, "_grid", grid)
-        object.__setattr__(self, "_log_prior", log_prior - logsumexp(log_prior))
+        object.__setattr__(self, "_log_prior", log_prior)
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         evidence: np.ndarray = logsumexp(self._log_joint(counts), axis=-1)
@@ -110,9 +111,6 @@ class LearnedDirichletProcess(Allocation):
     def plug_in(self, counts: np.ndarray) -> DirichletProcess:
         return DirichletProcess(self.expected_concentration(counts))
 
-    def hyperparameters(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("shape", "rate", "nodes", "max_components")}
-
     def _log_joint(self, counts: np.ndarray) -> np.ndarray:
         return _log_evidence(counts[..., None, :], self._grid[:, None]) + self._log_prior
 
@@ -122,9 +120,38 @@ class LearnedDirichletProcess(Allocation):
         return posterior
 
 
-def _require_positive(value: float, name: str) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise InputError(f"{name} should be finite and above zero; got {value!r}.")
+def _check_bound(max_components: int | None) -> None:
+    if max_components is not None:
+        require_whole("max_components", max_components, 1)
+
+
+def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points of a Gamma prior, even in their logarithm, and the logarithms of its mass there, (nodes,) each."""
+    low, high = _ends(shape, rate)
+    grid = np.exp(np.linspace(np.log(max(low, LEAST)), np.log(high), nodes))
+    logs = shape * np.log(grid) - rate * grid
+    if low >= LEAST:
+        return grid, logs - logsumexp(logs)
+    below = gammainc(shape, rate * LEAST)
+    logs[0] -= np.log(2)  # half a step lies above the first point, and all that is below stands there too
+    logs += np.log1p(-below) - logsumexp(logs)
+    logs[0] = np.logaddexp(logs[0], np.log(below))
+    return grid, logs
+
+
+def _ends(shape: float, rate: float) -> tuple[float, float]:
+    """Between them a Gamma prior has all but 2e-7 of its mass; :class:`InputError` if the upper is out of reach."""
+    for name, value in (("shape", shape), ("rate", rate)):
+        if not (np.isfinite(value) and value > 0):
+            raise InputError(f"{name} should be finite and above zero; got {value!r}.")
+    with np.errstate(over="ignore"):
+        low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
+    if not LEAST < high <= LARGEST:
+        raise InputError(
+            f"shape and rate should leave the concentration between {LEAST:g} and {LARGEST:g}; got a Gamma prior of "
+            f"shape {shape!r} and rate {rate!r}, whose upper end is {high:g}."
+        )
+    return float(low), float(high)
 
 
 def _log_evidence(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from dpdist.allocations.base import Allocation
-from dpdist.errors import InputError
+from dpdist.checks import require_scale, require_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +34,9 @@ class FiniteDirichlet(Allocation):
     name = "finite_dirichlet"
 
     def __post_init__(self) -> None:
-        if self.components < 1:
-            raise InputError(f"components should be at least 1; got {self.components}.")
-        if not (np.isfinite(self.concentration) and self.concentration > 0):
-            raise InputError(f"concentration should be finite and above zero; got {self.concentration!r}.")
+        require_whole("components", self.components, 1)
+        require_scale("concentration", self.concentration)
+        require_scale("concentration / components", self.concentration / self.components)
 
     @property
     def max_components(self) -> int:  # type: ignore[override]

@@ -12,7 +12,7 @@ Everything else (local step, ELBO, moves, prediction) follows from these.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -124,7 +124,7 @@ class Family(ABC):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Field name -> value."""
-        return {field: getattr(self, field) for field in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
 
 def set_missing(family: FamilyType, **defaults: Any) -> FamilyType:

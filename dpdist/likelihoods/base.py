@@ -15,6 +15,7 @@ on models without a conjugate prior.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -183,4 +184,4 @@ class Likelihood(ABC):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Field name -> value."""
-        return {field: getattr(self, field) for field in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpdist.checks import require_scale
 from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows
 from dpdist.kernels.sequential import Law
@@ -42,8 +43,7 @@ class Rule:
     max_components: int | None = None
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.concentration) and self.concentration > 0):
-            raise InputError(f"concentration should be finite and above zero; got {self.concentration!r}.")
+        require_scale("concentration", self.concentration)
         if not 0 < self.threshold < 1:
             raise InputError(f"threshold should lie between 0 and 1; got {self.threshold!r}.")
         if not 0 <= self.floor < 0.01:
