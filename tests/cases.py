@@ -21,8 +21,16 @@ from dpdist.families import (
     Poisson,
     ZeroMeanGaussian,
 )
+from dpdist.likelihoods import Dirichlet
+from dpdist.moves.plan import MovePlan
+from dpdist.preparation import TransformPlan
+from dpdist.schedules import Batch, Memoized, Stochastic
+from dpdist.sequential import DistanceTest, EvidenceTest
 from dpdist.sources import ArraySource
 from dpdist.survey import survey_source
+from dpdist.topics.documents import Effort
+from dpdist.topics.online import OnlinePlan
+from dpdist.topics.problem import TopicPlan
 
 Rows = Callable[[np.random.Generator, int, int], np.ndarray]
 
@@ -124,6 +132,33 @@ FAMILIES = [
 ]
 
 ALLOCATIONS: list[Allocation] = [DirichletProcess(3.0), LearnedDirichletProcess(), FiniteDirichlet(50, 2.0)]
+
+
+#: Parts of every kind that is stored, no field of them as it is by default.
+PARTS: list[Any] = [
+    *(case.make() for case in FAMILIES),
+    Gaussian(np.array([1.0, -2.0]), 0.5, 7, [[2.0, 0.5], [0.5, 1.0]]),
+    ZeroMeanGaussian(9.0, (2.0, 3.0)),
+    DiagonalGaussian(0.5, np.float64(2.0), 3.0, np.array([1.0, 2.0])),
+    IsotropicGaussian(np.array(2.0), 3.0, [0.0, 1.0]),
+    Multinomial(np.array([0.5, 0.25])),
+    Bernoulli(1.0, [2, 3]),
+    Poisson((1.0, 2.0), np.float32(3.0)),
+    Dirichlet(20.0, 0.5, 1e-4, 30, False),
+    DirichletProcess(3.0, 8),
+    LearnedDirichletProcess(2.0, 0.5, 64, 9),
+    FiniteDirichlet(50, 2.0),
+    Memoized(7, 1, False),
+    Stochastic(5, 1, 2.5, 0.75),
+    Batch(),
+    EvidenceTest(7),
+    DistanceTest(0.25, False),
+    MovePlan(False, False, False, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13),
+    TransformPlan(True, True, 3),
+    TopicPlan(False, False, False, 5, 6, 7, 8, 9, 10, 11, 12),
+    OnlinePlan(False, False, 3, 4, 5, False, 6, 0.5, 70, "free"),
+    Effort(0.25, 7, True),
+]
 
 
 def moments_of(rows: Any, weights: np.ndarray | None = None) -> Moments:
