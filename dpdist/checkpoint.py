@@ -4,13 +4,14 @@ run.zarr/problems/4f21c0/                      the model's priors and everything
 run.zarr/generations/000007-9ae310/components  the model after some lap
 run.zarr/generations/000007-9ae310/history     laps and proposals
 run.zarr/generations/000007-9ae310/state       what the next wave needs, but for leaves; absent in a saved model
-run.zarr/objects/000003-00017-77d2aa/          a leaf: what visiting a wave gave; shared by generations
+run.zarr/objects/000003-77d2aa/                leaves: what visiting waves gave; shared by generations
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -121,12 +122,12 @@ class RunStore(GenerationStore, ABC):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         with self.reading():
             return read_state(
-                schema.subgroup(generation, "state"), lambda name: self.kind.read_leaf(self.group(name)), self.kind
+                schema.subgroup(generation, "state"), lambda name: self.kind.read_leaves(self.group(name)), self.kind
             )
 
-    def put_leaf(self, name: str, leaf: Any) -> None:
-        """Store a leaf; raises :class:`CheckpointError` if it cannot be written."""
-        self.add_object(name, lambda group: self.kind.write_leaf(group, leaf))
+    def put_leaves(self, name: str, leaves: Sequence[Any]) -> None:
+        """Store leaves of one layout; raises :class:`CheckpointError` if they cannot be written."""
+        self.add_object(name, lambda group: self.kind.write_leaves(group, leaves))
 
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""
@@ -164,7 +165,7 @@ class RunStore(GenerationStore, ABC):
             if state is not None and manifest is not None:
                 write_state(group.create_group("state"), state, manifest, self.kind)
 
-        self.add_generation(write, manifest.objects if manifest is not None else [])
+        self.add_generation(write, manifest.packs if manifest is not None else [])
 
     def _fitted(self, group: zarr.Group) -> Fitted:
         attrs: dict[str, Any] = dict(group.attrs)

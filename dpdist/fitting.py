@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -16,11 +14,12 @@ import numpy as np
 
 from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
+from dpdist.cadence import Cadence
 from dpdist.checkpoint import Fitted, RunStore
 from dpdist.checks import require_least
 from dpdist.descriptions import check_description
 from dpdist.engine import Step, first_state, steps
-from dpdist.errors import ClusterLostError, InputError
+from dpdist.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
 from dpdist.history import History
 from dpdist.memo import Manifest, Memo
@@ -40,8 +39,6 @@ from dpdist.threads import one_thread
 CONVERGED = "converged: the ELBO settled and no move is pending"
 MAX_LAPS = "stopped: max_laps reached"
 MAX_TIME = "stopped: max_time reached"
-#: Leaves that may wait to be written; beyond, the run waits for the disk.
-BACKLOG = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +206,8 @@ class Stored(Protocol):
 def writing(work: Stored) -> Iterator[None]:
     """Be the one writer of the work's store while it goes on.
 
-    An interruption, which is no error, leaves a checkpoint. Who only lost the cluster stays the writer, and may go on.
+    Whatever ends it leaves a checkpoint, unless that is what failed. Who only lost the cluster stays the writer, and
+    may go on.
     """
     if work.store is not None:
         work.store.lock()
@@ -217,12 +215,14 @@ def writing(work: Stored) -> Iterator[None]:
         yield
     except ClusterLostError:
         raise
-    except (Exception, GeneratorExit):
+    except CheckpointError:
         work.close()
         raise
     except BaseException:
-        work.save()
-        work.close()
+        try:
+            work.save()
+        finally:
+            work.close()
         raise
     work.close()
 
@@ -231,8 +231,8 @@ def writing(work: Stored) -> Iterator[None]:
 class Fit:
     """A fit under way: iterate over it for its steps; interrupt it at any time.
 
-    Leaves are stored by a thread of their own as their waves finish, and so is the small rest of a checkpoint; at most
-    one checkpoint is under way.
+    Checkpoints are written by a thread of their own, at most one at a time: the first before the first wave, the last
+    at the end, and between these as :class:`dpdist.cadence.Cadence` says.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class Fit:
     limits : when to stop
     history : laps so far
     store : where to checkpoint, or None
-    checkpoint_seconds : longest time between two checkpoints, even within a lap
+    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every wave
     fitted : the model of the last lap; None before the first
     manifest : stored objects of `state`, where it comes from a checkpoint
     run : the steps of this kind of model
@@ -260,8 +260,8 @@ class Fit:
 
     def __post_init__(self) -> None:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
-        self._written: deque[Future[None]] = deque()
-        self._memo: Memo | None = None
+        self._writing: Future[None] | None = None
+        self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
         self._saved: State | None = None
 
     def __iter__(self) -> Iterator[Step]:
@@ -275,20 +275,19 @@ class Fit:
         CheckpointError
             If a checkpoint could not be written, or another coordinator holds the run.
         """
-        began = saved = time.monotonic()
+        began = time.monotonic()
         stop = None if self.fitted is None else self.fitted.stop
         if stop is not None:
             self.close()
             return
         with writing(self):
             for step in self.run(self.problem, self.source, self.state, self.backend):
-                self._follow(step)
+                if self.store is not None:
+                    self._memo.follow(step)
                 if step.info is not None:
                     stop = self._finish_lap(step.state, step.info, began)
                 self.state = step.state
-                if step.info is not None or time.monotonic() - saved >= self.checkpoint_seconds:
-                    self.save()
-                    saved = time.monotonic()
+                self._save_in_time(stop)
                 yield step
                 if stop is not None:
                     return
@@ -297,23 +296,20 @@ class Fit:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""
         if self.store is not None and self._saved is not self.state:
             self.settle()
+            self._cadence.begin()
             history = self.history.before(self.state.lap)
-            manifest = self._kept().manifest(self.state)
-            self._later(self.store.commit, self.problem, self.fitted, history, self.state, manifest)
+            manifest, packs = self._memo.manifest(self.state)
+            given = (self.problem, self.fitted, history, self.state, manifest)
+            self._writing = self._writer.submit(self._write, self.store, packs, given)
+            self._memo.stored(self.state, manifest)
             self._saved = self.state
 
     def settle(self) -> None:
         """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
-        try:
-            while self._written:
-                self._written[0].result()
-                self._written.popleft()
-        except Exception:
-            # An interruption comes here too but is no Exception: what waits is then still to be written.
-            self._written = deque(future for future in self._written if not future.cancel())
-            wait(self._written)  # one may be under way, and others may write to the run soon
-            self._written.clear()
-            raise
+        if self._writing is not None:
+            wait([self._writing])
+            written, self._writing = self._writing, None
+            written.result()
 
     def close(self) -> None:
         """Wait as :meth:`settle` does, then let others write to the run."""
@@ -323,21 +319,19 @@ class Fit:
             last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
             self.settle()
 
-    def _follow(self, step: Step) -> None:
-        """Begin to store the leaf that a step brought."""
-        if self.store is not None:
-            self._kept().follow(step)
-            while len(self._written) > BACKLOG or (self._written and self._written[0].done()):
-                self._written.popleft().result()
+    def _save_in_time(self, stop: str | None) -> None:
+        """Begin a checkpoint if one is due, or this is the end; raises what became of one that is done."""
+        if self._writing is not None and self._writing.done():
+            self.settle()
+        if stop is not None or self._cadence.due(self.checkpoint_seconds):
+            self.save()
 
-    def _kept(self) -> Memo:
-        if self._memo is None:
-            assert self.store is not None, "leaves are stored only where there is a store"
-            self._memo = Memo(partial(self._later, self.store.put_leaf), self.state, self.manifest)
-        return self._memo
-
-    def _later(self, write: Callable[..., None], *arguments: Any) -> None:
-        self._written.append(self._writer.submit(write, *arguments))
+    def _write(self, store: RunStore, packs: dict[str, list[Any]], given: tuple[Any, ...]) -> None:
+        """Write a checkpoint: first the leaves that are not stored yet, then what names them."""
+        with self._cadence.timed():
+            for name, leaves in packs.items():
+                store.put_leaves(name, leaves)
+            store.commit(*given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info)

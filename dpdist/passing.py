@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from dpdist.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
+from dpdist.cadence import Cadence
 from dpdist.checkpoint import Fitted
 from dpdist.descriptions import check_description
 from dpdist.errors import InputError
@@ -156,13 +156,16 @@ def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend,
 class PassFit:
     """A pass under way: iterate over it for its rounds; interrupt it at any time.
 
+    There is a checkpoint before the first round, one at the end, and between these as
+    :class:`dpdist.cadence.Cadence` says.
+
     Parameters
     ----------
     problem, source, backend, state : as :func:`begin_pass` gives them, or a checkpoint
     holdout : rows, as stored, whose score is followed; None for none
     history : rounds so far
     store : where to checkpoint, or None
-    checkpoint_seconds : longest time between two checkpoints, a round apart
+    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
     """
 
     problem: SequentialProblem
@@ -174,6 +177,7 @@ class PassFit:
     store: SequentialStore | None = None
     checkpoint_seconds: float = 60.0
     _saved: SequentialState | None = field(default=None, init=False)
+    _cadence: Cadence = field(default_factory=Cadence, init=False)
 
     def __iter__(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         """Yield after each round; an interruption such as Ctrl-C leaves a checkpoint of the last one.
@@ -187,7 +191,6 @@ class PassFit:
             yield from self._rounds()
 
     def _rounds(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
-        saved = time.monotonic()
         score = None if self.holdout is None else self._score
         partitions = self.source.partitions
         history = self.history
@@ -198,15 +201,16 @@ class PassFit:
             self.state = state
             self.history.add(info)
             last = info.round == info.of
-            if last or time.monotonic() - saved >= self.checkpoint_seconds:
+            if last or self._cadence.due(self.checkpoint_seconds):
                 self.save(finished=last)
-                saved = time.monotonic()
             yield state, info
 
     def save(self, finished: bool = False) -> None:
         """Write a checkpoint of the present moment, if there is a store."""
         if self.store is not None and self._saved is not self.state:
-            self.store.commit(self.problem, self.state, self.history, finished)
+            self._cadence.begin()
+            with self._cadence.timed():
+                self.store.commit(self.problem, self.state, self.history, finished)
             self._saved = self.state
 
     def close(self) -> None:

@@ -46,11 +46,11 @@ VARIABLES: dict[str, Variable] = {
     "factor": Variable(("raw_column",), "multiplies every row"),
     "matrix": Variable(("raw_column", "column"), "right factor of every row (principal axes)"),
     "origin": Variable(("column",), "subtracted last; the model's own origin"),
-    # memo: one leaf a wave
-    "leaf_stats": Variable(("component", "feature"), "statistics of a wave's rows at its last visit"),
-    "leaf_entropy": Variable(("component",), "entropies of a wave's rows at its last visit", "nat"),
-    "trial_stats": Variable(("trial_row", "feature"), "what proposals measured at that visit, statistics"),
-    "trial_entropy": Variable(("trial_entry",), "what proposals measured at that visit, entropies", "nat"),
+    # memo: leaves, of which there is one a wave
+    "leaf_stats": Variable(("leaf", "component", "feature"), "statistics of a wave's rows at its last visit"),
+    "leaf_entropy": Variable(("leaf", "component"), "entropies of a wave's rows at its last visit", "nat"),
+    "trial_stats": Variable(("leaf", "trial_row", "feature"), "what proposals measured at that visit, statistics"),
+    "trial_entropy": Variable(("leaf", "trial_entry"), "what proposals measured at that visit, entropies", "nat"),
     "change_kept": Variable(("kept",), "components that the last lap's end left alone"),
     "change_accepted": Variable(("accepted", "pair"), "accepted proposals: kind of trial, number"),
     "change_order": Variable(("component",), "order of the kept components followed by all replacements"),
@@ -107,8 +107,12 @@ VARIABLES: dict[str, Variable] = {
     "document_total": Variable(
         ("total",), "sums over documents of log Gamma(sum theta), psi(sum theta), 1 and their tokens"
     ),
-    "pair_entropy": Variable(("pair_index",), "change of entropy if a pair of topics is one", "nat"),
-    "pair_group": Variable(("pair_index", "group_sum"), "as of topics, for unions of two"),
+    "leaf_word_count": Variable(("leaf", "word", "topic"), "as of the corpus, for documents of a wave"),
+    "leaf_topic_entropy": Variable(("leaf", "topic"), "as of the corpus, for documents of a wave", "nat"),
+    "leaf_topic_group": Variable(("leaf", "topic_or_rest", "group_sum"), "as of the corpus, for documents of a wave"),
+    "leaf_document_total": Variable(("leaf", "total"), "as of the corpus, for documents of a wave"),
+    "pair_entropy": Variable(("leaf", "pair_index"), "change of entropy if a pair of topics is one", "nat"),
+    "pair_group": Variable(("leaf", "pair_index", "group_sum"), "as of topics, for unions of two"),
     "document_indptr": Variable(("document_boundary",), "boundaries of documents in their topics"),
     "document_topic": Variable(("use",), "topic that a document uses"),
     "document_count": Variable(("use",), "expected tokens of that topic in the document"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from dpdist.checkpoint import Fitted, RunStore
 from dpdist.history import History, ProposalRow
 from dpdist.schedules import Batch, Stochastic
 from dpdist.stored_parts import read_part, write_part
-from dpdist.stored_topics import TOPICS, model_of, read_words, write_words
-from dpdist.topics.documents import DocumentTopics, Effort, join_documents
+from dpdist.stored_topics import TOPICS, model_of, read_documents, read_words, write_documents, write_words
+from dpdist.topics.documents import Effort
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.online_passes import OnlinePass
 
@@ -39,38 +39,24 @@ def _read_state(group: zarr.Group) -> OnlineState:
     return OnlineState(words=schema.read(group, "word_count"), weights=weights, ids=schema.read(group, "id"), **plain)
 
 
-def _write_pass(group: zarr.Group, under_way: OnlinePass) -> None:
+def _write_pass(group: zarr.Group, totals: Sequence[OnlinePass]) -> None:
+    """A state has no leaves, and of totals but one."""
+    (under_way,) = totals
     group.attrs["seconds"] = under_way.seconds
     _write_state(group.create_group("state"), under_way.state)
     if under_way.records:
         proposals = [ProposalRow.of(under_way.state.lap, record) for record in under_way.records]
         History((), proposals).write(group.create_group("history"))
     if under_way.state.known:
-        _write_known(group.create_group("known"), under_way.state.known)
+        write_documents(group.create_group("known"), under_way.state.known)
 
 
-def _read_pass(group: zarr.Group) -> OnlinePass:
+def _read_pass(group: zarr.Group) -> list[OnlinePass]:
     seconds: Any = group.attrs["seconds"]
     proposals = History.read(schema.subgroup(group, "history")).proposals if "history" in group else []
     records = tuple(row.record for row in proposals)
-    known = _read_known(schema.subgroup(group, "known")) if "known" in group else ()
-    return OnlinePass(replace(_read_state(schema.subgroup(group, "state")), known=known), records, seconds)
-
-
-def _write_known(group: zarr.Group, known: tuple[DocumentTopics, ...]) -> None:
-    group.attrs["documents"] = [len(each) for each in known]
-    joined = join_documents(list(known))
-    schema.write(group, "document_indptr", joined.indptr)
-    schema.write(group, "document_topic", joined.topics)
-    schema.write(group, "document_count", joined.counts)
-
-
-def _read_known(group: zarr.Group) -> tuple[DocumentTopics, ...]:
-    """Topics of documents, partition by partition."""
-    documents: Any = group.attrs["documents"]
-    names = ("document_indptr", "document_topic", "document_count")
-    joined = DocumentTopics(*(schema.read(group, name) for name in names))
-    return tuple(joined.part(a, b) for a, b in itertools.pairwise(np.cumsum([0, *documents]).tolist()))
+    known = tuple(read_documents(schema.subgroup(group, "known"))) if "known" in group else ()
+    return [OnlinePass(replace(_read_state(schema.subgroup(group, "state")), known=known), records, seconds)]
 
 
 def _plain_fields(value: Any, apart: tuple[str, ...]) -> dict[str, Any]:
@@ -87,7 +73,7 @@ class OnlineTopicStore(RunStore):
     """A run of a topic model with point estimates of its weights, online or batch, or a model saved from one."""
 
     method = "online topics"
-    kind = TOPICS._replace(write_leaf=_write_pass, read_leaf=_read_pass)
+    kind = TOPICS._replace(write_leaves=_write_pass, read_leaves=_read_pass)
 
     @staticmethod
     def write_problem(group: zarr.Group, problem: OnlineProblem) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,8 @@ class StateKind(NamedTuple):
     Each writer takes an empty group and the value, each reader the group; a turning is read with the trials after it.
     """
 
-    write_leaf: Callable[[zarr.Group, Any], None]
-    read_leaf: Callable[[zarr.Group], Any]
+    write_leaves: Callable[[zarr.Group, Sequence[Any]], None]
+    read_leaves: Callable[[zarr.Group], list[Any]]
     write_trials: Callable[[zarr.Group, Any], None]
     read_trials: Callable[[zarr.Group], tuple[Any, ...]]
     write_turning: Callable[[zarr.Group, Any], None]
@@ -45,10 +46,10 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
             "elbo": state.elbo,
             "quiet": state.quiet,
             "has_trials": bool(state.trials),
-            "waves": [[kept.name, kept.turned] for kept in manifest.waves],
-            "start": manifest.start,
-            "running": manifest.running,
-            "queue": list(manifest.queue),
+            "waves": [astuple(kept) for kept in manifest.waves],
+            "start": None if manifest.start is None else astuple(manifest.start),
+            "running": None if manifest.running is None else astuple(manifest.running),
+            "queue": [astuple(kept) for kept in manifest.queue],
         }
     )
     schema.write(group, "id", state.ids)
@@ -63,29 +64,35 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
         kind.write_turning(group.create_group("turning"), manifest.turning)
 
 
-def read_state(group: zarr.Group, leaf: Callable[[str], Any], kind: StateKind) -> tuple[State, Manifest]:
-    """The state stored in `group` and its manifest; `leaf` reads an object."""
+def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateKind) -> tuple[State, Manifest]:
+    """The state stored in `group` and its manifest; `read` reads the leaves of an object."""
     attrs: dict[str, Any] = dict(group.attrs)
     trials = kind.read_trials(schema.subgroup(group, "trials")) if attrs["has_trials"] else ()
     manifest = Manifest(
-        waves=tuple(Kept(name, turned) for name, turned in attrs["waves"]),
-        start=attrs["start"],
-        running=attrs["running"],
-        queue=tuple(attrs["queue"]),
+        waves=tuple(Kept(*kept) for kept in attrs["waves"]),
+        start=None if attrs["start"] is None else Kept(*attrs["start"]),
+        running=None if attrs["running"] is None else Kept(*attrs["running"]),
+        queue=tuple(Kept(*kept) for kept in attrs["queue"]),
         turning=kind.read_turning(schema.subgroup(group, "turning"), trials) if "turning" in group else None,
     )
+    packs = {name: read(name) for name in manifest.packs}
+
+    def leaf(kept: Kept) -> Any:
+        stored = packs[kept.pack][kept.index]
+        return manifest.turning.leaf(stored) if kept.turned else stored
+
     state = State(
         lap=attrs["lap"],
         order=tuple(int(wave) for wave in schema.read(group, "order")),
         visit=attrs["visit"],
         ids=schema.read(group, "id"),
         next_id=attrs["next_id"],
-        leaves=_leaves(manifest, leaf),
+        leaves=tuple(leaf(kept) for kept in manifest.waves),
         start=None if manifest.start is None else leaf(manifest.start),
         trials=trials,
         chances=schema.read(group, "sampling_chance"),
         sample=_read_sample(schema.subgroup(group, "sample")) if "sample" in group else None,
-        queue=tuple(leaf(name) for name in manifest.queue),
+        queue=tuple(leaf(kept) for kept in manifest.queue),
         running=None if manifest.running is None else leaf(manifest.running),
         elbo=attrs["elbo"],
         rests=_read_rests(schema.subgroup(group, "rests")),
@@ -94,43 +101,46 @@ def read_state(group: zarr.Group, leaf: Callable[[str], Any], kind: StateKind) -
     return state, manifest
 
 
-def _leaves(manifest: Manifest, leaf: Callable[[str], Any]) -> tuple[Any, ...]:
-    turning = manifest.turning
-
-    def one(kept: Kept) -> Any:
-        stored = leaf(kept.name)
-        return turning.leaf(stored) if kept.turned and turning is not None else stored
-
-    return tuple(one(kept) for kept in manifest.waves)
-
-
-def write_leaf(group: zarr.Group, leaf: Leaf) -> None:
-    """Store a leaf in an empty group: its components, and the trials' measurements one below the other."""
-    parts = leaf.trials
+def write_leaves(group: zarr.Group, leaves: Sequence[Leaf]) -> None:
+    """Store leaves of one layout in an empty group: components, and the trials' measurements one below the other."""
+    summaries, parts = [leaf.summary for leaf in leaves], [leaf.trials for leaf in leaves]
     group.attrs.update(
         {
-            "base": leaf.summary.base,
-            "trial_rows": [len(part.stats) for part in parts],
-            "trial_entries": [len(part.entropy) for part in parts],
-            "trial_bases": [part.base for part in parts],
+            "bases": [summary.base for summary in summaries],
+            "trial_rows": [len(part.stats) for part in parts[0]],
+            "trial_entries": [len(part.entropy) for part in parts[0]],
+            "trial_bases": [[part.base for part in each] for each in parts],
         }
     )
-    schema.write(group, "leaf_stats", leaf.summary.stats)
-    schema.write(group, "leaf_entropy", leaf.summary.entropy)
-    if parts:
-        schema.write(group, "trial_stats", np.concatenate([part.stats for part in parts]))
-        schema.write(group, "trial_entropy", np.concatenate([part.entropy for part in parts]))
+    schema.write(group, "leaf_stats", np.stack([summary.stats for summary in summaries]))
+    schema.write(group, "leaf_entropy", np.stack([summary.entropy for summary in summaries]))
+    if parts[0]:
+        schema.write(group, "trial_stats", np.stack([np.concatenate([part.stats for part in each]) for each in parts]))
+        entropies = [np.concatenate([part.entropy for part in each]) for each in parts]
+        schema.write(group, "trial_entropy", np.stack(entropies))
 
 
-def read_leaf(group: zarr.Group) -> Leaf:
-    """The leaf stored in `group`."""
+def read_leaves(group: zarr.Group) -> list[Leaf]:
+    """The leaves stored in `group`."""
     attrs: dict[str, Any] = dict(group.attrs)
-    summary = Summary(schema.read(group, "leaf_stats"), schema.read(group, "leaf_entropy"), attrs["base"])
+    stats, entropies = schema.read(group, "leaf_stats"), schema.read(group, "leaf_entropy")
+    parts = zip(stats, entropies, attrs["bases"], _read_measurements(group, attrs), strict=True)
+    return [Leaf(Summary(stat.copy(), entropy.copy(), base), trials) for stat, entropy, base, trials in parts]
+
+
+def _read_measurements(group: zarr.Group, attrs: dict[str, Any]) -> list[tuple[Summary, ...]]:
+    """What the trials measured, leaf by leaf."""
     if not attrs["trial_rows"]:
-        return Leaf(summary)
-    stats = np.split(schema.read(group, "trial_stats"), np.cumsum(attrs["trial_rows"])[:-1])
-    entropy = np.split(schema.read(group, "trial_entropy"), np.cumsum(attrs["trial_entries"])[:-1])
-    return Leaf(summary, tuple(Summary(*part) for part in zip(stats, entropy, attrs["trial_bases"], strict=True)))
+        return [()] * len(attrs["bases"])
+    stats = np.split(schema.read(group, "trial_stats"), np.cumsum(attrs["trial_rows"])[:-1], axis=1)
+    entropies = np.split(schema.read(group, "trial_entropy"), np.cumsum(attrs["trial_entries"])[:-1], axis=1)
+    pairs = list(zip(stats, entropies, strict=True))
+    return [
+        tuple(
+            Summary(stat[i].copy(), entropy[i].copy(), base) for (stat, entropy), base in zip(pairs, bases, strict=True)
+        )
+        for i, bases in enumerate(attrs["trial_bases"])
+    ]
 
 
 def _write_turning(group: zarr.Group, turning: Turning) -> None:
@@ -213,4 +223,4 @@ def _read_sample(group: zarr.Group) -> Sample:
 
 
 #: How the states of mixtures are stored.
-MIXTURE = StateKind(write_leaf, read_leaf, _write_trials, _read_trials, _write_turning, _read_turning)
+MIXTURE = StateKind(write_leaves, read_leaves, _write_trials, _read_trials, _write_turning, _read_turning)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +17,7 @@ from dpdist.schedules import Schedule
 from dpdist.stored_parts import read_part, write_part
 from dpdist.stored_state import StateKind
 from dpdist.strings import join_strings, part_strings
-from dpdist.topics.documents import DocumentTopics, Effort, PairSums
+from dpdist.topics.documents import DocumentTopics, Effort, PairSums, join_documents
 from dpdist.topics.leaf import Measured, TopicLeaf
 from dpdist.topics.model import TopicModel
 from dpdist.topics.problem import TopicPlan, TopicProblem
@@ -56,35 +58,67 @@ def read_words(group: zarr.Group) -> Words | None:
     return tuple(part_strings(schema.read(group, "vocabulary_text"), schema.read(group, "vocabulary_offset")))
 
 
-def _write_measured(group: zarr.Group, measured: Measured) -> None:
-    write_summary(group, measured.summary)
-    schema.write(group, "pair_entropy", measured.pairs.entropy)
-    schema.write(group, "pair_group", measured.pairs.groups)
-    group.attrs["documents_known"] = measured.topics is not None
-    if measured.topics is not None:
-        schema.write(group, "document_indptr", measured.topics.indptr)
-        schema.write(group, "document_topic", measured.topics.topics)
-        schema.write(group, "document_count", measured.topics.counts)
+def write_documents(group: zarr.Group, parts: Sequence[DocumentTopics]) -> None:
+    """Store the topics of several sets of documents, one after the other, in a group."""
+    joined = join_documents(list(parts))
+    group.attrs["documents"] = [len(part) for part in parts]
+    schema.write(group, "document_indptr", joined.indptr)
+    schema.write(group, "document_topic", joined.topics)
+    schema.write(group, "document_count", joined.counts)
 
 
-def _read_measured(group: zarr.Group) -> Measured:
-    pairs = PairSums(schema.read(group, "pair_entropy"), schema.read(group, "pair_group"))
-    if not group.attrs["documents_known"]:
-        return Measured(read_summary(group), pairs)
+def read_documents(group: zarr.Group) -> list[DocumentTopics]:
+    """The topics of the sets of documents in a group."""
+    documents: Any = group.attrs["documents"]
     names = ("document_indptr", "document_topic", "document_count")
-    return Measured(read_summary(group), pairs, DocumentTopics(*(schema.read(group, name) for name in names)))
+    joined = DocumentTopics(*(schema.read(group, name) for name in names))
+    return [joined.part(a, b) for a, b in itertools.pairwise(np.cumsum([0, *documents]).tolist())]
 
 
-def _write_leaf(group: zarr.Group, leaf: TopicLeaf) -> None:
-    group.attrs["others_tried"] = leaf.other is not None
-    _write_measured(group.create_group("own"), leaf.own)
-    if leaf.other is not None:
-        _write_measured(group.create_group("other"), leaf.other)
+#: What of measured documents is stored in one array for all leaves of a pack.
+_MEASURED: dict[str, Callable[[Measured], np.ndarray]] = {
+    "leaf_word_count": lambda measured: measured.summary.words,
+    "leaf_topic_entropy": lambda measured: measured.summary.entropy,
+    "leaf_topic_group": lambda measured: measured.summary.groups,
+    "leaf_document_total": lambda measured: measured.summary.totals,
+    "pair_entropy": lambda measured: measured.pairs.entropy,
+    "pair_group": lambda measured: measured.pairs.groups,
+}
 
 
-def _read_leaf(group: zarr.Group) -> TopicLeaf:
-    other = _read_measured(schema.subgroup(group, "other")) if group.attrs["others_tried"] else None
-    return TopicLeaf(_read_measured(schema.subgroup(group, "own")), other)
+def _write_measured(group: zarr.Group, parts: Sequence[Measured]) -> None:
+    for name, of in _MEASURED.items():
+        schema.write(group, name, np.stack([of(part) for part in parts]))
+    known = [part.topics for part in parts if part.topics is not None]
+    group.attrs["leaves"], group.attrs["documents_known"] = len(parts), bool(known)
+    if known:
+        write_documents(group, known)
+
+
+def _read_measured(group: zarr.Group) -> list[Measured]:
+    count: Any = group.attrs["leaves"]
+    columns = [schema.read(group, name) for name in _MEASURED]
+    known = read_documents(group) if group.attrs["documents_known"] else [None] * count
+    parts = zip(*columns, known, strict=True)
+    return [_measured([array.copy() for array in arrays], topics) for *arrays, topics in parts]
+
+
+def _measured(arrays: list[np.ndarray], topics: DocumentTopics | None) -> Measured:
+    return Measured(TopicSummary(*arrays[:4]), PairSums(*arrays[4:]), topics)
+
+
+def _write_leaves(group: zarr.Group, leaves: Sequence[TopicLeaf]) -> None:
+    others = [leaf.other for leaf in leaves if leaf.other is not None]
+    group.attrs["others_tried"] = bool(others)
+    _write_measured(group.create_group("own"), [leaf.own for leaf in leaves])
+    if others:
+        _write_measured(group.create_group("other"), others)
+
+
+def _read_leaves(group: zarr.Group) -> list[TopicLeaf]:
+    owns = _read_measured(schema.subgroup(group, "own"))
+    others = _read_measured(schema.subgroup(group, "other")) if group.attrs["others_tried"] else [None] * len(owns)
+    return [TopicLeaf(own, other) for own, other in zip(owns, others, strict=True)]
 
 
 def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
@@ -143,7 +177,7 @@ def _read_merging(group: zarr.Group) -> Merging:
 
 
 #: How the states of topic models are stored.
-TOPICS = StateKind(_write_leaf, _read_leaf, _write_trials, _read_trials, _write_turning, _read_turning)
+TOPICS = StateKind(_write_leaves, _read_leaves, _write_trials, _read_trials, _write_turning, _read_turning)
 
 
 class TopicStore(RunStore):

@@ -32,6 +32,16 @@ class Leaf:
         trials = tuple(a + b for a, b in zip(self.trials, other.trials, strict=True))
         return Leaf(self.summary + other.summary, trials)
 
+    @property
+    def layout(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of what is stored of it, the same for all leaves that can be added."""
+        return tuple(shape for part in (self.summary, *self.trials) for shape in (part.stats.shape, part.entropy.shape))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.trials))
+
     def scaled(self, factor: float) -> Leaf:
         """Every entry times `factor`."""
         return Leaf(self.summary.scaled(factor), tuple(trial.scaled(factor) for trial in self.trials))

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "dpdist"
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
     ["errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
-    ["outputs", "checks"],
+    ["outputs", "checks", "cadence"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -34,6 +35,19 @@ class Measured:
         """Every sum times `factor`."""
         return Measured(self.summary.scaled(factor), self.pairs.scaled(factor))
 
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """Shapes of what is stored of it, and whether its documents' topics are known."""
+        return self.summary.words.shape, self.pairs.entropy.shape, self.topics is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        summary, pairs, known = self.summary, self.pairs, self.topics
+        arrays = [summary.words, summary.entropy, summary.groups, summary.totals, pairs.entropy, pairs.groups]
+        arrays += [] if known is None else [known.indptr, known.topics, known.counts]
+        return sum(array.nbytes for array in arrays)
+
     def beside(self, other: Measured) -> Measured:
         """Of documents of the same wave, one set after the other."""
         assert self.topics is not None and other.topics is not None, "documents of a wave are known"
@@ -52,6 +66,16 @@ class TopicLeaf:
     def summary(self) -> TopicSummary:
         """Under the topics in use."""
         return self.own.summary
+
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        """The same for leaves that can be stored as one."""
+        return self.own.layout, None if self.other is None else self.other.layout
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.own.nbytes + (0 if self.other is None else self.other.nbytes)
 
     def __add__(self, other: TopicLeaf) -> TopicLeaf:
         mine, others = self.other, other.other

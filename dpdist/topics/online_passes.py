@@ -31,6 +31,16 @@ class OnlinePass:
     records: tuple[Record, ...] = ()
     seconds: float = 0.0
 
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Shape of what is stored of it."""
+        return self.state.words.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, of its largest part."""
+        return self.state.words.nbytes
+
     def after(self, step: OnlineStep) -> OnlinePass:
         """The same after one more mini-batch."""
         info = step.info

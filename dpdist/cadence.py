@@ -1,0 +1,44 @@
+"""When a checkpoint is due: often where it is cheap, seldom where it is dear, so that it never costs much of a run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+#: Share of a run's time that its checkpoints may take.
+SHARE = 0.03
+
+
+class Cadence:
+    """Follows what checkpoints cost; the next is due when the last is a share of the time since it began.
+
+    What a killed run does again is thus at most some thirty times what a checkpoint costs. When checkpoints are made
+    depends on time; what is found does not.
+
+    Parameters
+    ----------
+    clock : seconds
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began, self._cost = clock(), 0.0  # of the last; infinite until it is written
+
+    def due(self, longest: float) -> bool:
+        """Whether it is time for a checkpoint, `longest` seconds after the last began in any case; the first is."""
+        return self._clock() - self._began >= min(longest, self._cost / SHARE)
+
+    def begin(self) -> None:
+        """A checkpoint is begun."""
+        self._began, self._cost = self._clock(), math.inf
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Within it the checkpoint begun last is written, in whatever thread."""
+        before = self._clock()
+        try:
+            yield
+        finally:
+            self._cost = self._clock() - before
