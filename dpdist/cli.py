@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +26,7 @@ from dpdist.fitting import Fit, Limits
 from dpdist.foreground import (
     MESSAGES,
     OUTPUT,
+    UPDATES,
     CheckpointEvery,
     Out,
     Overwrite,
@@ -44,7 +47,7 @@ from dpdist.places import absolute
 from dpdist.progress import LiveProgress
 from dpdist.running import Launch
 from dpdist.runs import command_of, continued, open_run
-from dpdist.sources import as_source
+from dpdist.sources import Source, as_source
 from dpdist.storage import claim
 from dpdist.stored_models import stored_predictor
 from dpdist.stored_sequence import SequentialStore, is_pass
@@ -113,7 +116,7 @@ def fit(
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Fit a Dirichlet-process mixture, with a checkpoint after every lap."""
+    """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
     options: dict[str, Any] = {
         "data": data,
         "seed": seed,
@@ -142,7 +145,7 @@ def fit(
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
-    drive_fit(prepare, launcher_of(workers, scheduler, serial), out)
+    drive_fit(prepare, launcher_of(workers, scheduler, serial, source), out)
 
 
 @app.command()
@@ -201,7 +204,7 @@ def sva(
         passing.checkpoint_seconds = checkpoint_every
         return passing
 
-    drive_pass(prepare, launcher_of(workers, scheduler, serial), out)
+    drive_pass(prepare, launcher_of(workers, scheduler, serial, source), out)
 
 
 @app.command()
@@ -221,7 +224,7 @@ def extend(
     settings = {"data": absolute(data), "holdout": None}
     drive_pass(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings),
-        launcher_of(workers, scheduler, serial),
+        launcher_of(workers, scheduler, serial, source),
         out or model,
     )
 
@@ -246,11 +249,11 @@ def resume(
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
         resume_on(run, cluster, max_laps, max_time, data)
         return
-    launch = launcher_of(workers, scheduler, serial)
+    launch_for = partial(launcher_of, workers, scheduler, serial)
     if is_pass(run):
         if max_laps is not None or max_time is not None:
             raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
-        _resume_pass(SequentialStore.open(run), data, checkpoint_every, launch)
+        _resume_pass(SequentialStore.open(run), data, checkpoint_every, launch_for)
         return
     store = open_run(run)
     settings: Any = parse_config(CONFIGS[command_of(run)], store.settings)
@@ -266,10 +269,12 @@ def resume(
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
-    drive_fit(prepare, launch, run)
+    drive_fit(prepare, launch_for(source, UPDATES if command_of(run) == "topics" else 1), run)
 
 
-def _resume_pass(store: SequentialStore, moved: str | None, every: float, launch: Launch) -> None:
+def _resume_pass(
+    store: SequentialStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]
+) -> None:
     if store.finished:
         OUTPUT.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
         return
@@ -281,7 +286,7 @@ def _resume_pass(store: SequentialStore, moved: str | None, every: float, launch
         fit.checkpoint_seconds = min(every, 60.0)
         return fit
 
-    drive_pass(prepare, launch, store.path)
+    drive_pass(prepare, launch_for(source), store.path)
 
 
 @app.command()
@@ -312,13 +317,13 @@ def predict(
 ) -> None:
     """Label rows with the ids of their most probable components, or documents with the proportions of their topics."""
     if command_of(run) == "topics":
-        predict_topics(run, data, out, top, density, launcher_of(workers, scheduler, serial), overwrite)
+        predict_topics(run, data, out, top, density, partial(launcher_of, workers, scheduler, serial), overwrite)
         return
     predictor = stored_predictor(run)
     source = as_source(data)
     predictor.preparation.check_columns(source.shape[1])
     claim_folder(out, overwrite)
-    with backend_of(workers, scheduler, serial) as backend:
+    with backend_of(workers, scheduler, serial, source) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
     OUTPUT.print(f"{source.shape[0]} rows labelled in {out}", highlight=False)
 

@@ -76,6 +76,7 @@ class Mixture(Clustering):
         *,
         sample_weight: Any = None,
         checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 600.0,
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
@@ -84,7 +85,9 @@ class Mixture(Clustering):
         Parameters
         ----------
         x, y, sample_weight : as for :meth:`fit`
-        checkpoint_path : folder that a checkpoint is written to after every lap, optional
+        checkpoint_path : folder that checkpoints are written to, optional: before the first lap, at the end, also when
+            the loop is left, and between as often as they cost at most 3 % of the time
+        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every wave
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 
@@ -94,6 +97,7 @@ class Mixture(Clustering):
         """
         settings = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
         fit = self.prepare(as_source(x, sample_weight), checkpoint_path, overwrite, backend, settings)
+        fit.checkpoint_seconds = checkpoint_seconds
         yield from self.follow(fit)
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:

@@ -190,7 +190,7 @@ class SVA(Clustering):
         ----------
         x, y, sample_weight, holdout : as for :meth:`fit`, streams apart
         checkpoint_path : folder that checkpoints and the model are written to, optional
-        checkpoint_seconds : longest time between two checkpoints, a round apart
+        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from dpdist.errors import InputError
 from dpdist.fitting import Fit
 from dpdist.foreground import (
     OUTPUT,
+    UPDATES,
     CheckpointEvery,
     Out,
     Overwrite,
@@ -64,7 +66,7 @@ def topics(
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Fit a hierarchical Dirichlet process topic model, with a checkpoint after every lap."""
+    """Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap."""
     options: dict[str, Any] = {
         "data": data,
         "seed": seed,
@@ -96,7 +98,7 @@ def topics(
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 
-    drive_fit(prepare, launcher_of(workers, scheduler, serial), out)
+    drive_fit(prepare, launcher_of(workers, scheduler, serial, source, UPDATES), out)
 
 
 def score(
@@ -111,7 +113,7 @@ def score(
 ) -> None:
     """Score documents by completion: the mean log probability of tokens held out, in nats."""
     predictor, source = _fitting(run, data)
-    with backend_of(workers, scheduler, serial) as backend:
+    with backend_of(workers, scheduler, serial, source, UPDATES) as backend:
         found = complete_documents(predictor, source, backend, share, seed)
     values = {
         "per_token": found.per_token,
@@ -128,13 +130,21 @@ def score(
     OUTPUT.print(told, highlight=False, soft_wrap=True)
 
 
-def predict_topics(run: str, data: str, out: str, top: int, density: bool, launch: Launch, overwrite: bool) -> None:
+def predict_topics(
+    run: str,
+    data: str,
+    out: str,
+    top: int,
+    density: bool,
+    launch_for: Callable[[Source, int], Launch],
+    overwrite: bool,
+) -> None:
     """Write documents' proportions of the topics of a run."""
     if density:
         raise InputError("a topic model tells no density; leave out --density, and score documents with: dpdist score")
     predictor, source = _fitting(run, data)
     claim_folder(out, overwrite)
-    backend = launch()
+    backend = launch_for(source, UPDATES)()
     try:
         write_proportions(predictor, source, backend, out, top=top, overwrite=overwrite)
     finally:

@@ -181,6 +181,7 @@ class HDPTopicModel(TopicEstimator):
         y: Any = None,
         *,
         checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 600.0,
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
@@ -189,7 +190,7 @@ class HDPTopicModel(TopicEstimator):
         Parameters
         ----------
         x, y : as for :meth:`fit`
-        checkpoint_path : folder that a checkpoint is written to after every lap, optional
+        checkpoint_path, checkpoint_seconds : as for :meth:`dpdist.DPMixture.iter_fit`
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 
@@ -198,7 +199,9 @@ class HDPTopicModel(TopicEstimator):
         state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
             mini-batch scaled to the corpus
         """
-        yield from self.follow(self.prepare(x, checkpoint_path, overwrite, backend))
+        fit = self.prepare(x, checkpoint_path, overwrite, backend)
+        fit.checkpoint_seconds = checkpoint_seconds
+        yield from self.follow(fit)
 
     def partial_fit(self, x: Any, y: Any = None, *, documents: int | None = None) -> Self:
         """Take in one mini-batch of documents, by online inference in this process.

@@ -57,16 +57,21 @@ def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_pa
     fit = model.prepare(data_path, run)
     fit.checkpoint_seconds = 0.0
     seen: dict[str, int] = {}
-    for _ in fit:
+    stored: dict[str, int] = {}
+    starts = {id(fit.state.start): fit.state.start}
+    for step in fit:
         fit.settle()
-        there = {entry.name: (entry / "leaf_stats/c/0/0").stat().st_mtime_ns for entry in (run / "objects").iterdir()}
+        starts[id(step.state.start)] = step.state.start
+        entries = list((run / "objects").iterdir())
+        there = {entry.name: (entry / "leaf_stats/c/0/0/0").stat().st_mtime_ns for entry in entries}
         assert all(seen.get(name, time) == time for name, time in there.items())
+        stored |= {entry.name: zarr.open_array(entry / "leaf_stats", mode="r").shape[0] for entry in entries}
         seen |= there
         commits = [json.loads(file.read_text()) for file in sorted((run / "commits").iterdir())]
         assert len(commits) <= 2
         assert {f"objects/{name}" for name in there} == {name for commit in commits for name in commit["objects"]}
-    visits = [name for name in seen if not name.startswith("000000")]
-    assert len(visits) == 4 * 4  # laps times waves: nothing was written twice
+    blank, visits = 1, 4 * 4  # laps times waves: nothing was written twice
+    assert sum(stored.values()) == blank + visits + sum(start is not None for start in starts.values())
 
 
 def test_sparse_samples_are_stored_too(tmp_path) -> None:
@@ -188,8 +193,8 @@ def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path,
     fit = mixture(max_laps=2, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
     fit.checkpoint_seconds = 0.0
     lines, place = {inspect.getfile(Fit), inspect.getfile(Memo)}, random.Random(seed).randrange(450)
-    put, counted = fit.store.put_leaf, itertools.count()
-    fit.store.put_leaf = lambda name, leaf: (time.sleep(0.003), put(name, leaf))
+    put, counted = fit.store.put_leaves, itertools.count()
+    fit.store.put_leaves = lambda name, leaves: (time.sleep(0.003), put(name, leaves))
 
     def watch(frame, event, _argument):
         if frame.f_code.co_filename not in lines:
@@ -271,7 +276,7 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = {
-        "leaf": (Store, "kind", Store.kind._replace(write_leaf=full)),
+        "leaf": (Store, "kind", Store.kind._replace(write_leaves=full)),
         "generation": (checkpoint, "write_state", full),
         "commit": (LocalPlace, "create", full),
     }

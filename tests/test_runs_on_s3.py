@@ -195,7 +195,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
 
     posed = dpdist.fitting.begin(other.recipe(), dpdist.sources.as_source(rows), dpdist.backends.SerialBackend())
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
-    replacing.put_leaf("objects/000000-00000-aa", posed[1].leaves[0])
+    replacing.put_leaves("objects/000000-aa", posed[1].leaves[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
     replacing.commit(posed[0], None, dpdist.history.History())
     assert seen == [True] and Store.open(path).fitted() is None
