@@ -300,7 +300,8 @@ def test_a_full_disk_is_named_and_costs_nothing(tmp_path, data_path) -> None:
         pytest.skip("needs the right to mount a small file system")
     try:
         with pytest.raises(dpdist.CheckpointError, match="No space left"):
-            for _, info in mixture(max_laps=6, tolerance=0.0).iter_fit(data_path, checkpoint_path=small / "run.zarr"):
+            model, kept = mixture(max_laps=6, tolerance=0.0), small / "run.zarr"
+            for _, info in model.iter_fit(data_path, checkpoint_path=kept, checkpoint_seconds=0.0):
                 if info.lap == 3:
                     fill(small / "ballast")
         assert len(Store.open(small / "run.zarr").history().laps) in (2, 3)
