@@ -262,7 +262,7 @@ class Fit:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
-        self._saved: State | None = None
+        self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
 
     def __iter__(self) -> Iterator[Step]:
         """Yield after each wave; the last step is the lap that met a limit.
@@ -294,7 +294,8 @@ class Fit:
 
     def save(self) -> None:
         """Begin to write a checkpoint of the present moment; raises what became of the one before."""
-        if self.store is not None and self._saved is not self.state:
+        place = self.state.lap, self.state.visit
+        if self.store is not None and self._saved != place:
             self.settle()
             self._cadence.begin()
             history = self.history.before(self.state.lap)
@@ -302,7 +303,7 @@ class Fit:
             given = (self.problem, self.fitted, history, self.state, manifest)
             self._writing = self._writer.submit(self._write, self.store, packs, given)
             self._memo.stored(self.state, manifest)
-            self._saved = self.state
+            self._saved = place
 
     def settle(self) -> None:
         """Wait for what is being written; raises :class:`CheckpointError` if it failed."""

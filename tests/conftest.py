@@ -42,6 +42,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_pulls_the_plug() -> Iterator[None]:
+    """Processes are killed here, machines are not: what waits for the disk only makes tests slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_closed_client_is_left() -> Iterator[None]:
     """A client of ours that stayed the default would take everything else this process asks of Dask down with it."""

@@ -135,7 +135,8 @@ def generation(run: Path) -> int:
 
 
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
-    process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", "--max-laps", 500, "--tolerance", 0, "--serial")
+    given = ["--max-laps", 500, "--tolerance", 0, "--serial", "--checkpoint-every", 0]
+    process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", *given)
     wait_for_checkpoint(folder / "c.zarr", 3, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=300) == 130

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from scipy.special import psi
 from sklearn.base import clone
 
 import dpdist
-from dpdist import cli
+from dpdist import cli, fitting
 from dpdist.backends import SerialBackend
 from dpdist.corpora import write_corpus
 from dpdist.errors import CheckpointError, InputError
@@ -349,19 +350,20 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
         fitted.score(np.array([[1], [10**8]]) * np.ones(WORDS))
 
 
-def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_it(tmp_path) -> None:
+def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_it(tmp_path, monkeypatch) -> None:
     fit, waits = model_of(max_laps=2).prepare(blocks(60), tmp_path / "run.zarr"), []
 
-    class Interrupted(Future):
-        def result(self, timeout: float | None = None) -> None:
-            waits.append(fit.store._lease is not None)
-            if len(waits) == 1:
-                raise KeyboardInterrupt
+    def interrupted(_futures: Any) -> None:
+        waits.append(fit.store._lease is not None)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
 
     for _ in fit:
         pass
     fit.store.lock()
-    fit._written.append(Interrupted())
+    fit._writing = Future()
+    fit._writing.set_result(None)
+    monkeypatch.setattr(fitting, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit.close()
     assert waits == [True, True] and fit.store._lease is None

@@ -1,0 +1,516 @@
+"""When checkpoints are made, what they write, and where small work runs: cheap, and nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpdist
+from dpdist import cadence, foreground, memo
+from dpdist.backends import SerialBackend
+from dpdist.cadence import SHARE, Cadence
+from dpdist.checkpoint import Store
+from dpdist.errors import CheckpointError, ClusterLostError
+from dpdist.fitting import Fit, Limits, resumed
+from dpdist.places import LocalPlace, place_of
+from dpdist.schedules import Memoized, Stochastic
+from dpdist.sources import ArraySource
+from dpdist.storage import commits
+from dpdist.stored_sequence import SequentialStore
+from dpdist.topics.problem import TopicPlan
+from tests.runs import clusters, digest, mixture, source_of
+
+COSTS = st.floats(1e-3, 1e3)
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def checkpoint(cadence: Cadence, clock: Clock, cost: float) -> None:
+    """One that takes so many seconds."""
+    cadence.begin()
+    with cadence.timed():
+        clock.now += cost
+
+
+# When
+
+
+@given(COSTS)
+def test_a_checkpoint_is_due_once_the_last_is_three_per_cent_of_the_time_since_it_began(cost) -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    checkpoint(followed, clock, cost)
+    clock.now = 0.999 * cost / SHARE
+    assert not followed.due(math.inf)
+    clock.now = 1.001 * cost / SHARE
+    assert followed.due(math.inf)
+
+
+@given(st.lists(st.floats(1e-3, 3.0), min_size=2, max_size=30), st.floats(0.5, 100))
+def test_checkpoints_take_at_most_their_share_whatever_they_cost(costs, wave) -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    for cost in costs:
+        while not followed.due(math.inf):
+            clock.now += wave
+        checkpoint(followed, clock, cost)
+    assert sum(costs[:-1]) <= 0.03 * clock.now + 1e-9 * clock.now
+    assert SHARE == 0.03
+
+
+@given(COSTS, COSTS)
+def test_no_cost_puts_a_checkpoint_off_beyond_the_longest_time(cost, longest) -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    checkpoint(followed, clock, cost)
+    clock.now = 1.001 * longest
+    assert followed.due(longest)
+    clock.now = 0.999 * min(longest, cost / SHARE)
+    assert not followed.due(longest)
+
+
+def test_the_first_is_due_at_once_and_with_no_longest_time_every_one_is() -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    assert followed.due(math.inf)
+    followed.begin()
+    assert followed.due(0.0)
+
+
+def test_none_is_due_while_one_is_written_but_by_the_longest_time() -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    checkpoint(followed, clock, 1e-6)
+    clock.now = 100.0
+    followed.begin()
+    clock.now = 150.0
+    assert not followed.due(51.0) and followed.due(50.0)
+
+
+def test_a_checkpoint_that_failed_has_its_cost_too() -> None:
+    clock = Clock()
+    followed = Cadence(clock)
+    with pytest.raises(OSError), followed.timed():
+        clock.now = 3.0
+        raise OSError
+    assert not followed.due(math.inf)
+    clock.now = 101.0
+    assert followed.due(math.inf)
+
+
+# What of a fit
+
+
+LAPS = 5
+
+
+@pytest.fixture
+def at_will(monkeypatch) -> None:
+    """Checkpoints are made only where a test asks for them, at the beginning and at the end."""
+    monkeypatch.setattr(cadence, "SHARE", 1e-300)
+
+
+def prepared(run: Path | None, **parameters: Any) -> Fit:
+    """A fit of three waves, by default with moves to the end."""
+    given = {"schedule": Memoized(3), "max_laps": LAPS, "tolerance": 0.0}
+    fit = mixture(**{**given, **parameters}).prepare(source_of(clusters(0, rows=600)), run)
+    fit.checkpoint_seconds = math.inf
+    return fit
+
+
+def gone_on(run: Path, fit: Fit) -> Fit:
+    """The fit stored, at its end."""
+    again = resumed(Store.open(run), fit.source, SerialBackend(), Limits(LAPS))
+    for _ in again:
+        pass
+    return again
+
+
+def found(fit: Fit) -> tuple[Any, ...]:
+    """What a fit found, to the bit, and how."""
+    fitted, history = fit.fitted, fit.history
+    laps = [row._replace(seconds=0.0) for row in history.laps]
+    return fitted.elbo, fitted.total.stats.tobytes(), fitted.ids.tobytes(), laps, history.proposals
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> tuple[Any, ...]:
+    """What the fit finds without a store."""
+    fit = prepared(None)
+    for _ in fit:
+        pass
+    return found(fit)
+
+
+def number(run: Path) -> int:
+    """Of the last commit."""
+    return int(commits(place_of(run))[-1])
+
+
+def test_a_fit_is_stored_before_its_first_wave_and_at_its_end_in_any_case(tmp_path, at_will, undisturbed) -> None:
+    run = tmp_path / "run.zarr"
+    fit = prepared(run)
+    assert number(run) == 1 and Store.open(run).fitted() is None
+    for _ in fit:
+        assert number(run) == 1 or fit.fitted.stop is not None
+    assert number(run) == 2 and found(fit) == undisturbed
+    assert Store.open(run).fitted().stop == fit.fitted.stop and len(Store.open(run).history().laps) == LAPS
+    assert not list(fit)
+
+
+def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbed) -> None:
+    """A wave takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
+    clock, run, taken = Clock(), tmp_path / "run.zarr", []
+    monkeypatch.setattr("dpdist.fitting.Cadence", lambda: Cadence(clock))
+    commit = Store.commit
+
+    def slow(store: Store, *given: Any) -> None:
+        clock.now += 1 / 12
+        commit(store, *given)
+
+    monkeypatch.setattr(Store, "commit", slow)
+    fit = prepared(run)
+    for _ in fit:
+        fit.settle()
+        taken.append(number(run) - 1)
+        clock.now += 1.0
+    assert taken == [*(step // 3 for step in range(len(taken) - 1)), len(taken[:-1]) // 3 + (len(taken) % 3 != 1)]
+    assert found(fit) == undisturbed
+
+
+@pytest.mark.parametrize("pack_bytes", [1, 3000, memo.PACK_BYTES])
+@pytest.mark.parametrize("schedule", [Memoized(3), Memoized(3, lookahead=1), Stochastic(3)], ids=str)
+def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_leaf_once(
+    tmp_path, monkeypatch, at_will, schedule, pack_bytes
+) -> None:
+    monkeypatch.setattr(memo, "PACK_BYTES", pack_bytes)
+    put, stored, run, rng = Store.put_leaves, [], tmp_path / "run.zarr", random.Random(repr(schedule))
+
+    def noted(store: Store, name: str, leaves: list[Any]) -> None:
+        stored.extend(leaves)
+        assert len(leaves) == 1 or sum(leaf.nbytes for leaf in leaves) <= pack_bytes
+        put(store, name, leaves)
+
+    monkeypatch.setattr(Store, "put_leaves", noted)
+    fit = prepared(run, schedule=schedule, initial="k-means++", initial_components=3, max_laps=4)
+    assert digest(Store.open(run).state()[0]) == digest(fit.state)
+    for step in fit:
+        if rng.random() < 0.4:
+            fit.save()
+            fit.settle()
+            assert digest(Store.open(run).state()[0]) == digest(step.state)
+    assert len(stored) == len({id(leaf) for leaf in stored})
+
+
+@pytest.mark.parametrize("place", range(3 * LAPS - 1))
+def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_leaves(
+    tmp_path, at_will, undisturbed, place
+) -> None:
+    run = tmp_path / "run.zarr"
+    fit = prepared(run)
+    next(itertools.islice(iter(fit), place, None))  # the iterator is left, which makes the checkpoint
+    state, manifest = Store.open(run).state()
+    assert digest(state) == digest(fit.state) and (state.lap, state.visit) == (fit.state.lap, fit.state.visit)
+    again = resumed(Store.open(run), fit.source, SerialBackend(), Limits(LAPS))
+    next(iter(again))
+    left = Store.open(run).state()[1]
+    assert (
+        sum(one == other for one, other in zip(manifest.waves, left.waves, strict=True)) >= 2 or again.state.visit < 1
+    )
+    assert found(gone_on(run, fit)) == undisturbed
+
+
+def files_of_a_checkpoint(run: Path, waves: int, monkeypatch) -> list[str]:
+    """Names of the folders written by the last checkpoint of two laps, each as often as it has files."""
+    written: list[str] = []
+    put = LocalPlace._put
+
+    def noted(place: LocalPlace, folder: str, parts: Any) -> None:
+        written.extend(folder.split("/")[0] for _ in parts)
+        put(place, folder, parts)
+
+    fit = prepared(run, schedule=Memoized(waves), max_laps=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalPlace, "_put", noted)
+        for _ in fit:
+            pass
+    return sorted(written)
+
+
+def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_waves_it_has(
+    tmp_path, monkeypatch, at_will
+) -> None:
+    few, many = (files_of_a_checkpoint(tmp_path / f"{waves}.zarr", waves, monkeypatch) for waves in (2, 6))
+    assert few == many and few.count("objects") <= 16
+    commit = Store.open(tmp_path / "6.zarr").attributes
+    assert len(commit["objects"]) == 1
+
+
+def test_a_run_holds_no_leaves_but_those_of_its_state_and_the_one_before(tmp_path, at_will) -> None:
+    fit, seen = prepared(tmp_path / "run.zarr", max_laps=4), list[list[weakref.ref]]()
+    for step in fit:
+        seen.append([weakref.ref(leaf) for leaf in step.state.leaves])
+        del step
+        alive = {id(ref()) for ref in itertools.chain(*seen) if ref() is not None}
+        assert alive <= {id(ref()) for ref in itertools.chain(*seen[-2:])}
+
+
+class Broken(Exception):
+    """Something that no code of a run raises."""
+
+
+def interrupted(error: BaseException, monkeypatch, calls: int = 14) -> None:
+    """Have the backend raise an error in the middle of a lap."""
+    share, counted = SerialBackend.share, itertools.count()
+
+    def broken(backend: SerialBackend, value: Any, label: str | None = None) -> Any:
+        if next(counted) == calls:
+            raise error
+        return share(backend, value, label)
+
+    monkeypatch.setattr(SerialBackend, "share", broken)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Broken(), MemoryError()], ids=repr)
+def test_whatever_ends_a_fit_its_last_wave_is_kept(tmp_path, monkeypatch, at_will, undisturbed, error) -> None:
+    run = tmp_path / "run.zarr"
+    fit = prepared(run)
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        interrupted(error, patch)
+        for _ in fit:
+            pass
+    stored = Store.open(run).state()[0]
+    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0) and number(run) == 2
+    assert found(gone_on(run, fit)) == undisturbed
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_who_leaves_the_loop_or_breaks_it_keeps_the_last_step(tmp_path, at_will, undisturbed, after) -> None:
+    for name in ("left", "broken"):
+        run = tmp_path / f"{name}.zarr"
+        fit = prepared(run)
+        with pytest.raises(Broken) if name == "broken" else pytest.MonkeyPatch.context():
+            for count, _ in enumerate(fit, 1):
+                if count == after and name == "left":
+                    break
+                if count == after:
+                    raise Broken
+        stored = Store.open(run)
+        assert digest(stored.state()[0]) == digest(fit.state) and stored.number == 2
+        assert len(stored.history().laps) == after // 3
+        assert found(gone_on(run, fit)) == undisturbed
+
+
+def test_what_is_stored_already_is_not_stored_again(tmp_path, at_will) -> None:
+    run = tmp_path / "run.zarr"
+    fit = prepared(run)
+    for _ in fit:
+        fit.save()
+        fit.settle()
+        before = number(run)
+        fit.save()
+        break
+    assert number(run) == before == 2
+
+
+def test_who_only_lost_the_cluster_writes_nothing_and_stays_the_writer(tmp_path, monkeypatch, at_will) -> None:
+    run = tmp_path / "run.zarr"
+    fit, released, release = prepared(run), [], Store.release
+    monkeypatch.setattr(Store, "release", lambda store: (released.append(store), release(store)))
+    interrupted(ClusterLostError("gone."), monkeypatch)
+    with pytest.raises(ClusterLostError):
+        for _ in fit:
+            pass
+    assert number(run) == 1 and not released
+    fit.close()
+    assert released == [fit.store]
+
+
+def failing(monkeypatch, allowed: int) -> list[str]:
+    """Have all writes of groups but some fail; the folders tried."""
+    tried: list[str] = []
+    put = LocalPlace._put
+
+    def full(place: LocalPlace, folder: str, parts: Any) -> None:
+        tried.append(folder)
+        if len(tried) > allowed:
+            raise OSError(28, os.strerror(28))
+        put(place, folder, parts)
+
+    monkeypatch.setattr(LocalPlace, "_put", full)
+    return tried
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_failed_checkpoint_ends_the_run_at_the_next_step_and_is_not_tried_again(
+    tmp_path, monkeypatch, at_will, allowed
+) -> None:
+    run = tmp_path / "run.zarr"
+    fit, steps = prepared(run), 0
+    tried = failing(monkeypatch, allowed)
+    with pytest.raises(CheckpointError, match="No space left"):
+        for _ in fit:
+            steps += 1
+            if steps == 2:
+                fit.save()
+                fit._writer.submit(lambda: None).result()  # what was begun is done
+    assert steps == 2 and len(tried) == allowed + 1
+    assert number(run) == 1
+
+
+def test_a_write_that_fails_is_told_even_where_the_next_is_begun_at_once(tmp_path, monkeypatch, at_will) -> None:
+    fit = prepared(tmp_path / "run.zarr")
+    failing(monkeypatch, 0)
+    fit.checkpoint_seconds = 0.0
+    with pytest.raises(CheckpointError, match="No space left"):
+        for count, _ in enumerate(fit):
+            assert count < 2
+
+
+@pytest.mark.parametrize("kind", ["mixture", "topics"])
+def test_estimators_checkpoint_as_often_as_they_are_told(tmp_path, at_will, kind) -> None:
+    if kind == "mixture":
+        model, x = mixture(max_laps=2, tolerance=0.0), source_of(clusters(0, rows=400))
+    else:
+        counts = np.random.default_rng(0).poisson(0.7, size=(120, 9))
+        model, x = dpdist.HDPTopicModel(initial_topics=3, max_laps=2, moves=TopicPlan(birth=False)), ArraySource(counts)
+    for seconds, wanted in ((math.inf, 2), (0.0, None)):
+        run = tmp_path / f"{seconds}.zarr"
+        for _ in model.iter_fit(x, checkpoint_path=run, checkpoint_seconds=seconds):
+            pass
+        waves = 2 * len(Store.open(run).state()[0].order) if kind == "mixture" else 2 * len(x.partitions)
+        assert number(run) == (wanted or 1 + waves)
+
+
+# What of a pass
+
+
+def passing(run: Path, monkeypatch, share: float = 1e-300) -> Any:
+    """A pass of five rounds."""
+    monkeypatch.setattr(cadence, "SHARE", share)
+    model = dpdist.SVA(dpdist.families.IsotropicGaussian(), random_state=0, round_partitions=1)
+    work = model.prepare(source_of(clusters(0, rows=500)), None, run)
+    work.checkpoint_seconds = math.inf
+    return work
+
+
+def test_a_pass_is_stored_before_its_first_round_and_at_its_end_in_any_case(tmp_path, monkeypatch) -> None:
+    run = tmp_path / "run.zarr"
+    work = passing(run, monkeypatch)
+    rounds = [number(run) for _ in work]
+    assert rounds == [1] * (len(rounds) - 1) + [2] and len(rounds) == 5
+    assert SequentialStore.open(run).finished
+
+
+def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypatch) -> None:
+    run, whole = tmp_path / "run.zarr", tmp_path / "whole.zarr"
+    for _ in passing(whole, monkeypatch):
+        pass
+    work = passing(run, monkeypatch)
+    for _, info in work:
+        if info.round == 3:
+            break
+    stored = SequentialStore.open(run)
+    assert stored.state().round == 3 and not stored.finished and len(stored.history().rounds) == 3
+    dpdist.resume(run, work.source)
+    one, other = (SequentialStore.open(path).state().growth for path in (run, whole))
+    assert one.table.tobytes() == other.table.tobytes() and one.ids.tobytes() == other.ids.tobytes()
+
+
+def test_a_pass_checkpoints_as_its_cadence_says(tmp_path, monkeypatch) -> None:
+    clock, run = Clock(), tmp_path / "run.zarr"
+    commit = SequentialStore.commit
+
+    def slow(store: SequentialStore, *given: Any) -> None:
+        clock.now += 1 / 20
+        commit(store, *given)
+
+    monkeypatch.setattr(SequentialStore, "commit", slow)
+    work, taken = passing(run, monkeypatch, SHARE), []
+    work._cadence = Cadence(clock)
+    for _ in work:
+        taken.append(number(run))
+        clock.now += 1.0
+    assert taken == [2, 2, 3, 3, 4]  # due every two rounds: a twentieth is three per cent of 1.7; and at the end
+
+
+# Where
+
+
+def launched(
+    monkeypatch, rows: int, columns: int, cores: int = 2, sparse: bool = False, updates: int = 1, **asked: Any
+) -> Any:
+    """Which kind of backend is chosen for data of a shape on so many cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(foreground, "local_backend", lambda workers=None: ("local", workers))
+    monkeypatch.setattr(foreground, "connect", lambda address: ("connected", address))
+    source: Any = SimpleNamespace(shape=(rows, columns), sparse=sparse)
+    given = {"workers": None, "scheduler": None, "serial": False} | asked
+    return foreground.launcher_of(**given, source=source, updates=updates)()
+
+
+@pytest.fixture
+def said(monkeypatch) -> Iterator[list[str]]:
+    """What is told of the choice."""
+    sentences: list[str] = []
+    monkeypatch.setattr(foreground, "_tell", sentences.append)
+    yield sentences
+
+
+def test_small_work_runs_in_this_process_and_large_work_on_a_cluster_and_the_choice_is_told(monkeypatch, said) -> None:
+    assert isinstance(launched(monkeypatch, 5000, 36), SerialBackend)
+    assert "in this process" in said[0] and "--workers 2" in said[0]
+    assert launched(monkeypatch, 1_000_000, 36) == ("local", None)
+    assert "cluster of 2 workers" in said[1] and "--serial" in said[1]
+
+
+def test_what_was_asked_for_is_what_runs_and_nothing_is_told(monkeypatch, said) -> None:
+    for rows in (10, 10**9):
+        assert launched(monkeypatch, rows, 36, workers=3) == ("local", 3)
+        assert launched(monkeypatch, rows, 36, scheduler="tcp://here:1") == ("connected", "tcp://here:1")
+        assert isinstance(launched(monkeypatch, rows, 36, serial=True), SerialBackend)
+    assert foreground.launcher_of(None, None, False)() == ("local", None)
+    assert said == []
+
+
+@given(st.floats(0, 1e6), st.integers(1, 256))
+def test_a_cluster_pays_where_its_lap_is_the_shorter_one(seconds, cores) -> None:
+    pays = foreground.cluster_pays(seconds, cores)
+    assert pays == (seconds / cores + foreground.TASK_SECONDS < seconds)
+    assert not foreground.cluster_pays(seconds, 1) and not foreground.cluster_pays(foreground.TASK_SECONDS, cores)
+    assert not pays or foreground.cluster_pays(2 * seconds, cores)
+    assert not pays or foreground.cluster_pays(seconds, cores + 1)
+
+
+def seconds(rows: int, columns: int, sparse: bool = False, updates: int = 1) -> float:
+    """Expected of a lap."""
+    source: Any = SimpleNamespace(shape=(rows, columns), sparse=sparse)
+    return foreground.lap_seconds(source, updates)
+
+
+def test_a_lap_is_expected_to_take_as_long_as_it_has_numbers_to_go_over() -> None:
+    same = [seconds(2000, 30), 2 * seconds(1000, 30), 2 * seconds(2000, 15), seconds(2000, 30, updates=3) / 3]
+    assert same == pytest.approx([same[0]] * 4)
+    assert seconds(1000, 50_000, sparse=True) == seconds(1000, 10_000, sparse=True) == seconds(1000, foreground.ENTRIES)
+    assert seconds(1000, 20, sparse=True) == seconds(1000, 20)
+    assert 0.05 < seconds(5000, 36) < 1 and 1 < seconds(80_000, 64) < 30
