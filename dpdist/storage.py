@@ -356,9 +356,10 @@ def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
             if told
             else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
         )
-    if attributes["format"] > schema.FORMAT:
+    if attributes["format"] != schema.FORMAT:
+        age = "newer" if attributes["format"] > schema.FORMAT else "older"
         raise CheckpointError(
-            f"{path} was written in format {attributes['format']}, newer than this dpdist reads "
+            f"{path} was written in format {attributes['format']}, {age} than this dpdist reads "
             f"({schema.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
         )
     return attributes

@@ -344,11 +344,12 @@ def test_other_versions_are_warned_of(tmp_path, data_path, monkeypatch) -> None:
         resumed(Store.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
 
 
-def test_a_newer_format_is_refused(tmp_path, data_path, monkeypatch) -> None:
+def test_another_format_is_refused(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
-    monkeypatch.setattr(schema, "FORMAT", schema.FORMAT - 1)
-    with pytest.raises(dpdist.CheckpointError, match="newer than this dpdist reads"):
-        Store.open(tmp_path / "run.zarr")
+    for reads, age in ((schema.FORMAT - 1, "newer"), (schema.FORMAT + 1, "older")):
+        with monkeypatch.context() as patch, pytest.raises(dpdist.CheckpointError, match=f"{age} than this dpdist"):
+            patch.setattr(schema, "FORMAT", reads)
+            Store.open(tmp_path / "run.zarr")
 
 
 def test_what_is_no_run_is_refused(tmp_path, data_path) -> None:
