@@ -41,7 +41,7 @@ def _combine_two(left: Growth, right: Growth, base: Growth, learner: Learner, ru
 
 def _joined_overlap(left: Growth, right: Growth, base: Growth) -> np.ndarray:
     """Overlaps of both sides' components; those of the shared ones count what each side added."""
-    if not len(left.overlap):
+    if not len(left.overlap) and not len(right.overlap):
         return left.overlap
     shared, split = len(base.table), len(left.table)
     size = split + len(right.table) - shared

@@ -24,7 +24,7 @@ class Growth:
     seen : sum of their weights
     look : number of rows at which components are next examined
     pruned : weight of the components removed
-    overlap : (K, K) sums of min(rho_a, rho_b), or (0, 0) where nothing asks for them
+    overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
     """
 
     table: np.ndarray
@@ -85,8 +85,7 @@ def examine(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, fixed: int
         return growth
     fresh = np.ones(len(growth.table), dtype=bool)
     while fresh.any():
-        measured = growth.overlap / max(growth.seen, 1e-300)
-        pairs = tidy.merge.pairs(growth.table, measured, learner, rule, fixed, fresh)
+        pairs = tidy.merge.pairs(growth.table, growth.overlap, growth.seen, learner, rule, fixed, fresh)
         growth, fresh = merged(growth, pairs, learner, fixed)
     return growth
 

@@ -1,10 +1,15 @@
 """Prune and merge (SVA-PM): when components are examined, which are removed and which become one.
 
-Two tests of a merge. By distance, d = mean |rho_a - rho_b| = w_a + w_b - 2 mean min(rho_a, rho_b) with relative weights
-w, absolute as in the paper or relative to w_a + w_b, since by the absolute one any two rare components look alike. By
-evidence, the gain of the log joint probability under the Chinese restaurant process,
+Two tests of a merge. By distance, with sums over rows of weight n in all,
+
+    d = sum |rho_a - rho_b| = w_a + w_b - 2 sum min(rho_a, rho_b),
+
+relative to w_a + w_b, or to n, by which any two rare components look alike. By evidence, the gain of the log joint
+probability under the Chinese restaurant process,
 
     A(S_a + S_b) - A(S_a) - A(S_b) + log Gamma(w_a + w_b) - log Gamma(w_a) - log Gamma(w_b) - log alpha > 0.
+
+Source: Lin (2013), section 5.
 """
 
 from __future__ import annotations
@@ -28,14 +33,22 @@ class MergeTest(ABC):
 
     @abstractmethod
     def pairs(
-        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
     ) -> np.ndarray:
         """Disjoint pairs to merge, (P, 2).
 
         Parameters
         ----------
         table : (K, F)
-        overlap : (K, K) means of min(rho_a, rho_b) where tracked
+        overlap : (K, K) sums of min(rho_a, rho_b) where tracked, at most what they are
+        seen : n, weight of all rows so far
         fixed : the first components; no pair is of two of them
         fresh : (K,) bool; only pairs with at least one of these are new
         """
@@ -53,7 +66,14 @@ class EvidenceTest(MergeTest):
     partners: int = 4
 
     def pairs(
-        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
     ) -> np.ndarray:
         tried = likely_pairs(learner.affinity(table), self.partners)
         tried = tried[(tried.max(axis=1) >= fixed) & fresh[tried].any(axis=1)]
@@ -62,12 +82,16 @@ class EvidenceTest(MergeTest):
 
 @dataclass(frozen=True)
 class DistanceTest(MergeTest):
-    """Merge components whose responsibilities differ by less than `most` on average (Lin 2013, section 3.3).
+    """Merge components whose responsibilities differ by less than `most` on average.
+
+    No merge is false: the distance is exact for components that were never merged, and never below the true one for
+    unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are counted as they are, so what
+    a bound put off is merged at a later look.
 
     Parameters
     ----------
     most : epsilon_d > 0
-    relative : whether the distance is divided by the pair's relative weight, so that it lies in [0, 1]
+    relative : whether the distance is divided by the pair's weight, so that it lies in [0, 1], or by all rows'
     """
 
     most: float = 0.5
@@ -80,13 +104,17 @@ class DistanceTest(MergeTest):
             raise InputError(f"merge_threshold should be finite and above zero; got {self.most!r}.")
 
     def pairs(
-        self, table: np.ndarray, overlap: np.ndarray, learner: Learner, rule: Rule, fixed: int, fresh: np.ndarray
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
     ) -> np.ndarray:
-        weights = table[:, -1] / table[:, -1].sum()
-        both = weights[:, None] + weights
-        distance = both - 2 * overlap
-        if self.relative:
-            distance = distance / both
+        both = table[:, -1:] + table[:, -1]
+        distance = (both - 2 * overlap) / (both if self.relative else seen)
         first, second = np.nonzero(np.triu((distance < self.most) & (fresh[:, None] | fresh), 1))
         allowed = second >= fixed
         tried = np.stack([first[allowed], second[allowed]], axis=1)
@@ -191,15 +219,25 @@ def merge_pairs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Table, ids and overlaps after the second of each pair went into the first.
 
-    A union's overlap with another component starts as the sum of its parts', an upper bound of what it was.
+    The overlap of a union with c, sum min(rho_a + rho_b, rho_c), is no function of those of a and b. Where a and b share
+    no row it is their sum; elsewhere the larger of the two stands for it, which it is never below.
     """
     keep, gone = pairs[:, 0], pairs[:, 1]
-    table, ids, overlap = table.copy(), ids.copy(), overlap.copy()
+    table, ids = table.copy(), ids.copy()
     table[keep] = learner.join(table[keep], table[gone])
     ids[keep] = np.where(ids[keep] >= 0, ids[keep], ids[gone])
-    if len(overlap):
-        overlap[keep] += overlap[gone]
-        overlap[:, keep] += overlap[:, gone]
-        np.fill_diagonal(overlap, 0.0)
-        overlap = np.delete(np.delete(overlap, gone, axis=0), gone, axis=1)
-    return np.delete(table, gone, axis=0), np.delete(ids, gone), overlap
+    return np.delete(table, gone, axis=0), np.delete(ids, gone), _overlap_of_unions(overlap, keep, gone)
+
+
+def _overlap_of_unions(overlap: np.ndarray, keep: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    if not len(overlap):
+        return overlap
+    apart = overlap[keep, gone] == 0
+    overlap = overlap.copy()
+    overlap[keep] = np.where(apart[:, None], overlap[keep] + overlap[gone], np.maximum(overlap[keep], overlap[gone]))
+    across = overlap[:, keep], overlap[:, gone]
+    overlap[:, keep] = np.where(apart, across[0] + across[1], np.maximum(*across))
+    left = np.delete(np.delete(overlap, gone, axis=0), gone, axis=1)
+    left = np.maximum(left, left.T)  # of two unions each gives a bound for the other
+    np.fill_diagonal(left, 0.0)
+    return left

@@ -1,0 +1,447 @@
+"""Pruning, merging and combining against brute force over rows: components that carry the shares of every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from dpdist.families import IsotropicGaussian
+from dpdist.families.base import Moments, Rows
+from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Learner, Pass, Rule, Tidy
+from dpdist.sequential.combine import combine
+from dpdist.sequential.growth import Growth, examine, merged, no_growth, pass_over
+from dpdist.sequential.tidy import MergeTest, disjoint, likely_pairs, merge_gains, merge_pairs
+
+ORIGINS, KINDS = 9, 3
+
+
+class Replayed(Pass):
+    """A pass whose rows say their responsibilities for ORIGINS components, which unions add up."""
+
+    def __init__(self, table: np.ndarray, overlap: np.ndarray | None) -> None:
+        self.cells, self.tracked = table.copy(), overlap
+
+    @property
+    def table(self) -> np.ndarray:
+        return self.cells.copy()
+
+    @property
+    def overlap(self) -> np.ndarray:
+        return np.zeros((0, 0)) if self.tracked is None else self.tracked.copy()
+
+    def advance(self, rows: Rows, weights: np.ndarray) -> None:
+        for row, weight in zip(rows, weights, strict=True):
+            if weight > 0:
+                self._take(int(row[0]), row[1:], float(weight))
+
+    def _take(self, place: int, shares: np.ndarray, weight: float) -> None:
+        for origin in np.flatnonzero((shares > 0) & ~(members(self.cells) > 0).any(axis=0)):
+            opened = np.zeros((1, self.cells.shape[1]))
+            opened[0, -1 - ORIGINS + origin] = 1
+            self.cells = np.concatenate([self.cells, opened])
+            self.tracked = None if self.tracked is None else np.pad(self.tracked, (0, 1))
+        owned = members(self.cells) > 0
+        rho = weight * (owned / np.maximum(owned.sum(axis=0), 1)) @ shares
+        self.cells[:, place] += rho
+        self.cells[:, -1] += rho
+        if self.tracked is not None:
+            common = np.minimum.outer(rho, rho)
+            np.fill_diagonal(common, 0.0)
+            self.tracked = self.tracked + common
+
+
+def members(table: np.ndarray) -> np.ndarray:
+    """(K, ORIGINS), above zero where an origin belongs to a component."""
+    return table[:, -1 - ORIGINS : -1]
+
+
+def shares_of(table: np.ndarray) -> np.ndarray:
+    """Responsibilities of all rows, by their weight, (K, N)."""
+    return table[:, : -1 - ORIGINS]
+
+
+@dataclass(frozen=True, eq=False)
+class Replay(Learner):
+    """Tables hold a column a row, a column an origin, and the weight; the same kind of origin is better as one."""
+
+    rows: int
+
+    additive = True
+    accepts_sparse = False
+
+    @property
+    def width(self) -> int:
+        return self.rows + ORIGINS + 1
+
+    def check_moments(self, moments: Moments) -> None:
+        raise NotImplementedError
+
+    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+        assert overlap is None or overlap.shape == (len(table), len(table))
+        return Replayed(table, overlap)
+
+    def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def join(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return left + right
+
+    def gains(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return np.where((kinds_of(left) * kinds_of(right)).sum(axis=1) > 0, 1e6, -1e6)
+
+    def affinity(self, table: np.ndarray) -> np.ndarray:
+        return kinds_of(table) @ kinds_of(table).T
+
+    def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        raise NotImplementedError
+
+    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        raise NotImplementedError
+
+
+def kinds_of(table: np.ndarray) -> np.ndarray:
+    """(K, KINDS), above zero where a component has an origin of a kind."""
+    return members(table) @ np.eye(KINDS)[np.arange(ORIGINS) % KINDS]
+
+
+def overlaps(table: np.ndarray) -> np.ndarray:
+    """Sums over rows of min(rho_a, rho_b), by brute force, (K, K)."""
+    rho = shares_of(table)
+    found = np.minimum(rho[:, None], rho).sum(axis=2)
+    np.fill_diagonal(found, 0.0)
+    return np.asarray(found)
+
+
+def distances(table: np.ndarray, seen: float, relative: bool) -> np.ndarray:
+    """Sums over rows of |rho_a - rho_b|, by brute force, divided by the pair's weight or by all, (K, K)."""
+    rho = shares_of(table)
+    weights = rho.sum(axis=1)
+    apart = np.abs(rho[:, None] - rho).sum(axis=2)
+    return np.asarray(apart / (weights[:, None] + weights if relative else seen))
+
+
+@dataclass(frozen=True)
+class Checked(DistanceTest):
+    """The distance test, held to brute force at every look."""
+
+    def pairs(
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
+    ) -> np.ndarray:
+        check_overlaps(table, overlap)
+        found = super().pairs(table, overlap, seen, learner, rule, fixed, fresh)
+        true = distances(table, seen, self.relative)
+        assert (true[found[:, 0], found[:, 1]] < self.most).all(), "a false merge"
+        assert (found[:, 0] < found[:, 1]).all() and (found[:, 1] >= fixed).all()
+        if not len(found):  # nothing is left that is close, and was tracked as one from its first row
+            single = (members(table) > 0).sum(axis=1) == 1
+            loose = np.triu(np.outer(single, single), 1) & (np.arange(len(table)) >= fixed)
+            assert (true[loose & (fresh[:, None] | fresh)] >= self.most).all(), "a merge was missed"
+        return found
+
+
+def check_overlaps(table: np.ndarray, overlap: np.ndarray) -> None:
+    """Overlaps are those of the rows, and for unions bounds from below that are at least those of their parts."""
+    true, single = overlaps(table), (members(table) > 0).sum(axis=1) == 1
+    assert (overlap <= true + 1e-9).all()
+    exact = np.outer(single, single)
+    np.testing.assert_allclose(overlap[exact], true[exact], atol=1e-9)
+    np.testing.assert_array_equal(overlap, overlap.T)
+    assert not overlap.diagonal().any()
+
+
+def drawn(seed: int, rows: int, weighted: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (n, 1 + ORIGINS): their number, and shares of three origins of one kind, some also of others; and weights.
+
+    The first kind is shared out (.4, .4, .2) but for noise, the second at random, the third nearly hard.
+    """
+    rng = np.random.default_rng(seed)
+    places = np.arange(ORIGINS).reshape(KINDS, -1)  # whose origins differ in kind, so that either test has work
+    shares = np.zeros((rows, ORIGINS))
+    sharp = [np.array([40.0, 40.0, 20.0]), np.array([1.0, 1.0, 1.0]), np.array([0.05, 0.05, 0.05])]
+    for row in shares:
+        group = rng.integers(KINDS)
+        row[places[group]] = rng.dirichlet(sharp[group])
+        if rng.random() < 0.2:
+            row[rng.integers(ORIGINS)] += 0.3
+    shares[shares < 0.01] = 0.0
+    weights = rng.choice([0.0, 0.5, 1.0, 3.0], size=rows) if weighted else np.ones(rows)
+    return np.column_stack([np.arange(rows), shares / shares.sum(axis=1, keepdims=True)]), weights
+
+
+TIDY = Tidy(first=8, apart=2, growth=0.25)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("most", "relative"), [(0.3, True), (0.5, True), (0.7, True), (0.05, False), (0.2, False)])
+def test_distances_are_those_of_the_rows_or_above_for_unions(most: float, relative: bool, weighted: bool) -> None:
+    rows, weights = drawn(0, 300, weighted)
+    learner, tidy = Replay(300), replace(TIDY, merge=Checked(most, relative), prune=0.02)
+    growth = pass_over([(rows, weights)], no_growth(learner.width, tidy), learner, Rule(), tidy, np.float64)
+    growth = examine(growth, learner, Rule(), tidy)
+    check_overlaps(growth.table, growth.overlap)
+    assert growth.rows == 300 and growth.seen == weights.sum()
+    np.testing.assert_allclose(growth.weights, shares_of(growth.table).sum(axis=1))
+    assert growth.weights.sum() + growth.pruned == pytest.approx(growth.seen)
+    assert len(growth.table) < ORIGINS
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("most", "relative"), [(0.5, True), (0.1, False), (1e-9, True)])
+def test_distances_of_combined_partitions_are_those_of_their_rows_or_above(
+    seed: int, most: float, relative: bool
+) -> None:
+    rows, weights = drawn(seed, 240, weighted=seed % 2 == 1)
+    first = 60 * (seed > 0)  # without a row there is no component yet
+    learner, tidy = Replay(240), replace(TIDY, merge=Checked(most, relative))
+    empty = no_growth(learner.width, tidy)
+    base = pass_over([(rows[:first], weights[:first])], empty, learner, Rule(), tidy, np.float64)
+    cuts = np.array_split(np.arange(first, 240), 3)
+    parts = [pass_over([(rows[c], weights[c])], base, learner, Rule(), tidy, np.float64, len(base.table)) for c in cuts]
+    both = combine(parts, base, learner, Rule())
+    check_overlaps(both.table, both.overlap)
+    assert both.rows == 240 and both.seen == pytest.approx(weights.sum())
+    np.testing.assert_allclose(shares_of(both.table).sum(axis=0), weights)
+    if most < 1e-6:  # unions across partitions share no row, so nothing is lost
+        np.testing.assert_allclose(both.overlap, overlaps(both.table), atol=1e-9)
+    examine(both, learner, Rule(), tidy)
+
+
+def test_a_part_without_rows_loses_no_overlap_of_the_others() -> None:
+    rows, weights = drawn(1, 80)
+    learner, tidy = Replay(80), replace(TIDY, merge=DistanceTest(1e-9))
+    empty = no_growth(learner.width, tidy)
+    whole = pass_over([(rows, weights)], empty, learner, Rule(), tidy, np.float64)
+    for parts in ([empty, whole], [whole, empty]):
+        np.testing.assert_array_equal(combine(parts, empty, learner, Rule()).overlap, whole.overlap)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_overlaps_of_several_unions_at_once_are_bounds_from_below_and_sums_where_no_row_is_shared(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rho = rng.dirichlet(np.full(8, 0.5), size=40).T
+    rho[rho < 0.05] = 0.0
+    halves = np.arange(40) < 20
+    rho[0, halves], rho[1, ~halves], rho[2, halves], rho[3, ~halves] = 0.0, 0.0, 0.0, 0.0
+    table = np.column_stack([rho, np.zeros((8, ORIGINS)), rho.sum(axis=1)])
+    pairs = np.array([[1, 0], [2, 3], [4, 6]])
+    joined, ids, found = merge_pairs(table, np.arange(8), overlaps(table), pairs, Replay(40))
+    true = overlaps(joined)
+    assert ids.tolist() == [1, 2, 4, 5, 7]
+    assert (found <= true + 1e-12).all()
+    np.testing.assert_array_equal(found, found.T)
+    apart = [0, 1, 3, 4]  # all but the union of 4 and 6
+    np.testing.assert_allclose(found[np.ix_(apart, apart)], true[np.ix_(apart, apart)], atol=1e-12)
+    parts = overlaps(table)
+    np.testing.assert_allclose(found[2, [3, 4]], np.maximum(parts[4], parts[6])[[5, 7]], atol=1e-12)
+
+
+def test_components_that_share_every_row_unequally_are_not_merged_after_a_union() -> None:
+    """Responsibilities (.4, .4, .2): the first two are one, and 0.6 away from the third."""
+    rows = np.column_stack([np.arange(50), np.tile([0.4, 0.4, 0.2] + [0.0] * 6, (50, 1))])
+    learner = Replay(50)
+    for most, left in ((0.3, 2), (0.7, 1)):
+        tidy = replace(TIDY, merge=Checked(most), first=50)
+        growth = pass_over([(rows, np.ones(50))], no_growth(learner.width, tidy), learner, Rule(), tidy, np.float64)
+        assert len(growth.table) == left
+
+
+def greedy(pairs: list[tuple[int, int]], gains: list[float], least: float) -> list[tuple[int, int]]:
+    """The best pair above `least`, and so on among those that share nothing with it; of equals the first."""
+    left = [(gain, pair) for gain, pair in zip(gains, pairs, strict=True) if gain > least]
+    chosen: list[tuple[int, int]] = []
+    while left:
+        best = max(left, key=lambda each: each[0])[1]
+        chosen.append(best)
+        left = [each for each in left if not set(each[1]) & set(best)]
+    return chosen
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pairs_are_chosen_best_first_and_share_no_component(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(np.sort(rng.integers(12, size=(30, 2)), axis=1), axis=0)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    gains = rng.integers(-3, 6, size=len(pairs)).astype(float)  # with ties, and gains of zero
+    expected = greedy([(a, b) for a, b in pairs.tolist()], gains.tolist(), 0.0)
+    assert [tuple(pair) for pair in disjoint(pairs, gains, 0.0).tolist()] == expected
+    assert disjoint(np.zeros((0, 2), dtype=np.intp), np.zeros(0), 0.0).shape == (0, 2)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(seed: int, relative: bool) -> None:
+    rng, learner = np.random.default_rng(seed), Replay(30)
+    rho = rng.dirichlet(np.ones(7), size=30).T * rng.choice([0.02, 1.0], size=(7, 1))
+    table = np.column_stack([rho, np.zeros((7, ORIGINS)), rho.sum(axis=1)])
+    fixed, fresh, seen = int(rng.integers(5)), rng.random(7) < 0.4, 2.0 * rho.sum()
+    true = distances(table, seen, relative)
+    most = float(np.quantile(true[np.triu_indices(7, 1)], 0.6))
+    allowed = [(a, b) for b in range(fixed, 7) for a in range(b) if fresh[a] or fresh[b]]
+    expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
+    found = DistanceTest(most, relative).pairs(table, overlaps(table), seen, learner, Rule(), fixed, fresh)
+    assert [tuple(pair) for pair in found.tolist()] == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("partners", [1, 3, 20])
+def test_likely_pairs_are_each_component_with_those_its_rows_fit_best(seed: int, partners: int) -> None:
+    affinity = np.random.default_rng(seed).normal(size=(6, 6)) + 9 * np.eye(6)
+    expected = set()
+    for b in range(6):
+        others = sorted((a for a in range(6) if a != b), key=lambda a: -affinity[b, a])[:partners]
+        expected |= {(min(a, b), max(a, b)) for a in others}
+    assert [tuple(pair) for pair in likely_pairs(affinity, partners).tolist()] == sorted(expected)
+
+
+SPHERES = IsotropicGaussian(1.0, 25.0, np.zeros(2))
+LEARNER = Conjugate(SPHERES, 2)
+
+
+def spheres(groups: list[np.ndarray]) -> np.ndarray:
+    """Components that hold given rows."""
+    return np.stack([SPHERES.features(rows).sum(axis=0) for rows in groups])
+
+
+def groups_of(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    centres = [(0, 0), (0.5, 0), (0, 0.3), (6, 0), (6, 0.8), (0, 7)]
+    return [rng.normal(c, 1.0, size=(int(rng.integers(3, 40)), 2)) for c in centres]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(seed: int) -> None:
+    table, rule = spheres(groups_of(seed)), Rule(concentration=0.7)
+    fixed, fresh = seed % 4, np.random.default_rng(seed).random(6) < 0.6
+    allowed = sorted((a, b) for b in range(fixed, 6) for a in range(b) if fresh[a] or fresh[b])
+    gains = [float(merge_gains(table[[a]], table[[b]], LEARNER, rule)[0]) for a, b in allowed]
+    found = EvidenceTest(partners=5).pairs(table, np.zeros((0, 0)), 1.0, LEARNER, rule, fixed, fresh)
+    assert [tuple(pair) for pair in found.tolist()] == greedy(allowed, gains, 0.0)
+
+
+def test_affinity_is_how_well_the_rows_of_one_component_fit_another() -> None:
+    groups = groups_of(0)
+    table = spheres(groups)
+    found = LEARNER.affinity(table)
+    for b, rows in enumerate(groups):
+        expected = (SPHERES.features(rows) @ SPHERES.coefficients(table)).mean(axis=0)
+        np.testing.assert_allclose(found[b], expected, rtol=1e-10)
+
+
+def growth_of(weights: list[float], ids: list[int], rows: int = 400) -> Growth:
+    """Components of given weights that share no row."""
+    table = np.zeros((len(weights), rows + ORIGINS + 1))
+    table[np.arange(len(weights)), np.arange(len(weights))] = weights
+    table[:, -1] = weights
+    return Growth(table, np.array(ids), rows, float(sum(weights)), rows, 0.0, np.zeros((0, 0)))
+
+
+@dataclass(frozen=True)
+class These(MergeTest):
+    """Pairs of four components, given beforehand."""
+
+    chosen: tuple[tuple[int, int], ...]
+
+    def pairs(self, *arguments: object) -> np.ndarray:
+        first = np.shape(arguments[0])[0] == 4
+        return np.array(self.chosen if first else [], dtype=np.intp).reshape(-1, 2)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "fixed", "ids"),
+    [
+        (((0, 1),), 0, [11, 12, 13]),  # the heavier part keeps its id and place
+        (((0, 2),), 0, [10, 11, 13]),
+        (((0, 1),), 1, [10, 12, 13]),  # what is fixed keeps both, however light
+        (((0, 1), (2, 3)), 1, [10, 13]),
+        (((0, 1), (2, 3)), 0, [11, 13]),
+    ],
+)
+def test_a_union_keeps_the_id_and_place_of_its_heavier_or_fixed_part(
+    pairs: tuple[tuple[int, int], ...], fixed: int, ids: list[int]
+) -> None:
+    growth, learner = growth_of([5.0, 9.0, 2.0, 7.0], [10, 11, 12, 13]), Replay(400)
+    done = examine(growth, learner, Rule(), Tidy(merge=These(pairs)), fixed)
+    assert done.ids.tolist() == ids
+    np.testing.assert_array_equal(done.table.sum(axis=0), growth.table.sum(axis=0))
+    united = {frozenset(pair) for pair in pairs}
+    for row, own in zip(done.table, done.ids, strict=True):
+        parts = next((pair for pair in united if own - 10 in pair), {own - 10})
+        np.testing.assert_array_equal(row, growth.table[sorted(parts)].sum(axis=0))
+    unnamed = replace(growth, ids=np.array([10, -1, 12, -1]))
+    assert set(examine(unnamed, learner, Rule(), Tidy(merge=These(pairs)), fixed).ids) >= {10}
+
+
+def test_what_was_made_one_is_new() -> None:
+    growth = growth_of([5.0, 9.0, 2.0, 7.0, 1.0], [0, 1, 2, 3, 4])
+    assert merged(growth, np.array([[0, 1], [2, 4]]), Replay(400))[1].tolist() == [True, True, False]
+    assert merged(growth, np.array([[0, 1], [2, 4]]), Replay(400), fixed=1)[1].tolist() == [True, True, False]
+    assert merged(growth, np.zeros((0, 2), dtype=np.intp), Replay(400))[1].tolist() == [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("prune", "least", "fixed", "left"),
+    [
+        (0.0, 1.0, 0, [0, 1, 2, 3, 4]),
+        (0.05, 1.0, 0, [0, 1, 3]),  # of 100: below 5, and 5 itself stays
+        (0.05, 1.0, 1, [0, 1, 3]),
+        (0.05, 1.0, 3, [0, 1, 2, 3]),
+        (1e-9, 1.0, 0, [0, 1, 2, 3]),  # less than one row
+        (1e-9, 4.5, 0, [0, 1, 3]),
+        (0.9, 1.0, 0, [1]),  # the heaviest stays
+    ],
+)
+def test_pruning_takes_what_is_rare_but_neither_what_is_fixed_nor_the_heaviest(
+    prune: float, least: float, fixed: int, left: list[int]
+) -> None:
+    growth = growth_of([30.0, 60.5, 4.0, 5.0, 0.5], [0, 1, 2, 3, 4])
+    growth = replace(growth, overlap=np.arange(25.0).reshape(5, 5), pruned=2.0)
+    done = examine(growth, Replay(400), Rule(), Tidy(prune, least=least), fixed)
+    assert done.ids.tolist() == left
+    np.testing.assert_array_equal(done.table, growth.table[left])
+    np.testing.assert_array_equal(done.overlap, growth.overlap[np.ix_(left, left)])
+    assert done.pruned == 2.0 + growth.weights.sum() - done.weights.sum()
+    assert (done.rows, done.seen) == (growth.rows, growth.seen)
+
+
+@pytest.mark.parametrize(("rows", "size", "look"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)])
+def test_the_next_look_is_a_share_of_the_rows_and_a_multiple_of_the_components_away(
+    rows: int, size: int, look: int
+) -> None:
+    growth = replace(growth_of([1.0] * size, list(range(size))), rows=rows, look=rows)
+    assert examine(growth, Replay(400), Rule(), Tidy(apart=16, growth=0.25)).look == look
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_components_of_later_partitions_join_those_before_and_no_side_merges_its_own(seed: int) -> None:
+    rng, learner = np.random.default_rng(seed), Replay(60)
+    tidy = Tidy()
+    empty = no_growth(learner.width, tidy)
+
+    def hard(origins: np.ndarray, places: np.ndarray) -> np.ndarray:
+        return np.column_stack([places, np.eye(ORIGINS)[origins]])
+
+    origins = rng.integers(ORIGINS, size=60)
+    origins[:20] %= 2
+    cuts = [np.arange(20), np.arange(20, 40), np.arange(40, 60)]
+    base = pass_over([(hard(origins[cuts[0]], cuts[0]), np.ones(20))], empty, learner, Rule(), tidy, np.float64)
+    base = replace(base, ids=np.arange(len(base.table)), pruned=3.0)
+    left, right = (
+        pass_over([(hard(origins[c], c), np.ones(20))], base, learner, Rule(), tidy, np.float64) for c in cuts[1:]
+    )
+    both = combine([left, replace(right, pruned=5.0)], base, learner, Rule())
+    found = kinds_of(left.table).any(axis=0)
+    new = [kinds for kinds in kinds_of(right.table)[len(base.table) :] if not (kinds.astype(bool) & found).any()]
+    assert len(both.table) == len(left.table) + len(new)
+    assert both.ids[: len(base.table)].tolist() == base.ids.tolist() and both.pruned == 5.0
+    assert (both.ids[len(base.table) :] == -1).all()
+    assert (both.rows, both.seen) == (60, 60.0)
+    np.testing.assert_array_equal(shares_of(both.table).sum(axis=0), np.ones(60))
