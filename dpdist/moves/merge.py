@@ -1,7 +1,7 @@
 """Merge: two components become one; only the entropy of the pair needs a lap to be measured.
 
 Candidates are ranked by the change of A + A_alloc. Entropy can only lower that sum, so a pair whose sum is
-negative cannot gain. Source: Hughes & Sudderth (2013), section 4.2.
+negative cannot gain. Source: the merges of Hughes & Sudderth (2013).
 """
 
 from __future__ import annotations

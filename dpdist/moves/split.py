@@ -2,7 +2,7 @@
 
 Children are seeded by k-means++ among the sampled rows and refined on the sample; in the following laps every
 worker divides the responsibility of the component among them. Children that do not pay at once go on
-refining. Source: the targeted births of Hughes & Sudderth (2013), section 4.1, with several targets a lap.
+refining. Source: the targeted births of Hughes & Sudderth (2013), with several targets a lap.
 """
 
 from __future__ import annotations

@@ -84,9 +84,9 @@ class EvidenceTest(MergeTest):
 class DistanceTest(MergeTest):
     """Merge components whose responsibilities differ by less than `most` on average.
 
-    No merge is false: the distance is exact for components that were never merged, and never below the true one for
-    unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are counted as they are, so what
-    a bound put off is merged at a later look.
+    No merge is false: the distance is exact for components tracked from their first row and never merged, and never
+    below the true one for unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are
+    counted as they are, so what a bound put off is merged at a later look.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Twenty bars on a grid of ten by ten, after Bryant & Sudderth (2012), section 5: does a method find all of them?
+"""Twenty bars on a grid of ten by ten, after Bryant & Sudderth (2012), section 4.1: does a method find all of them?
 
 2,000 documents of 250 words mix topics that are the rows and columns of the grid; 200 more are scored. The memoized
 form and oHDP-SM begin with 2 to 100 topics and learn how many there are; oHDP keeps what it began with. A bar is found

@@ -1,4 +1,4 @@
-"""Articles, after Bryant & Sudderth (2012), section 5: memoized from few and from many topics, oHDP-SM and oHDP.
+"""Articles, after Bryant & Sudderth (2012), section 4.2: memoized from few and from many topics, oHDP-SM and oHDP.
 
 Splits of oHDP-SM are refined in both forms of dpdist.OnlinePlan: shared and free.
 

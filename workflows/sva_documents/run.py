@@ -7,7 +7,8 @@ held-out rows in nats, beside that of one Dirichlet fitted to all rows by its mo
 
 Written to --out: results.json, results.md, clusters.md with the topics and words of SVA-PM's clusters, and means.png.
 
-Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation.
+Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation, section
+6.3.
 """
 
 from __future__ import annotations

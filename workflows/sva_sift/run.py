@@ -10,7 +10,8 @@ Needs ``pip install opencv-python-headless``. Written to --out: the vectors, res
 gallery.png with example patches of SVA-PM's clusters. ``--small`` takes two pictures at step 12, drawn ones where the
 BSDS pictures are missing, one worker process, and SVA-PM only.
 
-Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation.
+Source: Lin (2013), Online learning of nonparametric mixture models via sequential variational approximation, section
+6.2.
 """
 
 from __future__ import annotations

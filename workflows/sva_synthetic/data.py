@@ -1,6 +1,7 @@
 """Rows of nine overlapping Gaussian clusters, and the score by which methods are compared.
 
-After section 5 of Lin (2013), Online Learning of Nonparametric Mixture Models via Sequential Variational Approximation.
+After section 6.1 of Lin (2013), Online learning of nonparametric mixture models via sequential variational
+approximation.
 """
 
 from __future__ import annotations
