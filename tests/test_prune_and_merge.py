@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from dpdist.families import IsotropicGaussian
 from dpdist.families.base import Moments, Rows
@@ -232,16 +234,18 @@ def test_overlaps_of_several_unions_at_once_are_bounds_from_below_and_sums_where
     halves = np.arange(40) < 20
     rho[0, halves], rho[1, ~halves], rho[2, halves], rho[3, ~halves] = 0.0, 0.0, 0.0, 0.0
     table = np.column_stack([rho, np.zeros((8, ORIGINS)), rho.sum(axis=1)])
-    pairs = np.array([[1, 0], [2, 3], [4, 6]])
+    pairs = np.array([[1, 0], [2, 3], [4, 6], [5, 7]])
     joined, ids, found = merge_pairs(table, np.arange(8), overlaps(table), pairs, Replay(40))
-    true = overlaps(joined)
-    assert ids.tolist() == [1, 2, 4, 5, 7]
+    true, parts = overlaps(joined), overlaps(table)
+    assert ids.tolist() == [1, 2, 4, 5]
     assert (found <= true + 1e-12).all()
     np.testing.assert_array_equal(found, found.T)
-    apart = [0, 1, 3, 4]  # all but the union of 4 and 6
-    np.testing.assert_allclose(found[np.ix_(apart, apart)], true[np.ix_(apart, apart)], atol=1e-12)
-    parts = overlaps(table)
-    np.testing.assert_allclose(found[2, [3, 4]], np.maximum(parts[4], parts[6])[[5, 7]], atol=1e-12)
+    np.testing.assert_allclose(found[0, 1], true[0, 1], atol=1e-12)
+    assert found[2, 3] == parts[np.ix_([4, 6], [5, 7])].max()
+    for place in (0, 1):  # whose parts share no row: what each of them shares with the larger part of another adds up
+        for other in (2, 3):
+            expected = parts[np.ix_(pairs[place], pairs[other])].max(axis=1).sum()
+            assert found[place, other] == pytest.approx(expected, abs=1e-12)
 
 
 def test_components_that_share_every_row_unequally_are_not_merged_after_a_union() -> None:
@@ -325,6 +329,33 @@ def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(
     gains = [float(merge_gains(table[[a]], table[[b]], LEARNER, rule)[0]) for a, b in allowed]
     found = EvidenceTest(partners=5).pairs(table, np.zeros((0, 0)), 1.0, LEARNER, rule, fixed, fresh)
     assert [tuple(pair) for pair in found.tolist()] == greedy(allowed, gains, 0.0)
+
+
+def log_joint(groups: list[np.ndarray], rule: Rule) -> float:
+    """log p(rows, which are together), by Chinese restaurant process, but for what all groupings share."""
+    seats = [np.log(rule.concentration) + gammaln(len(rows)) for rows in groups]
+    return float(sum(seats) + SPHERES.log_evidence(spheres(groups)).sum())
+
+
+@pytest.mark.parametrize("concentration", [0.3, 2.5])
+def test_merge_gain_is_the_change_of_the_log_joint_probability(concentration: float) -> None:
+    groups, rule = groups_of(3), Rule(concentration=concentration)
+    table = spheres(groups)
+    gains = merge_gains(table[:3], table[3:], LEARNER, rule)
+    for k in range(3):
+        rest = [rows for place, rows in enumerate(groups) if place not in (k, k + 3)]
+        joined = log_joint([*rest, np.vstack([groups[k], groups[k + 3]])], rule)
+        assert gains[k] == pytest.approx(joined - log_joint(groups, rule), rel=1e-9)
+
+
+def test_examining_by_evidence_never_lowers_the_log_joint_probability_and_leaves_no_pair_that_would_raise_it() -> None:
+    groups, rule = groups_of(1), Rule()
+    growth = replace(growth_of([1.0] * 6, list(range(6))), table=spheres(groups))
+    done = examine(growth, LEARNER, rule, Tidy(merge=EvidenceTest()))
+    np.testing.assert_allclose(done.table.sum(axis=0), growth.table.sum(axis=0), rtol=1e-12)
+    assert 1 < len(done.table) < 6
+    first, second = np.triu_indices(len(done.table), 1)
+    assert (merge_gains(done.table[first], done.table[second], LEARNER, rule) <= 0).all()
 
 
 def test_affinity_is_how_well_the_rows_of_one_component_fit_another() -> None:
@@ -412,12 +443,62 @@ def test_pruning_takes_what_is_rare_but_neither_what_is_fixed_nor_the_heaviest(
     assert (done.rows, done.seen) == (growth.rows, growth.seen)
 
 
-@pytest.mark.parametrize(("rows", "size", "look"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)])
+@pytest.mark.parametrize(
+    ("rows", "size", "look"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)]
+)
 def test_the_next_look_is_a_share_of_the_rows_and_a_multiple_of_the_components_away(
     rows: int, size: int, look: int
 ) -> None:
     growth = replace(growth_of([1.0] * size, list(range(size))), rows=rows, look=rows)
     assert examine(growth, Replay(400), Rule(), Tidy(apart=16, growth=0.25)).look == look
+
+
+def plane(centres: list[tuple[float, float]], each: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.permutation(np.concatenate([rng.normal(c, 1.0, size=(each, 2)) for c in centres]))
+
+
+def looked(x: np.ndarray, block: int, tidy: Tidy, monkeypatch: pytest.MonkeyPatch) -> tuple[Growth, list[Growth]]:
+    """A pass over blocks, and the components before each look."""
+    looks = list[Growth]()
+
+    def told(growth: Growth, *arguments: Any) -> Growth:
+        looks.append(growth)
+        return examine(growth, *arguments)
+
+    monkeypatch.setattr("dpdist.sequential.growth.examine", told)
+    blocks = [(x[a : a + block], np.ones(len(x[a : a + block]))) for a in range(0, len(x), block)]
+    return pass_over(blocks, no_growth(LEARNER.width, tidy), LEARNER, Rule(), tidy, np.float64), looks
+
+
+@pytest.mark.parametrize("merge", [EvidenceTest(), DistanceTest(0.5)], ids=["evidence", "distance"])
+def test_looks_fall_on_the_rows_that_were_told_whatever_the_blocks(
+    merge: MergeTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, tidy = plane([(0, 0), (4, 0), (0, 4)], 1500), Tidy(1e-4, merge, first=700, apart=40, growth=0.1)
+    whole, looks = looked(x, 4500, tidy, monkeypatch)
+    rows, sizes = [each.rows for each in looks], [len(each.table) for each in looks]
+    due = [700, *(max(n + 40 * k, int(1.1 * n)) for n, k in zip(rows, sizes, strict=True))]
+    assert due[:-1] == rows and due[-1] == whole.look > 4500
+    for block in (311, 1000):
+        again, others = looked(x, block, tidy, monkeypatch)
+        assert [each.rows for each in others] == rows
+        np.testing.assert_allclose(again.table, whole.table, rtol=1e-8, atol=1e-8)
+
+
+def test_combining_adds_shared_components_and_merges_the_same_new_ones() -> None:
+    old, new, more = plane([(0, 0)], 100), plane([(9, 0)], 200, seed=1), plane([(0, 0)], 60, seed=2)
+
+    def growth(groups: list[np.ndarray], ids: list[int]) -> Growth:
+        rows = sum(map(len, groups))
+        return Growth(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, np.zeros((0, 0)))
+
+    parts = [growth([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
+    found = combine(parts, growth([old], [0]), LEARNER, Rule())
+    np.testing.assert_allclose(found.table, spheres([np.vstack([old, more]), new]), rtol=1e-9, atol=1e-9)
+    assert found.rows == 360 and found.ids.tolist() == [0, -1]
+    others = [growth([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
+    assert len(combine(others, growth([old], [0]), LEARNER, Rule()).table) == 4
 
 
 @pytest.mark.parametrize("seed", range(4))

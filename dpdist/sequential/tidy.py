@@ -219,8 +219,8 @@ def merge_pairs(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Table, ids and overlaps after the second of each pair went into the first.
 
-    The overlap of a union with c, sum min(rho_a + rho_b, rho_c), is no function of those of a and b. Where a and b share
-    no row it is their sum; elsewhere the larger of the two stands for it, which it is never below.
+    The overlap of a union with c, sum min(rho_a + rho_b, rho_c), is no function of those of a and b. Where a and b
+    share no row it is their sum; elsewhere the larger of the two stands for it, which it is never below.
     """
     keep, gone = pairs[:, 0], pairs[:, 1]
     table, ids = table.copy(), ids.copy()
@@ -233,11 +233,13 @@ def _overlap_of_unions(overlap: np.ndarray, keep: np.ndarray, gone: np.ndarray) 
     if not len(overlap):
         return overlap
     apart = overlap[keep, gone] == 0
-    overlap = overlap.copy()
-    overlap[keep] = np.where(apart[:, None], overlap[keep] + overlap[gone], np.maximum(overlap[keep], overlap[gone]))
-    across = overlap[:, keep], overlap[:, gone]
-    overlap[:, keep] = np.where(apart, across[0] + across[1], np.maximum(*across))
-    left = np.delete(np.delete(overlap, gone, axis=0), gone, axis=1)
-    left = np.maximum(left, left.T)  # of two unions each gives a bound for the other
-    np.fill_diagonal(left, 0.0)
-    return left
+
+    def united(columns: np.ndarray) -> np.ndarray:
+        left, right, columns = columns[:, keep], columns[:, gone], columns.copy()
+        columns[:, keep] = np.where(apart, left + right, np.maximum(left, right))
+        return np.delete(columns, gone, axis=1)
+
+    found = united(united(overlap).T)
+    found = np.maximum(found, found.T)  # of two unions each gives a bound for the other
+    np.fill_diagonal(found, 0.0)
+    return found
