@@ -10,20 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from scipy import sparse
-from scipy.optimize import approx_fprime, minimize
-from scipy.special import expit, gammaln, psi
+from scipy.special import gammaln, psi
 
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.allocations.point_weights import PointWeights
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
-from dpdist.errors import InputError, PrecisionError
+from dpdist.errors import InputError
 from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
 from dpdist.moves.base import Reason
 from dpdist.schedules import Stochastic
 from dpdist.sources import ArraySource
 from dpdist.sources.base import Partition
-from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.topics.documents import DocumentTopics, Effort, share_out
 from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.leaf import Measured
 from dpdist.topics.model import TopicModel
@@ -37,77 +36,20 @@ from dpdist.topics.online import (
     updated,
 )
 from dpdist.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
-from dpdist.topics.online_moves import judge_unions, propose_unions
+from dpdist.topics.online_moves import judge_unions
 from dpdist.topics.online_splits import judge_splits, refine_splits, with_split
-from dpdist.topics.online_visit import OnlineVisit
 from dpdist.topics.point_hyperparameters import best_values
 from dpdist.topics.point_model import point_elbo, point_posterior, word_values
 from dpdist.topics.restricted import Free, Restricted, Shared, Split
-from dpdist.topics.summary import TopicSummary
+from dpdist.topics.summary import LOG_PI, TopicSummary
 from dpdist.topics.turn import Merging
-from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, some_sums, start_of, value_of
+from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, start_of, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]
 STILL = OnlinePlan(split=False, merge=False)
 
 
-def masses(sticks: np.ndarray) -> np.ndarray:
-    """The first K masses of K sticks."""
-    return sticks * np.cumprod(np.append(1.0, 1 - sticks[:-1]))
-
-
-@pytest.mark.parametrize("process", PROCESSES)
-def test_the_density_of_masses_is_that_of_sticks_and_the_jacobian(process: HierarchicalDirichletProcess) -> None:
-    sticks, gamma = np.array([0.3, 0.5, 0.2, 0.6]), process.concentration
-    jacobian = approx_fprime(sticks, masses, 1e-7)
-    expected = (np.log(gamma) + (gamma - 1) * np.log(1 - sticks)).sum() - np.log(np.linalg.det(jacobian))
-    beta = masses(sticks)
-    found = PointWeights(process).log_density(np.append(beta, 1 - beta.sum()))
-    assert found == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize("topics", [0, 1, 2, 7])
-def test_slopes_of_the_objective_are_its_finite_differences(process: HierarchicalDirichletProcess, topics: int) -> None:
-    objective, log_pi = PointWeights(process), some_sums(topics or 1, 30.0)[-topics - 1 :]
-    point = np.random.default_rng(topics).dirichlet(np.full(topics + 1, 5.0))
-    slopes = objective.gradient(point, log_pi, 30.0)
-    steps = 1e-6 * np.diag(point)
-    found = [(objective.value(point + e, log_pi, 30.0) - objective.value(point - e, log_pi, 30.0)) / 2 for e in steps]
-    np.testing.assert_allclose(slopes, found / np.diag(steps), rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize(("topics", "documents"), [(1, 1.0), (6, 3.0), (6, 400.0), (80, 3000.0)])
-def test_weights_are_the_optimum_that_a_plain_search_over_sticks_finds(
-    process: HierarchicalDirichletProcess, topics: int, documents: float
-) -> None:
-    objective, log_pi = PointWeights(process), some_sums(topics, documents)
-    weights = objective.weights(log_pi, documents)
-    assert weights.sum() == pytest.approx(1.0, abs=1e-12) and (weights > 0).all()
-    best = objective.value(weights, log_pi, documents)
-
-    def negative(x: np.ndarray) -> float:
-        beta = masses(np.clip(expit(x), 1e-12, 1 - 1e-12))
-        return -objective.value(np.append(beta, max(1 - beta.sum(), 1e-300)), log_pi, documents)
-
-    if topics < 10:
-        other = minimize(negative, np.zeros(topics), method="Powell", options={"xtol": 1e-8, "ftol": 1e-13})
-        assert -other.fun <= best + 1e-9 * abs(best)
-        assert -other.fun == pytest.approx(best, rel=1e-7)
-    rng = np.random.default_rng(0)
-    for size in (1e-3, 1e-2, 0.3):
-        near = weights * np.exp(size * rng.normal(size=(20, topics + 1)))
-        for row in near / near.sum(axis=1, keepdims=True):
-            assert objective.value(row, log_pi, documents) <= best + 1e-12 * abs(best)
-
-
-def test_sums_without_documents_or_that_are_not_finite_are_refused() -> None:
-    objective = PointWeights(PROCESSES[0])
-    with pytest.raises(PrecisionError, match="finite"):
-        objective.weights(np.array([-1.0, np.nan]), 3.0)
-    with pytest.raises(InputError, match="one document or more"):
-        objective.weights(np.array([-1.0, -2.0]), 0.0)
+def test_a_start_without_topics_is_refused() -> None:
     with pytest.raises(InputError, match="from one topic or more"):
         first_online_state(model_of(corpus()), TopicSummary.zeros(40, 0))
 
@@ -183,23 +125,6 @@ def summary_of(problem: OnlineProblem, documents: sparse.csr_array, state: Onlin
     return share_out(posterior, documents, unknown, np.zeros((0, 2), dtype=np.int64), problem.effort)[0]
 
 
-@pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize("topics", [1, 7])
-def test_slopes_by_alpha_are_finite_differences(process: HierarchicalDirichletProcess, topics: int) -> None:
-    log_pi, weights = some_sums(topics, 30.0), np.random.default_rng(topics).dirichlet(np.full(topics + 1, 2.0))
-    for alpha in (0.01, 0.7, 20.0):
-        step = 1e-5 * alpha
-        behind, at, ahead = (
-            PointWeights(replace(process, document_concentration=each)) for each in (alpha - step, alpha, alpha + step)
-        )
-        slope, bend = at.document_slopes(weights, log_pi, 30.0)
-        values = [each.value(weights, log_pi, 30.0) for each in (behind, ahead)]
-        slopes = [each.document_slopes(weights, log_pi, 30.0)[0] for each in (behind, ahead)]
-        assert slope == pytest.approx((values[1] - values[0]) / (2 * step), rel=1e-6, abs=1e-6)
-        assert bend == pytest.approx((slopes[1] - slopes[0]) / (2 * step), rel=1e-6)
-        assert bend < 0
-
-
 @pytest.mark.parametrize("begin", [1e-6, 0.2, 30.0, 9e3])
 @pytest.mark.parametrize("names", [LEARNABLE, *((name,) for name in LEARNABLE)])
 def test_learned_values_are_where_the_bound_is_highest(names: tuple[str, ...], begin: float) -> None:
@@ -264,7 +189,10 @@ def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None
     batch = first(batch_steps(problem, source, state, SerialBackend()), 1)[0].state
     online = first(online_steps(problem, source, state, SerialBackend()), 1)[0].state
     np.testing.assert_allclose(online.words, batch.words, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(online.weights, batch.weights, rtol=1e-9)
+    np.testing.assert_allclose(online.weights, batch.weights, rtol=1e-6)  # of two searches for one optimum
+    summary = summary_of(problem, documents, state)
+    bounds = [point_elbo(problem.model, summary, batch.words, each.weights) for each in (online, batch)]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
     assert (online.step, online.lap, online.visit) == (1, 2, 0)
 
 
@@ -273,17 +201,12 @@ def test_a_step_averages_lambda_and_the_weights() -> None:
     problem, state = problem_of(documents), started(documents, 4)
     part = documents[:100]
     after = partial_step(problem, part, 300, state).state
-    summary = share_out(
-        point_posterior(problem.model, state.words, state.weights),
-        part,
-        DocumentTopics.unknown(100),
-        np.zeros((0, 2), dtype=np.int64),
-        problem.effort,
-    )[0].scaled(3.0)
+    summary = summary_of(problem, part, state).scaled(3.0)
     rate, objective = 2.0**-0.5, PointWeights(problem.model.allocation)
     np.testing.assert_allclose(after.words, (1 - rate) * state.words + rate * summary.words, rtol=1e-12)
-    best = objective.weights(summary.groups[:, 0], 300.0)
-    np.testing.assert_allclose(after.weights, (1 - rate) * state.weights + rate * best, rtol=1e-9)
+    log_pi, best = summary.groups[:, LOG_PI], (after.weights - (1 - rate) * state.weights) / rate
+    bounds = [objective.value(weights, log_pi, 300.0) for weights in (best, objective.weights(log_pi, 300.0))]
+    assert bounds[0] == pytest.approx(bounds[1], rel=1e-11)
     assert after.weights.sum() == pytest.approx(1.0, abs=1e-12) and after.step == 1
 
 
@@ -298,36 +221,6 @@ def test_mini_batches_that_do_not_fit_are_refused() -> None:
         OnlinePlan(iterations=0)
     with pytest.raises(InputError, match="'shared' or 'free'; got 'tied'"):
         OnlinePlan(restricted="tied")  # type: ignore[arg-type]
-
-
-def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound() -> None:
-    documents = corpus(4)
-    model, state = model_of(documents), started(documents, 5)
-    doubled = np.repeat(state.words, 2, axis=1) / 2
-    weights = np.append(np.repeat(state.weights[:-1], 2) / 2, state.weights[-1])
-    state = OnlineState(doubled, weights, 3, np.arange(10), 10)
-    pairs = np.array([[0, 1], [0, 2], [3, 8], [6, 7]])
-    posterior, unknown = point_posterior(model, state.words, weights), DocumentTopics.unknown(60)
-    total = Measured(*share_out(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0)
-    before = point_elbo(model, total.summary, state.words, state.weights)
-    chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
-    assert {0, 3} <= set(chosen.tolist())
-
-    def after(united: np.ndarray) -> float:
-        words, masses = state.words.copy(), weights.copy()
-        for a, b in pairs[united]:
-            words[:, a] += words[:, b]
-            masses[a] += masses[b]
-        left = np.setdiff1d(np.arange(10), pairs[united, 1])
-        merging = Merging(pairs, united, np.arange(len(left)))
-        summary = merging.apply(total, 0).summary
-        return point_elbo(model, summary, words[:, left], masses[np.append(left, 10)])
-
-    gains = sum(one.gain for one in judged if one.reason is Reason.ACCEPTED)
-    assert gains == pytest.approx(after(chosen) - before, rel=1e-9)
-    refused = [one for one in judged if one.reason is Reason.NO_GAIN]
-    for one in refused:
-        assert after(np.sort(np.append(chosen, one.proposal))) < after(chosen)
 
 
 def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remembers() -> None:
@@ -350,20 +243,6 @@ def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remem
     lost = word_values(model, joint, total.summary.words[:, 2:].sum(axis=1, keepdims=True))[0] - own[2:].sum()
     gains = [{one.proposal: one.gain for one in judged}[1] for _, judged in (batch, both)]
     assert gains[0] - gains[1] == pytest.approx(lost + alone)
-
-
-def test_pairs_tried_are_those_that_covary_and_small_topics_with_those_most_alike() -> None:
-    rng = np.random.default_rng(0)
-    shares = rng.dirichlet(np.ones(2), size=200)
-    used = np.stack([rng.poisson(20 * shares[:, k]) for k in (0, 1, 0, 1)], axis=1).astype(float)
-    empty = TopicSummary(np.zeros((1, 4)), np.zeros(4), np.zeros((5, 4)), np.array([0.0, 0.0, 200.0, used.sum()]))
-    visit = OnlineVisit(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
-    np.testing.assert_allclose(visit.covariances, np.cov(used.T, bias=True), atol=1e-10)
-    words = np.array([[1.0, 5.0, 9.0, 9.0], [1.0, 0.0, 1.0, 8.0]])
-    assert propose_unions(visit, words, 10, 0).tolist() == [[0, 2], [1, 3]]
-    assert [len(propose_unions(visit, words, most, 0)) for most in (0, 1)] == [0, 1]
-    assert propose_unions(visit, words, 0, 2).tolist() == [[0, 3], [1, 2]]
-    assert propose_unions(visit, words, 10, 2).tolist() == [[0, 2], [0, 3], [1, 2], [1, 3]]
 
 
 def settled(update: Callable[[np.ndarray], np.ndarray], taken: np.ndarray) -> np.ndarray:

@@ -1,0 +1,366 @@
+"""Merges and splits judged on a mini-batch: which are tried, in which order, and what a step makes of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln, psi
+
+from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.backends import SerialBackend
+from dpdist.backends.base import Ref
+from dpdist.moves.base import Reason
+from dpdist.schedules import Stochastic
+from dpdist.sources import ArraySource
+from dpdist.state import Record
+from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.topics.leaf import Measured
+from dpdist.topics.model import TopicModel
+from dpdist.topics.moves import ROUNDING
+from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.topics.online_engine import online_steps, partial_step
+from dpdist.topics.online_moves import judge_unions, propose_unions
+from dpdist.topics.online_splits import (
+    apply_split,
+    begin_splits,
+    choose_topics,
+    judge_splits,
+    refine_splits,
+    with_split,
+)
+from dpdist.topics.online_visit import OnlineVisit, visit_batch
+from dpdist.topics.point_model import point_elbo, point_posterior, point_weights
+from dpdist.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.topics.summary import LOG_PI, TopicSummary
+from dpdist.topics.turn import Merging
+from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started
+from tests.test_topics import corpus, model_of
+
+# merges
+
+
+def visit_of(used: np.ndarray) -> OnlineVisit:
+    """A visit of documents that have these tokens of topics, (n, K)."""
+    topics = used.shape[1]
+    totals = np.array([0.0, 0.0, len(used), used.sum()])
+    empty = TopicSummary(np.zeros((1, topics)), np.zeros(topics), np.zeros((topics + 1, 4)), totals)
+    return OnlineVisit(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("most", "alike"), [(0, 0), (3, 0), (100, 0), (0, 2), (0, 7), (2, 3)])
+def test_pairs_tried_are_the_most_correlated_and_the_smallest_with_those_most_like_them(
+    seed: int, most: int, alike: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    used = rng.gamma(0.5, 10.0, size=(60, 7)) @ rng.dirichlet(np.full(7, 0.5), size=7)
+    words = rng.gamma(0.3, 10.0, size=(15, 7)) * rng.permutation(7.0 ** np.arange(7))
+    correlations = np.corrcoef(used.T)
+    positive = [pair for pair in itertools.combinations(range(7), 2) if correlations[pair] > 0]
+    expected = set(sorted(positive, key=lambda pair: -correlations[pair])[:most])
+    unit = words / np.linalg.norm(words, axis=0)
+    for k in sorted(range(7), key=lambda k: words[:, k].sum())[:alike]:
+        other = max((j for j in range(7) if j != k), key=lambda j: unit[:, j] @ unit[:, k])
+        expected.add((min(k, other), max(k, other)))
+    assert [tuple(pair) for pair in propose_unions(visit_of(used), words, most, alike).tolist()] == sorted(expected)
+
+
+def test_visits_add_up_to_the_covariances_of_all_documents() -> None:
+    used = np.random.default_rng(0).gamma(0.5, 10.0, size=(50, 4))
+    both = visit_of(used[:20]) + visit_of(used[20:])
+    np.testing.assert_allclose(both.covariances, np.cov(used.T, bias=True), rtol=1e-9, atol=1e-9)
+
+
+def doubled(seed: int) -> tuple[TopicModel, OnlineState, Measured, np.ndarray]:
+    """Twelve topics, six of which are others cut in unequal parts, and a mini-batch with all their pairs measured."""
+    documents, rng = corpus(seed), np.random.default_rng(seed)
+    model, state = model_of(documents), started(documents, 6)
+    parts = rng.uniform(0.2, 0.8, size=6)
+    words = np.concatenate([state.words * parts, state.words * (1 - parts)], axis=1)
+    weights = np.concatenate([state.weights[:-1] * parts, state.weights[:-1] * (1 - parts), state.weights[-1:]])
+    state = OnlineState(words, weights, 3, np.arange(12), 12)
+    pairs = np.array(list(itertools.combinations(range(12), 2)))
+    posterior, unknown = point_posterior(model, words, weights), DocumentTopics.unknown(60)
+    return (
+        model,
+        state,
+        Measured(*share_out(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0),
+        pairs,
+    )
+
+
+def bound_after(
+    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, united: Sequence[int]
+) -> float:
+    """The bound of the mini-batch with some pairs made one, computed anew."""
+    chosen = np.array(sorted(united), dtype=np.intp)
+    words, masses, topics = state.words.copy(), state.weights.copy(), len(state.ids)
+    for a, b in pairs[chosen]:
+        words[:, a] += words[:, b]
+        masses[a] += masses[b]
+    left = np.setdiff1d(np.arange(topics), pairs[chosen, 1])
+    summary = Merging(pairs, chosen, np.arange(len(left))).apply(total, 0).summary
+    return point_elbo(model, summary, words[:, left], masses[np.append(left, topics)])
+
+
+def weights_gain(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, place: int) -> float:
+    """What one pair made one changes of the terms that depend on all weights."""
+    first, second = pairs[place]
+    log_pi, weights = total.summary.groups[:, LOG_PI].copy(), state.weights.copy()
+    before = point_weights(model).value(weights, log_pi, total.summary.documents)
+    log_pi[first], weights[first] = total.pairs.groups[place, LOG_PI], weights[first] + weights[second]
+    left = np.arange(len(weights)) != second
+    return point_weights(model).value(weights[left], log_pi[left], total.summary.documents) - before
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_every_pair_is_judged_once_best_first_on_the_change_of_the_bound_that_those_before_it_left(seed: int) -> None:
+    model, state, total, pairs = doubled(seed)
+    chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
+    assert sorted(one.proposal for one in judged) == list(range(66))
+    before, united, taken = bound_after(model, state, total, pairs, []), list[int](), set[int]()
+    noise = ROUNDING * abs(before)
+    own = [bound_after(model, state, total, pairs, [place]) - before for place in range(66)]
+    own = [gain - weights_gain(model, state, total, pairs, place) for place, gain in enumerate(own)]
+    assert [own[one.proposal] for one in judged] == pytest.approx(sorted(own, reverse=True), abs=1e-9 * abs(before))
+    for one in judged:
+        pair = set(pairs[one.proposal].tolist())
+        if pair & taken:
+            assert one.reason is Reason.CONFLICT
+            continue
+        change = bound_after(model, state, total, pairs, [*united, one.proposal]) - before
+        assert one.gain == pytest.approx(change, abs=1e-11 * abs(before))
+        assert one.reason is (Reason.ACCEPTED if change > noise else Reason.NO_GAIN)
+        if one.reason is Reason.ACCEPTED:
+            united, taken, before = [*united, one.proposal], taken | pair, before + change
+    assert chosen.tolist() == sorted(united) and len(united) >= 5
+    assert len(set(pairs[chosen].ravel().tolist())) == 2 * len(chosen)
+
+
+def test_a_gain_within_rounding_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, state, total, pairs = doubled(4)
+    best = max(one.gain for one in judge_unions(model, state, total, pairs, lasting=False)[1])
+    bound = abs(point_elbo(model, total.summary, state.words, state.weights))
+    for factor, reason in ((0.99, Reason.ACCEPTED), (1.01, Reason.ROUNDING)):
+        monkeypatch.setattr("dpdist.topics.online_moves.ROUNDING", factor * best / bound)
+        chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
+        assert judged[0].reason is reason and (len(chosen) > 0) == (reason is Reason.ACCEPTED)
+
+
+# splits
+
+
+@pytest.mark.parametrize("most", [1, 3, 9])
+def test_topics_to_split_are_drawn_once_each_with_chances_of_their_tokens(most: int) -> None:
+    counts = np.array([0.0, 30.0, 1.9, 2.0, 60.0, 8.0])
+    drawn = [choose_topics(counts, most, np.random.default_rng(seed)) for seed in range(400)]
+    for topics in drawn:
+        assert topics.tolist() == sorted(set(topics.tolist())) and set(topics.tolist()) <= {1, 3, 4, 5}
+        assert len(topics) == min(most, 4)
+    if most == 1:
+        share = np.bincount(np.concatenate(drawn), minlength=6) / 400
+        np.testing.assert_allclose(share, np.where(counts >= 2, counts, 0) / 100, atol=0.06)
+    assert len(choose_topics(np.array([1.0, 0.0]), most, np.random.default_rng(0))) == 0
+
+
+def test_halves_begin_as_the_past_and_the_mini_batch_which_are_the_topic() -> None:
+    documents, rate = corpus(1), 0.3
+    model, before = model_of(documents), started(documents, 4)
+    posterior = point_posterior(model, before.words, before.weights)
+    scaled = share_out(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())[0]
+    words = (1 - rate) * before.words + rate * scaled.words
+    after = replace(before, words=words, weights=np.random.default_rng(0).dirichlet(50 * before.weights))
+    splits = begin_splits(model, before, after, scaled, rate, np.array([1, 3]))
+    assert [split.topic for split in splits] == [1, 3]
+    for split in splits:
+        past = 0.7 * (0.2 + before.words[:, split.topic])
+        batch = 0.3 * (0.2 + scaled.words[:, split.topic])
+        np.testing.assert_allclose(0.2 + split.words, np.stack([past, batch], axis=1), rtol=1e-12)
+        assert split.weights[0] == pytest.approx(0.7 * before.weights[split.topic])
+        assert split.weights.sum() == pytest.approx(after.weights[split.topic])
+
+
+def iterated(given: Splitting, form: Restricted, begun: list[Split], iterations: int, scale: float) -> list[Split]:
+    tokens, backend = [given.cut(form)], SerialBackend()
+    return refine_splits(given.model, given.state, backend, tokens, begun, scale, 60 * scale, form, iterations)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_an_iteration_divides_tokens_then_lambda_then_the_weights_that_raise_the_bound_most(free: bool) -> None:
+    given, scale = splitting(), 3.0
+    given.begun = [replace(split, weights=split.weights.sum() * np.array([0.15, 0.85])) for split in given.begun]
+    form: Restricted = Free(0.3, given.state.words) if free else Shared(0.1 * scale)
+    halves = form.divide(given.cut(form), orders_of(given, form), False).scaled(scale)
+    once = []
+    for split, words, log_theta, totals in zip(given.begun, halves.words, halves.log_theta, halves.totals, strict=True):
+        weights = best_halves(0.7 * split.weights, log_theta, totals[1], 60 * scale) / 0.7
+        once.append(replace(split, words=form.update(given.state.words, split, words), weights=weights))
+    two, composed = iterated(given, form, given.begun, 2, scale), iterated(given, form, once, 1, scale)
+    for one, other, begun in zip(two, composed, given.begun, strict=True):
+        assert abs(one.weights - begun.weights).max() > 1e-3
+        np.testing.assert_allclose(one.weights, other.weights, rtol=1e-6)
+        np.testing.assert_allclose(one.words, other.words, rtol=1e-5, atol=1e-5)
+        assert one.gain == pytest.approx(other.gain, rel=1e-5)
+
+
+def orders_of(given: Splitting, form: Restricted) -> tuple[object, ...]:
+    return tuple(form.order(given.model, given.state.words, split) for split in given.begun)
+
+
+def best_halves(prior: np.ndarray, log_theta: np.ndarray, used: float, documents: float) -> np.ndarray:
+    """alpha beta of two halves that raises the bound most, by a plain search.
+
+    Parameters
+    ----------
+    prior : (2,) under which documents were divided
+    log_theta : (2,) sums of psi(theta) over the documents that use the topic
+    used, documents : their number, and all
+    """
+    pull = log_theta + (documents - used) * psi(prior)
+
+    def halves(odds: float) -> np.ndarray:
+        return prior.sum() / (1 + np.exp(np.array([-odds, odds])))
+
+    def lost(odds: float) -> float:
+        return float(documents * gammaln(halves(odds)).sum() - halves(odds) @ pull)
+
+    return halves(minimize_scalar(lost, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10}).x)
+
+
+@pytest.mark.parametrize("seed", [6, 7, 8])
+def test_gains_rise_with_refinement(seed: int) -> None:
+    given = splitting(seed)
+    gains = np.array(
+        [[split.gain for split in iterated(given, Shared(0.1), given.begun, n, 1.0)] for n in (1, 2, 5, 20)]
+    )
+    assert (gains[1] > gains[0]).all() and (gains[2] > gains[1]).all() and (gains[3] > gains[1] + 5).all()
+
+
+def test_a_step_refines_its_splits_as_often_as_its_plan_says() -> None:
+    documents = corpus(2, documents=300)
+    state, gains = started(documents, 4), list[list[float]]()
+    for iterations in (1, 2, 12):
+        problem = problem_of(documents, OnlinePlan(merge=False, iterations=iterations))
+        records = partial_step(problem, documents[:100], 300.0, state).info.records
+        gains.append([record.gain for record in sorted(records, key=lambda record: record.components)])
+    assert len(gains[0]) == 4
+    assert (np.diff(gains, axis=0).sum(axis=1) > 0).all()
+
+
+def test_splits_are_chosen_best_first_up_to_their_number_each_with_the_weights_of_those_before() -> None:
+    rng, model = np.random.default_rng(0), model_of(corpus())
+    weights = rng.dirichlet(np.full(7, 5.0))
+    gains = [3.0, -50.0, 40.0, 12.0, 0.5, 12.0]
+    splits = [Split(k, np.zeros((40, 2)), weights[k] * rng.dirichlet([4, 4]), gain) for k, gain in enumerate(gains)]
+    density = point_weights(model).log_density
+    for most in (0, 1, 3, 9):
+        chosen, judged = judge_splits(model, weights, splits, most, 0.0)
+        assert [one.proposal for one in judged] == [2, 3, 5, 0, 4, 1]
+        now, expected = weights, list[int]()
+        for one in judged:
+            after = with_split(now, one.proposal, splits[one.proposal].weights)
+            assert after.sum() == pytest.approx(1.0) and len(after) == len(now) + 1
+            gain = gains[one.proposal] + density(after) - density(now)
+            assert one.gain == pytest.approx(gain, rel=1e-12)
+            pays = Reason.ACCEPTED if len(expected) < most else Reason.LIMIT
+            assert one.reason is (pays if gain > 0 else Reason.NO_GAIN)
+            if one.reason is Reason.ACCEPTED:
+                now, expected = after, [*expected, one.proposal]
+        assert chosen == expected and len(chosen) <= most
+    noisy = judge_splits(model, weights, splits, 9, judged[0].gain)[1]
+    assert noisy[0].reason is Reason.ROUNDING
+
+
+def test_a_split_topic_keeps_its_id_and_place_and_its_second_half_comes_last() -> None:
+    rng = np.random.default_rng(0)
+    state = OnlineState(rng.gamma(1.0, size=(9, 3)), np.array([0.2, 0.3, 0.4, 0.1]), 5, np.array([4, 7, 2]), 11)
+    split = Split(1, rng.gamma(1.0, size=(9, 2)), np.array([0.25, 0.05]))
+    after = apply_split(state, split)
+    assert after.ids.tolist() == [4, 7, 2, 11] and after.next_id == 12
+    np.testing.assert_array_equal(after.words[:, [1, 3]], split.words)
+    np.testing.assert_array_equal(after.words[:, [0, 2]], state.words[:, [0, 2]])
+    np.testing.assert_allclose(after.weights, [0.2, 0.25, 0.4, 0.05, 0.1])
+
+
+# steps
+
+
+def check_step(before: OnlineState, after: OnlineState, records: Sequence[Record], bound: int) -> None:
+    """K is within its bound, ids are new or were there, and no topic is in two moves of a kind."""
+    accepted = {
+        kind: [record.components for record in records if record.kind == kind and record.reason is Reason.ACCEPTED]
+        for kind in ("merge", "split")
+    }
+    merged = list(itertools.chain(*accepted["merge"]))
+    assert len(set(merged)) == len(merged)
+    assert len(set(accepted["split"])) == len(accepted["split"])
+    gone, born = {second for _, second in accepted["merge"]}, len(accepted["split"])
+    assert after.ids.tolist() == [k for k in before.ids.tolist() if k not in gone] + list(
+        range(before.next_id, before.next_id + born)
+    )
+    assert len(after.ids) <= max(bound, len(before.ids)) and after.next_id == before.next_id + born
+    assert after.words.shape[1] == len(after.weights) - 1 == len(after.ids)
+    assert after.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("restricted", ["shared", "free"])
+@pytest.mark.parametrize(("topics", "bound"), [(2, 5), (30, 12), (12, 12)])
+def test_the_number_of_topics_keeps_its_bound_after_every_step(restricted: Any, topics: int, bound: int) -> None:
+    _, documents = bars(400)
+    model, rng = TopicModel(100, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), np.random.default_rng(1)
+    words = rng.gamma(1.0, 1000.0 / topics, size=(100, topics))
+    state = OnlineState(words, np.full(topics + 1, 1 / (topics + 1)), 0, np.arange(topics), topics)
+    plan = OnlinePlan(iterations=4, topics=bound, restricted=restricted)
+    problem = OnlineProblem(model, Stochastic(4, forgetting=0.5), plan, Effort(1e-2, 50))
+    reasons, sizes = set[Reason](), list[int]()
+    for step in first(online_steps(problem, ArraySource(documents, partition_rows=100), state, SerialBackend()), 8):
+        check_step(state, step.state, step.info.records, bound)
+        state = step.state
+        sizes.append(len(state.ids))
+        reasons |= {record.reason for record in step.info.records if record.kind == "split"}
+    assert max(sizes[1:]) >= bound or topics > bound
+    assert Reason.LIMIT in reasons
+
+
+def test_merged_topics_hand_on_their_words_and_weights() -> None:
+    model, state, _, _ = doubled(4)
+    late = replace(state, step=10**13)  # so that nothing is learned
+    problem = replace(problem_of(corpus(4), OnlinePlan(split=False, merges=100, lasting=False)), model=model)
+    after = partial_step(problem, corpus(4), 240.0, late).state
+    assert len(after.ids) < 12
+    np.testing.assert_allclose(after.words.sum(axis=1), state.words.sum(axis=1), rtol=1e-5, atol=1e-5)
+    assert after.weights.sum() == pytest.approx(1.0, abs=1e-12)
+    np.testing.assert_allclose(after.weights[-1], state.weights[-1], rtol=1e-5)
+    for k, own in enumerate(after.ids):
+        parts = [own, own + 6] if own + 6 not in after.ids and own < 6 else [own]
+        if own in range(6) and len(parts) == 2:
+            np.testing.assert_allclose(after.weights[k], state.weights[parts].sum(), rtol=1e-5)
+
+
+class Watched(SerialBackend):
+    """Takes down which documents are visited."""
+
+    def __init__(self) -> None:
+        self.visited = list[list[int]]()
+
+    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        if function is visit_batch:
+            self.visited.append([partition.index for partition in columns[0]])
+        return super().map(function, *columns)
+
+
+def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
+    documents, backend = corpus(3, documents=240), Watched()
+    problem, state = problem_of(documents, waves=4), started(documents, 3)
+    source = ArraySource(documents, partition_rows=20)
+    first(online_steps(problem, source, state, backend), 12)
+    passes = [list(itertools.chain(*backend.visited[start : start + 4])) for start in (0, 4, 8)]
+    assert all(sorted(each) == list(range(12)) for each in passes)
+    assert len({tuple(each) for each in passes}) == 3
+    assert {len(batch) for batch in backend.visited} == {3}
