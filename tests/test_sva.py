@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -293,8 +292,9 @@ def test_an_existing_output_is_refused_and_kept(tmp_path: Path) -> None:
 def test_a_saved_model_does_not_go_on_with_other_rows(tmp_path: Path) -> None:
     model = sva().fit(source_of(grid(0), 300))
     model.save(tmp_path / "model.zarr")
-    with contextlib.suppress(dpdist.CheckpointError):
-        assert bits(dpdist.resume(tmp_path / "model.zarr", source_of(grid(1, 3600), 300))) == bits(model)
+    with pytest.raises(dpdist.CheckpointError, match="a saved model, not a run"):
+        dpdist.resume(tmp_path / "model.zarr", source_of(grid(1, 3600), 300))
+    assert bits(dpdist.load(tmp_path / "model.zarr")) == bits(model)
 
 
 # streams
@@ -428,7 +428,7 @@ def test_a_row_of_weight_w_counts_w() -> None:
     assert model.rest_weight_ == pytest.approx(1.0 / (1.0 + growth.weights.sum()))
     labels = model.predict(x)
     found = np.bincount(labels, weights, minlength=model.n_components_)
-    np.testing.assert_allclose(found, growth.weights, atol=0.02 * len(x))
+    np.testing.assert_allclose(found, growth.weights, atol=0.005 * len(x))
 
 
 def test_streams_take_weights_by_partial_fit() -> None:
@@ -583,11 +583,9 @@ def test_a_refused_extension_spares_what_it_would_have_replaced(tmp_path: Path, 
 
 def test_an_extension_onto_its_own_model_does_not_lose_it(model_path: Path) -> None:
     before = dpdist.load(model_path)
-    with contextlib.suppress(dpdist.DpdistError):
+    with pytest.raises(dpdist.InputError, match="while it is read"):
         dpdist.extend(model_path, grid(7, 600), out=model_path, overwrite=True)
-    after = dpdist.load(model_path)
-    assert after.rows_seen_ in (before.rows_seen_, before.rows_seen_ + 600)
-    assert set(after.component_ids_) >= set(before.component_ids_)
+    assert bits(dpdist.load(model_path)) == bits(before)
 
 
 # predictive
@@ -676,7 +674,7 @@ def test_samples_have_rows_and_components(name: str) -> None:
     width = 2 if name == "transformed" else x.shape[1]
     assert drawn.shape == (300, width) and components.shape == (300,) and np.isfinite(drawn).all()
     fresh = components == model.n_components_
-    assert fresh.mean() == pytest.approx(model.rest_weight_, abs=0.1) and fresh.any() and not fresh.all()
+    assert fresh.mean() == pytest.approx(model.rest_weight_, abs=0.07)
     assert components.max() <= model.n_components_ and components.min() >= 0
     assert model.sample()[0].shape == (1, width)
 
@@ -747,15 +745,16 @@ def test_well_separated_clusters_are_found(seed: int, parallel: bool) -> None:
     np.testing.assert_allclose(model.components_["mean"].values, 6.0 * nearest, atol=0.35)
     np.testing.assert_array_equal(np.unique(model.predict(x)), np.arange(9))
     plain = sva(parallel=parallel, random_state=seed, merge=None, prune=0.0).fit(x[:900])
-    assert plain.n_components_ >= 9 and plain.pruned_weight_ == 0.0
+    assert plain.n_components_ == plain._state.next_id and plain.pruned_weight_ == 0.0
 
 
 def test_pruning_says_what_it_removed_and_a_bound_is_kept() -> None:
     x = np.concatenate([grid(0), np.full((3, 2), 80.0)])
     model = sva(prune=0.01).fit(x)
     assert model.n_components_ == 9 and model.pruned_weight_ >= 3.0
+    assert model.pruned_weight_ + model._state.growth.weights.sum() == pytest.approx(len(x))
     assert sva(prune=0.001).fit(x).n_components_ == 10
-    assert sva(max_components=4).fit(source_of(grid(0), 200)).n_components_ <= 4
+    assert sva(max_components=4).fit(source_of(grid(0), 200)).n_components_ == 4
 
 
 def test_attributes_and_infos_after_a_fit() -> None:
@@ -950,9 +949,9 @@ def cluster() -> Iterator[DaskBackend]:
     backend.close()
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+@pytest.fixture(scope="module", params=[1, 2])
 def dask_backend(cluster: DaskBackend, request: pytest.FixtureRequest) -> DaskBackend:
-    """One, two or three worker processes."""
+    """One or two worker processes."""
     cluster.client.cluster.scale(request.param)
     cluster.client.wait_for_workers(request.param)
     return cluster
@@ -964,6 +963,7 @@ def test_dask_gives_the_bits_of_serial(dask_backend: DaskBackend, rows_path: str
     assert bits(passed(PASSES[kind](), rows_path, backend=dask_backend)) == bits(serial)
 
 
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
 def test_rows_in_memory_pass_on_an_active_client_to_the_same_bits(dask_backend: DaskBackend) -> None:
     documents, counts = proportions(900, 4, seed=1), grouped(FAMILIES[4], 900)
     for family, x in ((Dirichlet(30.0), documents), (Multinomial(), sparse.csr_array(counts)), (Gaussian(), counts)):
@@ -975,6 +975,7 @@ def test_rows_in_memory_pass_on_an_active_client_to_the_same_bits(dask_backend: 
         np.testing.assert_array_equal(serial.score_samples(x), scores)
 
 
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
 def test_dask_extends_to_the_bits_of_serial(tmp_path: Path, model_path: Path, dask_backend: DaskBackend) -> None:
     serial = dpdist.extend(model_path, grid(8, 900), out=tmp_path / "serial.zarr", backend=SerialBackend())
     assert bits(dpdist.extend(model_path, grid(8, 900), backend=dask_backend)) == bits(serial)
