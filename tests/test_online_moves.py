@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,18 @@ from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends import SerialBackend
 from dpdist.backends.base import Ref
 from dpdist.moves.base import Reason
-from dpdist.schedules import Stochastic
+from dpdist.schedules import Batch, Stochastic
 from dpdist.sources import ArraySource
-from dpdist.state import Record
+from dpdist.state import Info, Record
 from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.leaf import Measured
 from dpdist.topics.model import TopicModel
 from dpdist.topics.moves import ROUNDING
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
-from dpdist.topics.online_engine import online_steps, partial_step
+from dpdist.topics.online_engine import batch_steps, online_steps, partial_step
 from dpdist.topics.online_moves import judge_unions, propose_unions
+from dpdist.topics.online_passes import first_pass, point_passes
 from dpdist.topics.online_splits import (
     apply_split,
     begin_splits,
@@ -34,12 +37,12 @@ from dpdist.topics.online_splits import (
     refine_splits,
     with_split,
 )
-from dpdist.topics.online_visit import OnlineVisit, visit_batch
+from dpdist.topics.online_visit import OnlineVisit, cut_tokens, visit_batch
 from dpdist.topics.point_model import point_elbo, point_posterior, point_weights
 from dpdist.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.topics.summary import LOG_PI, TopicSummary
 from dpdist.topics.turn import Merging
-from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started
+from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started, summary_of
 from tests.test_topics import corpus, model_of
 
 # merges
@@ -364,3 +367,104 @@ def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
     assert all(sorted(each) == list(range(12)) for each in passes)
     assert len({tuple(each) for each in passes}) == 3
     assert {len(batch) for batch in backend.visited} == {3}
+
+
+def test_each_step_draws_topics_of_its_own() -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 6)
+    problem = problem_of(documents, OnlinePlan(merge=False, splits=1, iterations=1))
+    steps = [replace(state, step=step) for step in (0, 1, 2, 3, 4, 5, 0)]
+    drawn = [partial_step(problem, documents, 300.0, each).info.records[0].components for each in steps]
+    assert len(set(drawn)) > 1 and drawn[0] == drawn[-1]
+
+
+def test_a_step_tells_the_bound_of_its_mini_batch_under_the_topics_before_it() -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 4)
+    problem = problem_of(documents, OnlinePlan(splits=2, iterations=2), LEARNABLE)
+    info = partial_step(problem, documents, 700.0, state).info
+    summary = summary_of(problem, documents, state).scaled(7.0)
+    assert info.elbo == pytest.approx(point_elbo(problem.model, summary, state.words, state.weights), rel=1e-6)
+    assert (info.step, info.lap, info.documents) == (1, 1, 100.0)
+
+
+def test_splits_are_judged_with_what_their_step_has_learned() -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 4)
+    problem = problem_of(documents, OnlinePlan(merge=False, iterations=2))
+    fixed, learned = (partial_step(replace(problem, learn=names), documents, 300.0, state) for names in ((), LEARNABLE))
+    assert learned.state.pseudocount is not None
+    assert [one.components for one in fixed.info.records] == [one.components for one in learned.info.records]
+    for one, other in zip(fixed.info.records, learned.info.records, strict=True):
+        assert abs(one.gain - other.gain) > 1e-3
+
+
+def test_a_step_does_not_depend_on_how_its_documents_are_cut_into_partitions() -> None:
+    documents, state = corpus(5, documents=200), started(corpus(5), 5)
+    problem = problem_of(documents, OnlinePlan(iterations=3), waves=1)
+    whole, cut = (
+        next(online_steps(problem, ArraySource(documents, partition_rows=rows), state, SerialBackend()))
+        for rows in (200, 30)
+    )
+    np.testing.assert_allclose(cut.state.words, whole.state.words, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(cut.state.weights, whole.state.weights, rtol=1e-4)
+    assert cut.info.elbo == pytest.approx(whole.info.elbo, rel=1e-9)
+    assert {one.kind for one in whole.info.records} == {"merge", "split"}
+    for one, other in zip(whole.info.records, cut.info.records, strict=True):
+        assert one.components == other.components and one.reason is other.reason
+        assert one.gain == pytest.approx(other.gain, rel=1e-4, abs=1e-2)
+
+
+def test_tokens_cut_for_splits_are_all_tokens_of_the_topics_left() -> None:
+    model, state, _, pairs = doubled(4)
+    documents, chosen = corpus(4), np.array([5, 33])
+    merging = Merging(pairs, chosen, np.arange(10))
+    posterior, unknown = point_posterior(model, state.words, state.weights), DocumentTopics.unknown(60)
+    measured = Measured(*share_out(posterior, documents, unknown, pairs, Effort()))
+    left = merging.left(12)
+    after = point_posterior(model, state.words[:, left], state.weights[np.append(left, 12)])
+    parts = cut_tokens(ArraySource(documents).partitions[0], measured, after, merging, np.arange(10))
+    assert sum(part.values.sum() for part in parts) == pytest.approx(documents.sum(), rel=1e-6)
+    found = np.zeros((60, 40))
+    for part in parts:
+        found[np.repeat(np.arange(60), np.diff(part.begins)), part.columns] += part.values
+    np.testing.assert_allclose(found, documents.toarray(), rtol=1e-6)
+
+
+# passes
+
+
+def plain(info: Info) -> tuple[Any, ...]:
+    return info.records, info.elbo, info.n_components, info.ids.tolist(), info.counts.tolist(), info.rows
+
+
+def test_a_pass_tells_what_all_its_mini_batches_did_wherever_it_goes_on_from() -> None:
+    documents = corpus(8, documents=300, topics=8)
+    problem, state = problem_of(documents, OnlinePlan(splits=3, iterations=3)), started(documents, 4)
+    source = ArraySource(documents, partition_rows=50)
+    steps = first(online_steps(problem, source, state, SerialBackend()), 6)
+    passes = list(islice(point_passes(problem, source, first_pass(problem, source, state), SerialBackend()), 6))
+    assert [each.info is None for each in passes] == [True, True, False] * 2
+    assert [(each.state.lap, each.state.visit) for each in passes] == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
+    for place, batches in ((2, steps[:3]), (5, steps[3:])):
+        info, last = passes[place].info, batches[-1]
+        assert info is not None and info.lap == last.info.lap == place // 3 + 1
+        records = tuple(itertools.chain(*(each.info.records for each in batches)))
+        counts, ids = last.state.words.sum(axis=0).tolist(), last.state.ids.tolist()
+        assert plain(info) == (records, last.info.elbo, len(ids), ids, counts, 300.0)
+        assert info.seconds > 0 and passes[place].state.running.records == ()
+        again = next(point_passes(problem, source, passes[place - 1].state, SerialBackend())).info
+        assert again is not None and plain(again) == plain(info)
+    assert len({step.info.records for step in steps}) == 6
+
+
+def test_batch_inference_has_settled_when_the_bound_changes_by_less_than_a_tolerance_a_token() -> None:
+    documents = corpus(1, documents=120)
+    tokens, tolerance = documents.sum(), 2e-3
+    problem = OnlineProblem(model_of(documents), Batch(), effort=Effort(1e-4, 200), tolerance=tolerance)
+    source, state = ArraySource(documents, partition_rows=50), started(documents, 4)
+    passes = list(islice(point_passes(problem, source, first_pass(problem, source, state), SerialBackend()), 15))
+    bounds = [each.info.elbo for each in passes if each.info is not None]
+    assert bounds == [each.info.elbo for each in first(batch_steps(problem, source, state, SerialBackend()), 15)]
+    settled = [bool(abs(change) < tolerance * tokens) for change in np.diff(bounds)]
+    assert [each.state.quiet for each in passes] == [False, *settled] and any(settled) and not all(settled)
+    falling = replace(passes[0].state, elbo=bounds[0] + 2 * tolerance * tokens + abs(bounds[1] - bounds[0]))
+    after = next(point_passes(problem, source, falling, SerialBackend()))
+    assert not after.state.quiet
