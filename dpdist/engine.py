@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.backends.base import Backend
+from dpdist.errors import InputError
 from dpdist.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.problem import Problem
-from dpdist.sources.base import Source
+from dpdist.sources.base import Source, rows_with_weight
 from dpdist.state import Info, State
 from dpdist.summary import Summary
-from dpdist.turn import Turn, arm, no_trials, sampling_chances, take_turn
+from dpdist.turn import Turn, arm, no_trials, rows_of_each, sampling_chances, take_turn
 from dpdist.visit import Leaf, Orders, visit
 
 __all__ = ["Step", "first_state", "laps", "steps"]
@@ -28,10 +29,17 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     Parameters
     ----------
     start : statistics of the first model, scaled to the whole data; None for one component
+
+    Raises
+    ------
+    InputError
+        If no split's rows fit into the sample.
     """
     components = 1 if start is None else len(start.entropy)
-    columns = start.stats.shape[1] if start is not None else _feature_columns(problem)
+    columns = start.stats.shape[1] if start is not None else feature_columns(problem)
     trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
+    if trials:
+        _check_sample(problem)
     blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
     state = first_lap(
         problem.schedule,
@@ -43,19 +51,33 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
         trials=trials,
         chances=np.zeros(components),
     )
-    return _with_chances(problem, state, np.full(components, source.shape[0] / components))
+    return _with_chances(problem, state, np.full(components, rows_with_weight(source) / components))
 
 
-def _with_chances(problem: Problem, state: State, counts: np.ndarray) -> State:
-    """The state with the coming lap's sampling settled, given the components' counts."""
+def _with_chances(problem: Problem, state: State, rows: np.ndarray) -> State:
+    """The state with the coming lap's sampling settled, given the rows (K,) of its components."""
     if not state.trials:
         return replace(state, chances=np.zeros(len(state.ids)))
-    row_bytes = 8 * problem.preparation.width
-    chances = sampling_chances(problem.plan, state.rests, state.ids, counts, state.lap, row_bytes)
+    chances = sampling_chances(problem.plan, state.rests, state.ids, rows, state.lap, _row_bytes(problem))
     return replace(state, chances=chances)
 
 
-def _feature_columns(problem: Problem) -> int:
+def _row_bytes(problem: Problem) -> int:
+    return 8 * problem.preparation.width
+
+
+def _check_sample(problem: Problem) -> None:
+    """Raise :class:`InputError` if the sample cannot hold the rows of a single split."""
+    plan, row = problem.plan, _row_bytes(problem)
+    if plan.split and plan.sample_bytes < plan.children * row:
+        raise InputError(
+            f"sample_bytes should hold at least {plan.children} rows, a row taking {row} bytes; got "
+            f"{plan.sample_bytes}. Give {plan.sample * row} to have {plan.sample} rows of a component."
+        )
+
+
+def feature_columns(problem: Problem) -> int:
+    """F, the columns of the statistics."""
     width = problem.preparation.width
     return int(problem.model.family.features(np.zeros((1, width))).shape[1])
 
@@ -86,13 +108,14 @@ class _MixtureWork(Work):
         problem = self._problem
         posterior = problem.model.posterior(total.summary, problem.precision)
         trials = arm(problem.model, posterior, total, state.trials)
-        return Orders(posterior, trials, state.chances, problem.seed, state.lap)
+        most = rows_of_each(problem.plan, int(np.count_nonzero(state.chances)), _row_bytes(problem))
+        return Orders(posterior, trials, state.chances, most, problem.seed, state.lap)
 
-    def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         return _end(self._problem, backend, last, rows, seconds)
 
 
-def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
     """The last wave's step with the lap's end."""
     state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
@@ -101,14 +124,14 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: int, seconds: flo
     if state.trials:
         turn = take_turn(problem, backend, state, exact, settled)
         total = turn.turning.change.apply(exact.summary, state.trials, exact.trials)
-        following, turning, records = _turned(state, turn), turn.turning, turn.records
+        following, turning, records, seen = _turned(state, turn), turn.turning, turn.records, turn.rows
         quiet, elbo = settled and not turn.accepted and not turn.pending, problem.model.elbo(total)
     else:
-        following, turning, records = replace(state, start=None), None, ()
+        following, turning, records, seen = replace(state, start=None), None, (), exact.summary.counts
         total, quiet, elbo = exact.summary, settled, before
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet)
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
-    return last._replace(state=_with_chances(problem, following, total.counts), info=info, turning=turning)
+    return last._replace(state=_with_chances(problem, following, seen), info=info, turning=turning)
 
 
 def _turned(state: State, turn: Turn) -> State:

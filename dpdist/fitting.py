@@ -21,6 +21,7 @@ from dpdist.descriptions import check_description
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.families.base import Family, Moments
+from dpdist.footprint import warn_if_large
 from dpdist.history import History
 from dpdist.memo import Manifest, Memo
 from dpdist.model import Model, Precision
@@ -183,9 +184,11 @@ def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Bac
 
 
 def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, State]:
-    """The problem and the state before the first lap."""
+    """The problem and the state before the first lap; warns if a lap will take much memory."""
     problem = pose(recipe, source, backend)
-    return problem, first_state(problem, source, start_summary(recipe, problem, source, backend))
+    start = start_summary(recipe, problem, source, backend)
+    warn_if_large(problem, source, 1 if start is None else len(start.entropy))
+    return problem, first_state(problem, source, start)
 
 
 class Stored(Protocol):

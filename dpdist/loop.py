@@ -13,7 +13,7 @@ import numpy as np
 
 from dpdist.backends.base import Backend, Ref
 from dpdist.schedules.base import Schedule
-from dpdist.sources.base import Partition, Source
+from dpdist.sources.base import Partition, Source, weight_of
 from dpdist.state import Info, State
 from dpdist.threads import one_thread
 
@@ -57,8 +57,8 @@ class Work(ABC):
         return [None] * len(rows)
 
     @abstractmethod
-    def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
-        """The last wave's step with the lap's end."""
+    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
+        """The last wave's step with the lap's end; `rows` of the data, each counting as much as its weight."""
 
 
 def wave_count(schedule: Schedule, source: Source) -> int:
@@ -100,23 +100,28 @@ def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Ite
 
 @dataclass(frozen=True, eq=False)
 class _Ground:
-    """The data as the backend holds them: refs to partitions by wave, and the rows of each."""
+    """The data as the backend holds them.
+
+    Parameters
+    ----------
+    waves : refs to the partitions of each
+    partition_rows : their rows
+    rows : of each wave, every row counting as much as its weight
+    shared : what all visits need
+    """
 
     waves: list[list[Ref]]
     partition_rows: list[list[int]]
+    rows: list[float]
     shared: Ref
-
-    @property
-    def rows(self) -> list[int]:
-        """Rows of each wave."""
-        return [sum(rows) for rows in self.partition_rows]
 
 
 def _lay_out(work: Work, source: Source, backend: Backend) -> _Ground:
     count = wave_count(work.schedule, source)
     waves: list[list[Partition]] = [source.partitions[w::count] for w in range(count)]
     refs = [backend.share_each(wave) for wave in waves]
-    return _Ground(refs, [[p.rows for p in wave] for wave in waves], backend.share(work.shared))
+    rows = [sum(weight_of(source, part) for part in wave) for wave in waves]
+    return _Ground(refs, [[p.rows for p in wave] for wave in waves], rows, backend.share(work.shared))
 
 
 def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:

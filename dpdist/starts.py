@@ -21,10 +21,10 @@ from dpdist.randomness import generator
 from dpdist.sequence import BLOCK_ROWS, Rounds, SequentialProblem, first_sequential_state, sequential_steps
 from dpdist.sequential import Conjugate, EvidenceTest, Rule, Tidy
 from dpdist.sequential.growth import Growth, examine, no_growth, pass_over
-from dpdist.sources.base import Partition, Source
+from dpdist.sources.base import Partition, Source, rows_with_weight
 from dpdist.summary import Summary
 from dpdist.threads import one_thread
-from dpdist.visit import Sample, block_rows
+from dpdist.visit import Sample, block_rows, weighing_rows
 
 #: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
 SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
@@ -41,7 +41,7 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
         If the sample holds fewer distinct rows than components.
     """
     wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
-    drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
+    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
     points = problem.model.family.points(drawn.rows)
     owners = _seeded(drawn, points, components, generator(problem.seed, "k-means++"))
     with one_thread():
@@ -62,7 +62,7 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
         If the allocation has no concentration to pass with, or the sample holds too few distinct rows.
     """
     wanted = SMALLEST_SAMPLE if rows is None else rows
-    drawn = _sample(problem, source, backend, min(1.0, wanted / source.shape[0]))
+    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
     posed = _posed_pass(problem, drawn, components)
     if rows is not None:
         growth = _pass_over_sample(posed, drawn)
@@ -105,13 +105,15 @@ def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialP
 def _opening_family(problem: Problem, drawn: Sample, components: int) -> IsotropicGaussian:
     """Gaussians of the variance that `components` clusters of k-means++ leave in a sample."""
     owners = _seeded(drawn, drawn.rows, components, generator(problem.seed, "scale of a sequential start"))
-    sums = np.stack([np.bincount(owners, column, components) for column in drawn.rows.T], axis=1)
-    means = sums / np.maximum(np.bincount(owners, minlength=components), 1)[:, None]
-    left = float(((drawn.rows - means[owners]) ** 2).mean())
-    total = float(drawn.rows.var(axis=0).mean())
+    rows, weights = drawn.rows, drawn.weights
+    sums = np.stack([np.bincount(owners, weights * column, components) for column in rows.T], axis=1)
+    means = sums / np.bincount(owners, weights, components)[:, None]
+    middle = np.average(rows, axis=0, weights=weights)
+    left = float(np.average((rows - means[owners]) ** 2, axis=0, weights=weights).mean())
+    total = float(np.average((rows - middle) ** 2, axis=0, weights=weights).mean())
     if not left > 0:
         raise InputError("a sequential start needs rows that differ; the sample's lie on a few points. Start from one.")
-    return IsotropicGaussian(left, total, drawn.rows.mean(axis=0))
+    return IsotropicGaussian(left, total, middle)
 
 
 def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
@@ -129,7 +131,7 @@ def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, wei
     """Statistics of prepared rows shared out among the components of a pass."""
     score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
     parts = []
-    for start in range(0, len(weights), step):
+    for start in range(0, max(1, len(weights)), step):
         block = rows[start : start + step]
         parts.append(_sum_soft(problem, block, softmax(score(block), axis=1), weights[start : start + step]))
     return functools.reduce(operator.add, parts)
@@ -137,12 +139,12 @@ def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, wei
 
 def _share_out_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
     problem, predictor = shared
-    rows, weights = partition.load()
+    rows, weights = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     with one_thread():
         parts = [
             _share_out(problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS])
-            for a in range(0, rows.shape[0], BLOCK_ROWS)
+            for a in range(0, max(1, len(own)), BLOCK_ROWS)
         ]
     return functools.reduce(operator.add, parts)
 
@@ -171,7 +173,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
     """The nearest of some k-means++ seeds for each row of a sample, (m,)."""
-    owners = nearest_seeds(points, components, rng)
+    owners = nearest_seeds(points, components, rng, drawn.weights)
     if owners is None:
         raise InputError(
             f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
@@ -204,10 +206,10 @@ def _sample(problem: Problem, source: Source, backend: Backend, chance: float) -
 
 def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
     preparation, seed, chance = shared
-    rows, weights = partition.load()
+    rows, weights = weighing_rows(partition)
     keys = generator(seed, "start sample", partition.index).random(rows.shape[0])
     own = np.ones(rows.shape[0]) if weights is None else weights
-    chosen = np.flatnonzero((keys < chance) & (own > 0))
+    chosen = np.flatnonzero(keys < chance)
     with one_thread():
         prepared = preparation.apply(rows[chosen])
     return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), own[chosen], prepared)
@@ -222,14 +224,14 @@ def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndar
 def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
     family, total = problem.model.family, None
     step = block_rows(family.features(rows[:1]).shape[1])
-    for start in range(0, len(weights), step):
+    for start in range(0, max(1, len(weights)), step):
         block, own = rows[start : start + step], weights[start : start + step]
         part, features = resp[start : start + step], family.features(block)
         logs = np.log(part, out=np.zeros_like(part), where=part > 0)
         stats = np.ascontiguousarray((features.T @ (own[:, None] * part)).T)
         summary = Summary(stats, -own @ (part * logs), float(own @ family.log_base_measure(block)))
         total = summary if total is None else total + summary
-    assert total is not None, "a start is made from at least one row"
+    assert total is not None, "there is at least one block"
     return total
 
 
@@ -237,6 +239,8 @@ def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, i
     problem, components = shared
     rows, weights = partition.load()
     own = np.ones(rows.shape[0]) if weights is None else weights
+    kept = np.flatnonzero(own)
+    rows, own, given = rows[kept], own[kept], given[kept]
     with one_thread():
         prepared = problem.preparation.apply(rows)
         if given.ndim == 1:

@@ -12,11 +12,11 @@ from dpdist.visit import Sample
 
 
 class Rest(NamedTuple):
-    """A component whose splits were refused: how often, the lap from which it may be tried again, its rows then."""
+    """A component whose splits were refused: how often, the lap from which it may be tried again, its size then."""
 
     refusals: int
     until: int
-    rows: float
+    size: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Info(NamedTuple):
     lap : int
     elbo : exact ELBO after the lap's moves, nats, whole data
     elbo_before_moves : the same before them
-    rows : number of rows
+    rows : number of rows, each counting as much as its weight
     n_components : K after the moves
     ids, counts : (K,) after the moves
     records : every proposal judged

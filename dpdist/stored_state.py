@@ -191,7 +191,7 @@ def _write_rests(group: zarr.Group, rests: dict[int, Rest]) -> None:
     schema.write(group, "rest_id", np.array(list(rests), dtype=np.int64))
     schema.write(group, "rest_refusals", np.array([rest.refusals for rest in rests.values()], dtype=np.int64))
     schema.write(group, "rest_until", np.array([rest.until for rest in rests.values()], dtype=np.int64))
-    schema.write(group, "rest_count", np.array([rest.rows for rest in rests.values()], dtype=np.float64))
+    schema.write(group, "rest_count", np.array([rest.size for rest in rests.values()], dtype=np.float64))
 
 
 def _read_rests(group: zarr.Group) -> dict[int, Rest]:
@@ -203,6 +203,9 @@ def _write_sample(group: zarr.Group, sample: Sample) -> None:
     schema.write(group, "sample_key", sample.keys)
     schema.write(group, "sample_owner", sample.owners)
     schema.write(group, "sample_weight", sample.weights)
+    group.attrs["most"] = sample.most
+    if sample.seen is not None:
+        write_leaf(group.create_group("seen"), sample.seen)
     if sparse.issparse(sample.rows):
         group.attrs["columns"] = int(sample.rows.shape[1])
         schema.write(group, "sample_data", sample.rows.data)
@@ -215,11 +218,13 @@ def _write_sample(group: zarr.Group, sample: Sample) -> None:
 def _read_sample(group: zarr.Group) -> Sample:
     keys, owners = schema.read(group, "sample_key"), schema.read(group, "sample_owner")
     weights = schema.read(group, "sample_weight")
+    most = group.attrs["most"]
+    seen = read_leaf(subgroup(group, "seen")) if "seen" in group else None
     if "sample_rows" in group:
-        return Sample(keys, owners, weights, schema.read(group, "sample_rows"))
+        return Sample(keys, owners, weights, schema.read(group, "sample_rows"), most, seen)
     parts = [schema.read(group, f"sample_{name}") for name in ("data", "indices", "indptr")]
     shape = (len(keys), int(group.attrs["columns"]))  # type: ignore[arg-type]
-    return Sample(keys, owners, weights, sparse.csr_array(tuple(parts), shape=shape))
+    return Sample(keys, owners, weights, sparse.csr_array(tuple(parts), shape=shape), most, seen)
 
 
 #: How the states of mixtures are stored.

@@ -120,15 +120,15 @@ def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) 
         return _survey_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
     finite = np.isfinite(values).all(axis=1)
-    bad = np.flatnonzero(~finite)
-    if len(bad):
-        values, weights = values[finite], weights[finite]
+    bad, used = np.flatnonzero(~finite), finite & (weights > 0)
+    if not used.all():
+        values, weights = values[used], weights[used]
     if not len(values):
         blank = np.zeros(block.shape[1])
         scatter = np.zeros((len(blank), len(blank))) if products else blank
         return Survey(0.0, blank, scatter, blank + np.inf, True, len(bad), _name(bad, first))
     count = float(weights.sum())
-    mean = weights @ values / count if count > 0 else values.mean(axis=0)
+    mean = weights @ values / count
     gaps = values - mean
     scatter = (weights[:, None] * gaps).T @ gaps if products else weights @ (gaps * gaps)
     integral = bool((values == np.rint(values)).all())
@@ -141,11 +141,17 @@ def _survey_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> 
     bad = np.unique(owners[broken])
     data = np.where(broken, 0.0, block.data.astype(np.float64))
     values = sparse.csr_array((data, block.indices, block.indptr), shape=block.shape)
+    if not weights.all():
+        values, weights = values[weights > 0], weights[weights > 0]
+    if not values.shape[0]:
+        blank = np.zeros(block.shape[1])
+        return Survey(0.0, blank, blank, blank + np.inf, True, len(bad), _name(bad, first))
     count = float(weights.sum())
-    mean = values.T @ weights / max(count, np.finfo(float).tiny)
+    mean = values.T @ weights / count
     scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
     minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
-    return Survey(count, mean, scatter, minimum, bool((data == np.rint(data)).all()), len(bad), _name(bad, first))
+    integral = bool((values.data == np.rint(values.data)).all())
+    return Survey(count, mean, scatter, minimum, integral, len(bad), _name(bad, first))
 
 
 def _name(bad: np.ndarray, first: int) -> tuple[int, ...]:

@@ -66,6 +66,7 @@ class Turn:
     ids: np.ndarray
     next_id: int
     seeds: np.ndarray  # (rows, F) statistics of new children
+    rows: np.ndarray  # (K,) rows of the new components, each counted once whatever its weight
     rests: dict[int, Rest]
     records: tuple[Record, ...]
     accepted: int
@@ -97,15 +98,29 @@ def arm(model: Model, posterior: Posterior, total: Leaf, trials: Sequence[Trial]
 
 
 def sampling_chances(
-    plan: MovePlan, rests: Mapping[int, Rest], ids: np.ndarray, counts: np.ndarray, lap: int, row_bytes: int
+    plan: MovePlan, rests: Mapping[int, Rest], ids: np.ndarray, rows: np.ndarray, lap: int, row_bytes: int
 ) -> np.ndarray:
     """(K,) chance with which a row of `lap` joins the sample of its component, so that enough of each are drawn.
 
-    Components that will not be given new children when the lap ends are left out.
+    Components that will not be given new children when the lap ends are left out, and so are the last ones where the
+    children of so many would not fit into the sample.
+
+    Parameters
+    ----------
+    plan, rests, lap : who may be given children
+    ids : (K,)
+    rows : (K,) expected rows of each component, whatever their weights
+    row_bytes : size of a row
     """
     wanted = np.array([plan.split and may_split(rests, int(i), lap + 1, plan) for i in ids])
-    each = min(plan.sample, max(plan.children, plan.sample_bytes // (row_bytes * max(1, int(wanted.sum())))))
-    return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(counts, 1.0)), 0.0)
+    wanted &= np.cumsum(wanted) <= plan.sample_bytes // (row_bytes * plan.children)
+    each = rows_of_each(plan, int(wanted.sum()), row_bytes)
+    return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
+
+
+def rows_of_each(plan: MovePlan, components: int, row_bytes: int) -> int:
+    """Rows that a lap's sample may hold of each of so many components."""
+    return min(plan.sample, plan.sample_bytes // (row_bytes * max(1, components)))
 
 
 def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, settled: bool) -> Turn:
@@ -138,11 +153,18 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
         ids=ids,
         next_id=next_id,
         seeds=births.stats,
+        rows=_rows_seen(state, change, summary),
         rests=rests,
         records=tuple(_record(v, state) for v in verdicts),
         accepted=len(change.accepted),
         pending=bool(len(following[0]) or waiting),
     )
+
+
+def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
+    """(K,) rows of the components after a `change`, each counted once; `summary`'s counts where rows have no weights."""
+    seen = None if state.sample is None else state.sample.seen
+    return summary.counts if seen is None else change.apply(seen.summary, state.trials, seen.trials).counts
 
 
 def _splits(trials: Sequence[Trial]) -> Splits:
@@ -217,7 +239,7 @@ def _rests(
         if verdict.trial == 0 and refused and identity in untouched:
             refusals = rests[identity].refusals + 1 if identity in rests else 1
             rests[identity] = Rest(refusals, state.lap + 1 + plan.rest, counts[identity])
-    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.rows) <= CHANGED * max(rest.rows, 1.0)}
+    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.size) <= CHANGED * rest.size}
 
 
 class _Births(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +21,10 @@ from dpdist.threads import one_thread
 
 #: Numbers in a block's features: small enough for the cache, large enough for the matrix product.
 BLOCK_NUMBERS = 2**19
+#: Bounds on the rows of a block. Every block adds (K, F) sums to those before it: few rows would not be worth that.
+FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 512, 4096
+#: Numbers that fewest rows may take together (128 MiB); of wider rows there are fewer, though never below these.
+MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +55,47 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Rows drawn for components: random ``keys`` (m,), the ``owners`` (m,), ``weights`` (m,), ``rows`` (m, D)."""
+    """Rows drawn for components, and how many they were drawn from.
+
+    Parameters
+    ----------
+    keys : (m,) random, in [0, 1)
+    owners : (m,) components
+    weights : (m,)
+    rows : (m, D)
+    most : rows kept of a component, those of smallest key; None for all
+    seen : the rows that were there to draw, each counted once whatever its weight, of every component and of every
+        trial's replacements: a leaf of one column; None where rows have no weights, so that counts say it
+    """
 
     keys: np.ndarray
     owners: np.ndarray
     weights: np.ndarray
     rows: Rows
+    most: int | None = None
+    seen: Leaf | None = None
 
     def __add__(self, other: Sample) -> Sample:
         return join_samples([self, other])
+
+    def take(self, chosen: np.ndarray) -> Sample:
+        """Some of the rows, as many seen."""
+        return replace(
+            self,
+            keys=self.keys[chosen],
+            owners=self.owners[chosen],
+            weights=self.weights[chosen],
+            rows=self.rows[chosen],
+        )
+
+    def bounded(self) -> Sample:
+        """The sample without the rows of a component beyond `most`, the order kept."""
+        if self.most is None or not len(self.keys) or np.bincount(self.owners).max() <= self.most:
+            return self
+        order = np.lexsort((self.keys, self.owners))
+        sorted_owners = self.owners[order]
+        rank = np.arange(len(order)) - np.searchsorted(sorted_owners, sorted_owners)
+        return self.take(np.sort(order[rank < self.most]))
 
     def of(self, component: int, limit: int) -> tuple[Rows, np.ndarray]:
         """The at most `limit` rows of smallest key drawn for a component, with their weights."""
@@ -93,47 +131,62 @@ class Orders:
     posterior : q in the form of the local step
     trials : measured beside the components
     chances : (K,) probability with which a row is drawn into the sample of the component it belongs to
+    most : rows that the sample of a component may hold
     seed, lap : key of the draws
     """
 
     posterior: Posterior
     trials: tuple[Trial, ...]
     chances: np.ndarray
+    most: int
     seed: int
     lap: int
 
 
 def visit(partition: Partition, preparation: Preparation, orders: Orders, _known: None = None) -> Visit:
     """Visit one partition; rows leave nothing behind for the next visit."""
-    rows, weights = partition.load()
+    rows, weights = weighing_rows(partition)
+    counted = weights is not None and len(orders.trials) > 0
     rng = generator(orders.seed, "sample", orders.lap, partition.index)
     leaf, samples = None, []
     with one_thread():
         for block in blocks(rows, weights, preparation, orders.posterior):
-            seen = visit_block(block, orders, rng)
+            seen = visit_block(block, orders, rng, counted)
             leaf = seen.leaf if leaf is None else leaf + seen.leaf
             samples.append(seen.sample)
-    assert leaf is not None, "a partition holds at least one row"
+    assert leaf is not None, "there is at least one block"
     return Visit(leaf, join_samples(samples))
 
 
+def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
+    """The rows of a partition and their weights; those whose weight is zero are as if they were not there."""
+    rows, weights = partition.load()
+    if weights is None or weights.all():
+        return rows, weights
+    kept = np.flatnonzero(weights)
+    return rows[kept], weights[kept]
+
+
 def join_samples(samples: list[Sample]) -> Sample:
-    """Samples one after the other; those without rows cost nothing."""
+    """Samples one after the other, within their bound; those without rows cost nothing."""
     drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]
+    seen = [sample.seen for sample in samples if sample.seen is not None]
     return Sample(
         np.concatenate([sample.keys for sample in drawn]),
         np.concatenate([sample.owners for sample in drawn]),
         np.concatenate([sample.weights for sample in drawn]),
         stack_rows([sample.rows for sample in drawn]),
-    )
+        samples[0].most,
+        reduce(operator.add, seen) if seen else None,
+    ).bounded()
 
 
 def blocks(
     rows: Rows, weights: np.ndarray | None, preparation: Preparation, posterior: Posterior
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Prepared rows and their weights, a cache-sized block at a time; boundaries depend on the width only."""
+    """Prepared rows and their weights, a block at a time, an empty one of no rows; boundaries depend on F only."""
     step = block_rows(posterior.coefficients.shape[0])
-    for start in range(0, rows.shape[0], step):
+    for start in range(0, max(1, rows.shape[0]), step):
         part = preparation.apply(rows[start : start + step])
         own = np.ones(part.shape[0]) if weights is None else weights[start : start + step]
         yield part, own
@@ -141,11 +194,12 @@ def blocks(
 
 def block_rows(columns: int) -> int:
     """Rows of a block whose features have `columns` columns."""
-    return int(np.clip(BLOCK_NUMBERS // columns, 64, 4096))
+    fewest = max(FEWEST_WIDE_ROWS, min(FEWEST_BLOCK_ROWS, MOST_BLOCK_NUMBERS // columns))
+    return min(MOST_BLOCK_ROWS, max(fewest, BLOCK_NUMBERS // columns))
 
 
-def visit_block(part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Generator) -> Visit:
-    """The local step on one block, with everything that rides along."""
+def visit_block(part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Generator, counted: bool) -> Visit:
+    """The local step on one block, with everything that rides along; `counted` if its rows are to be counted, too."""
     rows, weights = part
     posterior = orders.posterior
     features = posterior.family.features(rows, posterior.precision.dtype)
@@ -153,11 +207,19 @@ def visit_block(part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Ge
     base = float(weights @ posterior.family.log_base_measure(rows))
     block = Block(rows, features, weights, resp, posterior)
     leaf = Leaf(Summary(summary.stats, summary.entropy, base), tuple(trial.measure(block) for trial in orders.trials))
-    return Visit(leaf, _draw(block, orders.chances, rng))
+    return Visit(leaf, _draw(block, orders, rng, _rows_seen(block, orders.trials) if counted else None))
 
 
-def _draw(block: Block, chances: np.ndarray, rng: np.random.Generator) -> Sample:
-    keys: np.ndarray = rng.random((block.resp.shape[0],))
+def _draw(block: Block, orders: Orders, rng: np.random.Generator, seen: Leaf | None) -> Sample:
+    chances, keys = orders.chances, rng.random((block.resp.shape[0],))
     owners = block.resp.argmax(axis=1).astype(np.int64) if chances.any() else np.zeros(len(keys), dtype=np.int64)
-    chosen: np.ndarray = np.flatnonzero((keys < chances[owners]) & (block.weights > 0))
-    return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen])
+    chosen: np.ndarray = np.flatnonzero(keys < chances[owners])
+    return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], orders.most, seen)
+
+
+def _rows_seen(block: Block, trials: tuple[Trial, ...]) -> Leaf:
+    """The rows of a block each counted once: of components and trials' replacements, a leaf of one column."""
+    once = replace(block, weights=np.ones(len(block.weights)))
+    own = Summary(once.resp.sum(axis=0, dtype=np.float64)[:, None], np.zeros(once.resp.shape[1]))
+    measured = [trial.measure(once) for trial in trials]
+    return Leaf(own, tuple(Summary(each.stats[:, -1:], each.entropy) for each in measured))

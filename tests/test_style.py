@@ -35,7 +35,7 @@ FLOORS = [
     ["problem", "sequence"],
     ["turn", "prediction", "loop"],
     ["starts", "engine", "topics"],
-    ["units"],
+    ["units", "footprint"],
     ["events", "topic_prediction"],
     ["metrics"],
     ["schema"],

@@ -8,28 +8,40 @@ from scipy import sparse
 from dpdist.families.base import Rows
 
 
-def nearest_seeds(points: Rows, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
+def nearest_seeds(
+    points: Rows, seeds: int, rng: np.random.Generator, weights: np.ndarray | None = None
+) -> np.ndarray | None:
     """Draw `seeds` rows by k-means++ and give each row the index of its nearest one, (n,).
+
+    A row of weight w is drawn as often as w such rows would be. Draws go along the rows as a random direction orders
+    them, so that the order in which they come does not matter, nor whether one is repeated or has a weight.
 
     Returns None when there are fewer distinct rows than seeds.
     """
     count = points.shape[0]
-    if count < seeds:
+    own = np.ones(count) if weights is None else weights
+    if count == 0:
         return None
     norms = _squared_norms(points)
+    order = np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
     distances = np.empty((count, seeds))
-    chosen = int(rng.integers(count))
-    nearest = np.full(count, np.inf)
+    chosen, nearest = _drawn(own, order, rng), np.full(count, np.inf)
     for s in range(seeds):
         distances[:, s] = _squared_distances(points, norms, chosen)
         nearest = np.minimum(nearest, distances[:, s])
         if s + 1 < seeds:
-            if not nearest.sum() > 0:
+            if not nearest.any():
                 return None
-            chosen = int(np.searchsorted(np.cumsum(nearest), rng.random() * nearest.sum(), side="right"))
-            chosen = min(chosen, count - 1)
+            chosen = _drawn(own * nearest, order, rng)
     owners: np.ndarray = distances.argmin(axis=1)
     return owners
+
+
+def _drawn(chances: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> int:
+    """A row drawn in proportion to `chances`."""
+    ends = np.cumsum(chances[order])
+    place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
+    return int(order[min(place, len(order) - 1)])
 
 
 def _squared_norms(points: Rows) -> np.ndarray:

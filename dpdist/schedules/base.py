@@ -53,8 +53,8 @@ class Schedule(ABC):
     moves: bool = True
 
     @abstractmethod
-    def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
-        """The account of the lap that `state` stands in; `wave_rows` holds the rows of each wave."""
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
+        """The account of the lap that `state` stands in; `wave_rows` holds the rows of each wave, by weight."""
 
     def order(self, lap: int, seed: int, waves: int) -> tuple[int, ...]:
         """In which order a lap visits the waves."""

@@ -23,7 +23,7 @@ class Batch(Schedule):
     waves = 1
     lookahead = 0
 
-    def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
         return Memoized(waves=1).open(state, wave_rows)
 
     def rate(self, step: int) -> float:

@@ -37,7 +37,7 @@ class Memoized(Schedule):
     def __post_init__(self) -> None:
         check_waves(self)
 
-    def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
         return _Memo(self, state, wave_rows)
 
 
@@ -50,7 +50,7 @@ def check_waves(schedule: Schedule) -> None:
 
 
 class _Memo(Ledger):
-    def __init__(self, schedule: Memoized, state: State, wave_rows: Sequence[int]) -> None:
+    def __init__(self, schedule: Memoized, state: State, wave_rows: Sequence[float]) -> None:
         self._tree, self._start, self._rows = SumTree(state.leaves), state.start, wave_rows
         self._seen = sum(wave_rows[wave] for wave in state.order[: state.visit])
         self._keep = schedule.keep_start or state.lap > 1

@@ -46,7 +46,7 @@ class Stochastic(Schedule):
                 f"got {self.delay} and {self.forgetting}."
             )
 
-    def open(self, state: State, wave_rows: Sequence[int]) -> Ledger:
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
         return _Average(self, state, wave_rows)
 
     def rate(self, step: int) -> float:
@@ -55,7 +55,7 @@ class Stochastic(Schedule):
 
 
 class _Average(Ledger):
-    def __init__(self, schedule: Stochastic, state: State, wave_rows: Sequence[int]) -> None:
+    def __init__(self, schedule: Stochastic, state: State, wave_rows: Sequence[float]) -> None:
         self._schedule, self._rows = schedule, wave_rows
         self._step = (state.lap - 1) * len(wave_rows) + state.visit
         self._tree = SumTree(state.leaves)
@@ -64,8 +64,9 @@ class _Average(Ledger):
 
     def fold(self, wave: int, leaf: Leaf) -> None:
         rate = self._schedule.rate(self._step)
-        amplified = leaf.scaled(rate * sum(self._rows) / self._rows[wave])
-        self._running = self._running.scaled(1 - rate) + amplified
+        if self._rows[wave] > 0:  # one whose rows all weigh nothing says nothing
+            amplified = leaf.scaled(rate * sum(self._rows) / self._rows[wave])
+            self._running = self._running.scaled(1 - rate) + amplified
         self._tree.replace(wave, leaf)
         self._step += 1
 

@@ -83,6 +83,16 @@ class Source(ABC):
         return bytes((rows.toarray() if sparse.issparse(rows) else np.ascontiguousarray(rows)).tobytes())
 
 
+def weight_of(source: Source, part: Partition) -> float:
+    """Sum of the row weights of a partition; its rows where they have none."""
+    return part.rows if source.weights is None else float(source.weights[part.start : part.stop].sum())
+
+
+def rows_with_weight(source: Source) -> int:
+    """Number of rows that count at all."""
+    return source.shape[0] if source.weights is None else int(np.count_nonzero(source.weights))
+
+
 def spread_over(count: int, most: int) -> list[int]:
     """At most `most` places from 0 to ``count - 1``, evenly spread, both ends among them."""
     return sorted({int(place) for place in np.linspace(0, count - 1, min(count, most)).round()})

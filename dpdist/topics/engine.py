@@ -70,7 +70,7 @@ class _TopicWork(Work):
             for a, b in itertools.pairwise(ends.tolist())
         ]
 
-    def end(self, backend: Backend, last: Step, rows: int, seconds: float) -> Step:
+    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         problem, state, exact = self._problem, last.state, last.exact
         trials = _trials(state)
         before = (trials.model or problem.model).elbo(exact.summary)
@@ -119,6 +119,6 @@ def _trials(state: State) -> TopicTrials:
     return trials
 
 
-def _chances(problem: TopicProblem, trials: TopicTrials, documents: int) -> np.ndarray:
+def _chances(problem: TopicProblem, trials: TopicTrials, documents: float) -> np.ndarray:
     """The chance with which a document joins the sample of a lap, (1,)."""
     return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])
