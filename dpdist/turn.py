@@ -135,7 +135,7 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
     """
     model, plan, trials = problem.model, problem.plan, state.trials
     verdicts = judge(model, total.summary, trials, total.trials, problem.precision.dtype)
-    verdicts = [_postponed(verdict, _splits(trials), plan) for verdict in verdicts]
+    verdicts = [postponed(verdict, _splits(trials), plan) for verdict in verdicts]
     change = change_from(model, total.summary, trials, total.trials, verdicts)
     ids, next_id = change.identities(state.ids, state.next_id, total.summary, trials, total.trials)
     summary = change.apply(total.summary, trials, total.trials)
@@ -191,7 +191,7 @@ def may_split(rests: Mapping[int, Rest], identity: int, lap: int, plan: MovePlan
     return rest is None or (rest.refusals < plan.tries and rest.until <= lap)
 
 
-def _postponed(verdict: Verdict, splits: Splits, plan: MovePlan) -> Verdict:
+def postponed(verdict: Verdict, splits: Splits, plan: MovePlan) -> Verdict:
     """Let children that do not pay yet go on while their improvement may still lead to a gain."""
     if verdict.trial != 0 or verdict.reason is not Reason.NO_GAIN:
         return verdict

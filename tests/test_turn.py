@@ -1,0 +1,369 @@
+"""Laws of a lap's end: who rests, who is sampled, which splits go on, who is tried next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpdist
+from dpdist import engine
+from dpdist.allocations import FiniteDirichlet
+from dpdist.backends import SerialBackend
+from dpdist.engine import laps
+from dpdist.moves.base import Reason, Verdict
+from dpdist.moves.plan import MovePlan
+from dpdist.moves.split import Splits
+from dpdist.problem import Problem
+from dpdist.schedules import Memoized
+from dpdist.state import Info, Rest, State
+from dpdist.turn import Turn, may_split, no_trials, postponed, rows_of_each, sampling_chances, take_turn
+from dpdist.visit import Leaf
+from tests.runs import begun, clusters, mixture, source_of
+
+REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
+
+
+# --- who may be split --------------------------------------------------------------------------------------------
+
+PLAN = MovePlan(sample=100, sample_bytes=2**20, tries=4, rest=3)
+
+
+@pytest.mark.parametrize(
+    ("rest", "lap", "allowed"),
+    [
+        (None, 1, True),
+        (Rest(1, 7, 50.0), 6, False),
+        (Rest(1, 7, 50.0), 7, True),
+        (Rest(1, 7, 50.0), 8, True),
+        (Rest(3, 7, 50.0), 7, True),
+        (Rest(4, 7, 50.0), 9, False),
+        (Rest(5, 7, 50.0), 9, False),
+    ],
+)
+def test_a_component_rests_until_its_lap_and_is_left_alone_after_so_many_tries(rest, lap, allowed) -> None:
+    rests = {} if rest is None else {3: rest}
+    assert may_split(rests, 3, lap, PLAN) == allowed
+    assert may_split(rests, 4, lap, PLAN)
+
+
+# --- sampling ----------------------------------------------------------------------------------------------------
+
+
+def chances(plan: MovePlan, rows, rests=None, lap: int = 5, row_bytes: int = 8) -> np.ndarray:
+    """Sampling chances of components with ids 10, 11, ..."""
+    rows = np.array(rows, dtype=float)
+    return sampling_chances(plan, rests or {}, 10 + np.arange(len(rows)), rows, lap, row_bytes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([1000.0, 240.0], [0.12, 0.5]),
+        ([120.0, 119.0], [1.0, 1.0]),
+        ([1.2e7], [1e-5]),
+        ([0.3, 0.0], [1.0, 1.0]),
+    ],
+)
+def test_a_fifth_more_rows_than_wanted_are_drawn_of_each_component(rows, expected) -> None:
+    np.testing.assert_allclose(chances(PLAN, rows), expected)
+
+
+def test_who_may_be_split_when_the_lap_ends_is_sampled_during_it() -> None:
+    rests = {10: Rest(1, 6, 1.0), 11: Rest(1, 7, 1.0), 12: Rest(4, 1, 1.0), 14: Rest(3, 1, 1.0)}
+    drawn = chances(PLAN, [1000.0] * 5, rests, lap=5) > 0
+    assert drawn.tolist() == [True, False, False, True, True]
+    assert not chances(MovePlan(split=False), [1000.0] * 5).any()
+
+
+def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None:
+    plan = MovePlan(sample=100, sample_bytes=8 * 120)
+    np.testing.assert_allclose(chances(plan, [1000.0] * 3), 1.2 * 40 / 1000)
+    rested = chances(plan, [1000.0] * 3, {11: Rest(1, 9, 1.0)})
+    np.testing.assert_allclose(rested, [1.2 * 60 / 1000, 0, 1.2 * 60 / 1000])
+
+
+@given(
+    components=st.integers(1, 60),
+    row_bytes=st.integers(1, 4000),
+    room=st.integers(2, 5000),
+    sample=st.integers(2, 300),
+    children=st.integers(2, 4),
+)
+def test_a_sample_never_outgrows_its_bytes(components, row_bytes, room, sample, children) -> None:
+    plan = MovePlan(sample=sample, children=children, sample_bytes=max(room, children) * row_bytes)
+    drawn = chances(plan, np.full(components, 1e6), row_bytes=row_bytes) > 0
+    each = rows_of_each(plan, int(drawn.sum()), row_bytes)
+    assert drawn.sum() * each * row_bytes <= plan.sample_bytes
+    assert min(children, sample) <= each <= sample
+    assert drawn.any() and (np.diff(drawn.astype(int)) <= 0).all()  # the last are left out first
+    more = rows_of_each(plan, int(drawn.sum()), row_bytes) + 1
+    assert drawn.all() or (drawn.sum() + 1) * children * row_bytes > plan.sample_bytes
+    assert each == sample or drawn.sum() * more * row_bytes > plan.sample_bytes
+
+
+def test_a_sample_too_small_for_any_split_is_refused() -> None:
+    with pytest.raises(dpdist.InputError, match=r"sample_bytes should hold at least 2 rows, a row taking 24 bytes"):
+        begun(mixture(moves=MovePlan(sample_bytes=47)), source_of(clusters(0)))
+    _, state = begun(mixture(moves=MovePlan(sample_bytes=48)), source_of(clusters(0)))
+    np.testing.assert_allclose(state.chances, 1.2 * 2 / 900)
+
+
+# --- children that do not pay yet --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age", "before", "gain", "goes_on"),
+    [
+        (0, -np.inf, -1e9, True),  # nothing to compare with yet
+        (1, -90.0, -61.0, True),  # 4 laps left, 29 better each: reaches 55
+        (1, -90.0, -72.0, False),  # reaches exactly 0
+        (1, -90.0, -73.0, False),
+        (1, -90.0, -100.0, False),  # grows worse
+        (3, -90.0, -61.0, False),  # 2 laps left
+        (3, -90.0, -59.0, True),
+        (4, -90.0, -0.1, True),  # the last lap
+        (5, -90.0, -0.1, False),  # none left
+    ],
+)
+def test_children_go_on_while_their_improvement_may_reach_a_gain(age, before, gain, goes_on) -> None:
+    plan = MovePlan(refine=6)
+    splits = Splits(np.array([9, 2]), 2, np.array([5, age]), np.array([0.0, before]))
+    verdict = postponed(Verdict(0, 1, gain, Reason.NO_GAIN), splits, plan)
+    assert verdict == Verdict(0, 1, gain, Reason.REFINING if goes_on else Reason.NO_GAIN)
+
+
+@pytest.mark.parametrize("reason", [r for r in Reason if r is not Reason.NO_GAIN])
+def test_only_splits_refused_for_their_gain_are_postponed(reason) -> None:
+    splits = Splits(np.array([2]), 2, np.zeros(1, int), np.full(1, -np.inf))
+    verdict = Verdict(0, 0, -1.0, reason)
+    assert postponed(verdict, splits, PLAN) == verdict
+    assert postponed(Verdict(1, 0, -1.0, Reason.NO_GAIN), splits, PLAN).reason is Reason.NO_GAIN
+
+
+# --- whole ends of laps ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End:
+    """What one lap's end was given and what it made of it."""
+
+    problem: Problem
+    state: State
+    total: Leaf
+    settled: bool
+    turn: Turn
+    following: State
+    info: Info
+
+    @property
+    def moved(self) -> set[int]:
+        """Ids of the components that an accepted move took."""
+        return {i for r in self.info.records if r.reason is Reason.ACCEPTED for i in r.components}
+
+    @property
+    def refused(self) -> list[int]:
+        """Ids of the components whose split was refused."""
+        return [r.components[0] for r in self.info.records if r.kind == "split" and r.reason in REFUSED]
+
+    def splits(self, following: bool) -> dict[int, tuple[int, float]]:
+        """Id -> (age, gain) of the splits under way, before or after."""
+        state = self.following if following else self.state
+        tried = state.trials[0]
+        return {int(state.ids[k]): (int(a), float(g)) for k, a, g in zip(tried.targets, tried.ages, tried.gains)}
+
+    def children(self, following: bool, identity: int, leaf: Leaf) -> np.ndarray:
+        """Statistics of a split's children in a leaf from before or after."""
+        state = self.following if following else self.state
+        place = state.ids[state.trials[0].targets].tolist().index(identity)
+        return leaf.trials[0].stats[state.trials[0].rows_of(place)]
+
+
+def ends_of(monkeypatch, model, source, count: int) -> list[End]:
+    """The ends of a run's first laps."""
+    seen = []
+
+    def spy(problem, backend, state, total, settled):
+        turn = take_turn(problem, backend, state, total, settled)
+        seen.append((problem, state, total, settled, turn))
+        return turn
+
+    monkeypatch.setattr(engine, "take_turn", spy)
+    problem, state = begun(model, source)
+    found = []
+    for _, (following, info) in zip(range(count), laps(problem, source, state, SerialBackend()), strict=False):
+        found.append(End(*seen[-1], following, info))
+    return found
+
+
+def crowded(seed: int = 3, spread: float = 4.0, weights=None, **parameters):
+    """A run with refusals, gains and components that come and go."""
+    usual = {
+        "moves": MovePlan(rest=2, tries=3, refine=4),
+        "initial": "k-means++",
+        "initial_components": 9,
+        "schedule": Memoized(3),
+        "random_state": seed,
+    }
+    return mixture(**{**usual, **parameters}), source_of(clusters(seed, 600, 2, 5, spread), weights=weights)
+
+
+@pytest.fixture(scope="module")
+def ends() -> list[End]:
+    """Laps of a few runs: plain, bounded in its components, weighted, crowded at the start."""
+    weights = np.random.default_rng(0).uniform(0.2, 3, 600)
+    impatient = MovePlan(rest=2, tries=3, refine=2)
+    runs = [
+        (*crowded(), 26),
+        (*crowded(4, concentration=FiniteDirichlet(3, 1.0), initial_components=3), 12),
+        (*crowded(5, weights=weights), 20),
+        (*crowded(4, 2.0, moves=MovePlan(rest=2, tries=3, refine=1), initial_components=15), 12),
+        (*crowded(3, 1.0, moves=impatient, initial_components=25), 12),
+        (*crowded(4, 1.0, moves=impatient, initial_components=25), 12),
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        return [end for run in runs for end in ends_of(patch, *run)]
+
+
+def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
+    kinds = set()
+    for end in ends:
+        plan, lap = end.problem.plan, end.state.lap
+        sizes = dict(zip(end.info.ids.tolist(), end.info.counts.tolist(), strict=True))
+        expected = {i: rest for i, rest in end.state.rests.items() if i not in end.moved}
+        for identity in end.refused:
+            if identity not in end.moved:
+                before = expected[identity].refusals if identity in expected else 0
+                expected[identity] = Rest(before + 1, lap + 1 + plan.rest, sizes[identity])
+                kinds.add("again" if before else "refused")
+        kept = {i: rest for i, rest in expected.items() if abs(sizes[i] / rest.size - 1) <= 0.1}
+        if end.settled:
+            kinds |= {"called up" for rest in kept.values() if rest.until > lap + 1}
+            kept = {i: rest._replace(until=min(rest.until, lap + 1)) for i, rest in kept.items()}
+        hopeless = too_few(end, kept)
+        kept |= {i: Rest(plan.tries, lap + 1, sizes[i]) for i in hopeless}
+        kinds |= {"hopeless"} if hopeless else set()
+        kinds |= {"moved"} if set(end.state.rests) & end.moved else set()
+        kinds |= {"changed"} if len(kept) < len(expected) else set()
+        assert end.following.rests == kept
+    assert kinds == {"refused", "again", "called up", "moved", "changed", "hopeless"}
+
+
+def too_few(end: End, rests: dict[int, Rest]) -> set[int]:
+    """Ids of the components that would be tried but had a single row drawn."""
+    most, lap = end.problem.model.allocation.max_components, end.state.lap
+    if most is not None and len(end.info.ids) >= most:
+        return set()
+    owners, rows = np.unique(end.state.sample.owners, return_counts=True)
+    lone = {int(end.state.ids[k]) for k in owners[rows == 1]} - end.moved
+    busy = {i for i, (age, _) in end.splits(True).items() if age > 0}
+    return {i for i in lone - busy if may_split(rests, i, lap + 1, end.problem.plan)}
+
+
+def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
+    going_on = 0
+    for end in ends:
+        before, after = end.splits(False), end.splits(True)
+        postponed_ids = {
+            r.components[0]: r.gain for r in end.info.records if r.reason is Reason.REFINING and r.kind == "split"
+        }
+        continued = {i: after[i] for i in after if i in postponed_ids and i not in end.moved}
+        assert continued == {
+            i: (before[i][0] + 1, gain) for i, gain in postponed_ids.items() if i not in end.moved
+        }
+        fresh = [i for i in after if i not in continued]
+        assert all(after[i] == (0, -np.inf) for i in fresh)
+        going_on += len(continued)
+        for old, new in zip(end.state.leaves, end.following.leaves, strict=True):
+            for i in continued:
+                np.testing.assert_array_equal(end.children(True, i, new), end.children(False, i, old))
+            for i in fresh:
+                assert not end.children(True, i, new).any()
+        for i in fresh:  # what the sample gave stands in for rows that children have not met
+            assert end.following.start is not None
+            seeds = end.children(True, i, end.following.start)
+            size = end.info.counts[end.info.ids.tolist().index(i)]
+            assert seeds[:, -1].sum() == pytest.approx(size, rel=1e-9) and (seeds[:, -1] >= 0).all()
+        for i in continued:
+            assert end.following.start is None or not end.children(True, i, end.following.start).any()
+    assert going_on > 3
+
+
+def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
+    tried_at_all, limited = 0, 0
+    for end in ends:
+        most = end.problem.model.allocation.max_components
+        sample, ids = end.state.sample, end.state.ids
+        drawn = {int(ids[k]) for k in np.unique(sample.owners)}
+        rests, lap = end.following.rests, end.state.lap
+        free = {i for i in end.info.ids.tolist() if may_split(rests, i, lap + 1, end.problem.plan)}
+        continued = {i for i, (age, _) in end.splits(True).items() if age > 0}
+        expected = set() if most is not None and len(end.info.ids) >= most else (free & drawn) - end.moved - continued
+        limited += most is not None and len(end.info.ids) >= most
+        assert set(end.splits(True)) - continued == expected
+        tried_at_all += len(expected)
+    assert tried_at_all > 10 and limited > 0
+
+
+def test_what_a_lap_end_makes_of_every_batch_adds_up_to_what_it_makes_of_the_total(ends) -> None:
+    for end in ends:
+        leaves = end.following.leaves
+        total = leaves[0]
+        for leaf in leaves[1:]:
+            total = total + leaf
+        size = np.abs(end.info.total.stats).max()
+        np.testing.assert_allclose(total.summary.stats, end.info.total.stats, atol=1e-9 * size)
+        np.testing.assert_allclose(total.summary.entropy, end.info.total.entropy, atol=1e-9 * size)
+        assert total.summary.base == pytest.approx(end.info.total.base)
+        assert len(end.following.trials) == len(total.trials) == 3
+        for trial, measured in zip(end.following.trials, total.trials, strict=True):
+            blank = trial.blank(total.summary.stats.shape[1])
+            assert (blank.stats.shape, blank.entropy.shape) == (measured.stats.shape, measured.entropy.shape)
+            assert trial.kind == "split" or not measured.entropy.any()
+
+
+def test_a_lap_with_moves_or_trials_to_come_is_not_quiet(ends) -> None:
+    for end in ends:
+        tolerance = end.problem.tolerance * end.info.counts.sum()
+        near = end.state.elbo is not None and abs(end.info.elbo_before_moves - end.state.elbo) < tolerance
+        assert end.settled == near
+        rests = end.following.rests
+        waiting = any(i not in rests or rests[i].refusals < end.problem.plan.tries for i in end.info.ids.tolist())
+        under_way = bool(end.splits(True))
+        assert end.turn.accepted == sum(r.reason is Reason.ACCEPTED for r in end.info.records)
+        assert end.following.quiet == (near and not end.moved and not waiting and not under_way)
+        assert end.info.rows == pytest.approx(end.info.counts.sum(), rel=1e-9)
+
+
+def test_components_busy_splitting_are_no_targets_of_deletes(ends) -> None:
+    deletes = 0
+    for end in ends:
+        splits, _, tried = end.following.trials
+        deletes += len(tried)
+        assert not set(splits.targets.tolist()) & (set(tried.targets.tolist()) | set(tried.absorbers.ravel().tolist()))
+    assert deletes > 0
+
+
+def test_components_without_distinct_rows_are_left_alone() -> None:
+    points = np.repeat(np.random.default_rng(0).normal(size=(3, 2)), 30, axis=0)
+    model = mixture(initial=np.repeat(np.arange(3), 30), max_laps=60, moves=MovePlan(merge=False, delete=False))
+    *_, (state, info) = model.iter_fit(source_of(points))
+    assert info.n_components == 3 and not info.records and info.lap <= 4
+    assert {rest.refusals for rest in state.rests.values()} == {MovePlan().tries}
+    assert model.converged_
+
+
+@pytest.mark.parametrize(("off", "kinds"), [("split", {"merge", "delete"}), ("merge", {"split", "delete"}), ("delete", {"split", "merge"})])
+def test_moves_that_are_off_are_not_tried(off, kinds) -> None:
+    model, source = crowded(moves=MovePlan(**{off: False}))
+    tried = {record.kind for _, info in model.iter_fit(source) for record in info.records}
+    assert tried == kinds
+
+
+def test_without_trials_nothing_is_measured() -> None:
+    splits, merges, deletes = no_trials(MovePlan(children=3, absorbers=2))
+    assert (len(splits), len(merges), len(deletes)) == (0, 0, 0)
+    assert splits.children == 3 and deletes.absorbers.shape == (0, 2)
