@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpdist
 from dpdist.allocations import DirichletProcess
@@ -20,11 +22,13 @@ from dpdist.moves.split import Splits
 from dpdist.preparation import Preparation, Transform
 from dpdist.problem import Problem
 from dpdist.schedules import Memoized, Stochastic
+from dpdist.schedules.tree import SumTree
 from dpdist.sources.arrays import ArraySource
-from dpdist.sources.base import Cut
+from dpdist.sources.base import Cut, weight_of
 from dpdist.state import Info, State
 from dpdist.summary import Summary
-from dpdist.visit import Orders, visit
+from dpdist.turn import may_split
+from dpdist.visit import Leaf, Orders, visit
 from tests.conftest import shared_path
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import entropy, explicit_shares, rows_for
@@ -200,14 +204,158 @@ def test_scaling_the_data_does_not_change_the_clustering() -> None:
     np.testing.assert_array_equal(one.predict(rows), two.predict(1000 * rows))
 
 
-def test_row_weights_equal_repeated_rows() -> None:
-    rows = clusters(8, rows=200)
-    weights = np.random.default_rng(0).integers(1, 4, size=200)
-    labels = np.arange(200) % 3
-    one = mixture(moves=QUIET, initial=labels, schedule=Memoized(1), max_laps=5).fit(rows, sample_weight=weights)
-    two = mixture(moves=QUIET, initial=np.repeat(labels, weights), schedule=Memoized(1), max_laps=5)
+STARTS = ("one", "k-means++", "labels")
+
+
+@pytest.mark.parametrize(("name", "start"), [(name, STARTS[i % 3]) for i, name in enumerate(sorted(FAMILIES))])
+def test_a_row_of_weight_w_equals_w_such_rows_for_a_whole_fit(name, start) -> None:
+    rng = np.random.default_rng(5)
+    rows = rows_for(name, np.random.default_rng(1), 4.0)
+    weights, order = rng.integers(0, 4, size=len(rows)), rng.permutation(len(rows))
+    labels = np.arange(len(rows)) % 4
+    usual = {"family": FAMILIES[name](), "schedule": Memoized(1), "max_laps": 20, "tolerance": 1e-2}
+    initial = [labels[order], np.repeat(labels, weights)] if start == "labels" else [start, start]
+    one = mixture(**usual, initial=initial[0], initial_components=4)
+    two = mixture(**usual, initial=initial[1], initial_components=4)
+    one.fit(rows[order], sample_weight=weights[order].astype(float))
     two.fit(np.repeat(rows, weights, axis=0))
-    assert one.elbo_ == pytest.approx(two.elbo_, rel=1e-10)
+    np.testing.assert_allclose(one.history_.elbo, two.history_.elbo, rtol=1e-9)
+    np.testing.assert_array_equal(one.component_ids_, two.component_ids_)
+    np.testing.assert_array_equal(one.predict(rows), two.predict(rows))
+    assert one.stop_reason_ == two.stop_reason_ and one.n_components_ > 1
+
+
+@pytest.mark.parametrize(("schedule", "uneven"), [(Memoized(1), False), (Memoized(4), True)])
+def test_where_samples_are_drawn_weights_find_the_clusters_of_repeated_rows(schedule, uneven) -> None:
+    rows = clusters(3, 800, groups=4, spread=12.0)
+    light = rows[:, 0] < np.median(rows[:, 0]) if uneven else np.random.default_rng(0).random(800) < 0.5
+    weights = np.where(light, 1, 3)
+    one, two = (mixture(schedule=schedule, moves=MovePlan(sample=60, rest=1, refine=4), max_laps=25) for _ in range(2))
+    one.fit(source_of(rows, 200, weights.astype(float)))
+    two.fit(source_of(np.repeat(rows, weights, axis=0), 200))
+    assert one.n_components_ == two.n_components_ == 4
+    assert one.elbo_ / weights.sum() == pytest.approx(two.elbo_ / weights.sum(), abs=1e-3)
+
+
+def test_few_heavy_rows_beside_many_light_ones_are_found_and_split() -> None:
+    rng = np.random.default_rng(0)
+    heavy = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 12.0])
+    light = np.concatenate([rng.normal(size=(3000, 2)) - 40.0, rng.normal(size=(3000, 2)) - 60.0])
+    rows, weights = np.concatenate([heavy, light]), np.repeat([1e3, 1.0], [60, 6000])
+    order = rng.permutation(len(rows))
+    model = mixture(moves=MovePlan(sample=200), max_laps=16)
+    labels = model.fit(source_of(rows[order], 1000, weights[order])).predict(rows)
+    groups = [set(labels[a:b].tolist()) for a, b in ((0, 30), (30, 60), (60, 3060), (3060, 6060))]
+    assert all(not groups[i] & groups[j] for i in range(4) for j in range(i))
+
+
+def test_rows_without_weight_are_as_if_absent_from_a_whole_fit() -> None:
+    rows = clusters(2, 500)
+    kept = np.random.default_rng(0).random(500) < 0.6
+    masked = np.where(kept[:, None], rows, 1e30)
+    for schedule in (Memoized(4), Stochastic(4)):
+        given = {"schedule": schedule, "initial": "k-means++", "initial_components": 5, "max_laps": 15}
+        one = mixture(**given).fit(ArraySource(masked, kept.astype(float), cut=Cut((0, 100, 200, 300, 500))))
+        ends = np.cumsum(kept)[[99, 199, 299, 499]]
+        two = mixture(**given).fit(ArraySource(rows[kept], cut=Cut((0, *map(int, ends)))))
+        np.testing.assert_allclose(one.history_.elbo, two.history_.elbo, rtol=1e-10)
+
+
+def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
+    plan, weights = MovePlan(sample=25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
+    rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(10)])
+    source = source_of(rows, 90, weights)
+    problem, state = begun(mixture(moves=plan, initial=np.arange(900) % 7, schedule=Memoized(2)), source)
+    backend, accepted_at_all = RecordingBackend(), 0
+    for _, (following, info) in zip(range(12), laps(problem, source, state, backend), strict=False):
+        resp, replaced = explicit_resp(problem, source, backend)
+        accepted = _accepted(state, info)
+        accepted_at_all += len(accepted)
+        removed = {k for t, j in accepted for k in state.trials[t].removed(j)}
+        kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
+        after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
+        there = after[:, np.argsort(-(weights @ after), kind="stable")].sum(axis=0)
+        expected = np.minimum(1.0, 1.2 * 25 / np.maximum(there, 1.0))
+        drawn = following.chances > 0
+        np.testing.assert_allclose(following.chances[drawn], expected[drawn], rtol=1e-6)
+        assert drawn.tolist() == [may_split(following.rests, int(i), info.lap + 2, plan) for i in following.ids]
+        state = following
+    assert accepted_at_all > 0
+
+
+@pytest.mark.parametrize("schedule", [Memoized(4), Memoized(4, 1), Stochastic(4), Stochastic(4, 1)], ids=repr)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_total_holds_the_weight_of_all_rows(schedule, weighted) -> None:
+    rows, weights = clusters(1, 730), np.random.default_rng(1).uniform(0, 5, 730)
+    weights[100:200] = 0.0
+    cut = Cut((0, 100, 200, 240, 500, 730))  # batches of unequal rows and weights, one of none
+    source = ArraySource(rows, weights if weighted else None, cut=cut)
+    whole = weights.sum() if weighted else 730
+    batches = [sum(weight_of(source, part) for part in source.partitions[batch::4]) for batch in range(4)]
+    model = mixture(schedule=schedule, moves=QUIET, initial="k-means++", initial_components=3)
+    problem, state = begun(model, source)
+    for step in some_steps(problem, source, state, 12):
+        total = problem.schedule.open(step.state, batches).total()
+        assert total.summary.counts.sum() == pytest.approx(whole, rel=1e-9)
+        for waiting in step.state.queue:
+            assert waiting.summary.counts.sum() == pytest.approx(whole, rel=1e-9)
+        if step.info is not None:
+            assert step.info.rows == pytest.approx(whole) and step.info.counts.sum() == pytest.approx(whole)
+
+
+def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
+    source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
+    schedule = Stochastic(3, delay=2.0, forgetting=0.7)
+    problem, state = begun(mixture(schedule=schedule, initial="k-means++", initial_components=3), source)
+    rows, before, count = [400, 100, 230], state.start, 0
+    for step in some_steps(problem, source, state, 7):
+        count += 1
+        rate = (2.0 + count) ** -0.7
+        expected = before.scaled(1 - rate) + step.leaf.scaled(rate * 730 / rows[step.wave])
+        np.testing.assert_allclose(step.state.running.summary.stats, expected.summary.stats, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(step.state.running.summary.entropy, expected.summary.entropy, rtol=1e-9)
+        before = step.state.running
+
+
+def test_a_memoized_total_has_the_start_in_place_of_batches_not_yet_seen() -> None:
+    source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
+    rows = [400, 100, 230]
+    for keep in (True, False):
+        schedule = Memoized(3, keep_start=keep)
+        problem, state = begun(mixture(schedule=schedule, moves=QUIET, initial="k-means++", initial_components=3), source)
+        leaves: dict[int, Summary] = {}
+        for step in some_steps(problem, source, state, 2):
+            leaves[step.wave] = step.leaf.summary
+            expected = sum(leaf.stats for leaf in leaves.values())
+            np.testing.assert_allclose(step.exact.summary.stats, expected)
+            unseen = 1 - sum(rows[wave] for wave in leaves) / 730
+            total = schedule.open(step.state, rows).total().summary.stats
+            np.testing.assert_allclose(total, expected + (unseen * state.start.summary.stats if keep else 0))
+
+
+@given(leaves=st.integers(1, 17), data=st.data())
+def test_a_tree_of_sums_has_the_sum_of_its_leaves_whatever_is_replaced(leaves, data) -> None:
+    def leaf(number: int) -> Leaf:
+        return Leaf(Summary(np.full((1, 1), float(number)), np.zeros(1)))
+
+    values = [2**i for i in range(leaves)]  # sums of powers of two tell every leaf
+    tree = SumTree([leaf(value) for value in values])
+    for index in data.draw(st.lists(st.integers(0, leaves - 1), max_size=6)):
+        assert tree.root.summary.stats[0, 0] == sum(values)
+        values[index] = 3 * values[index] + 1
+        tree.replace(index, leaf(values[index]))
+    assert tree.root.summary.stats[0, 0] == sum(values)
+    assert [each.summary.stats[0, 0] for each in tree.leaves] == values
+
+
+def test_every_lap_visits_every_batch_once_in_an_order_of_its_own() -> None:
+    orders = [Memoized(9).order(lap, seed, 9) for lap in (1, 2, 3) for seed in (0, 1)]
+    assert all(sorted(order) == list(range(9)) for order in orders)
+    assert len(set(orders)) == 6
+    source = source_of(clusters(0), 100)
+    problem, state = begun(mixture(schedule=Memoized(9), moves=QUIET), source)
+    visited = [step.wave for step in some_steps(problem, source, state, 27)]
+    assert [tuple(visited[a : a + 9]) for a in (0, 9, 18)] == [Memoized(9).order(lap, 0, 9) for lap in (1, 2, 3)]
 
 
 def test_stochastic_elbo_is_that_of_the_running_posterior() -> None:
