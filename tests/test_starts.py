@@ -8,10 +8,13 @@ import pytest
 import dpdist
 from dpdist.backends import SerialBackend
 from dpdist.backends.dask import local_backend
+from dpdist.families import IsotropicGaussian
 from dpdist.fitting import pose, start_summary
+from dpdist.moves.seeding import nearest_seeds
 from dpdist.sources import ArraySource
+from dpdist.sources.base import Cut
 from dpdist.summary import Summary
-from tests.cases import FAMILIES, FamilyCase
+from tests.cases import FAMILIES, FamilyCase, entropy_of
 from tests.runs import clusters, mixture, source_of
 
 CASES = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
@@ -35,6 +38,134 @@ def test_a_sequential_start_holds_the_weight_of_all_rows(case: FamilyCase, rows:
     found = start(model, ArraySource(x, weights, 100))
     assert found.counts.sum() == pytest.approx(weights.sum(), rel=1e-9)
     assert (found.counts > 0).all() and (found.entropy >= -1e-9).all()
+
+
+@CASES
+@pytest.mark.parametrize("start_name", ["k-means++", "sva", "labels", "responsibilities"])
+def test_rows_without_weight_are_as_if_absent_from_a_start(case: FamilyCase, start_name: str) -> None:
+    rng = np.random.default_rng(0)
+    rows, kept = case.rows(rng, 400, 3), rng.random(400) < 0.5
+    kept[100:200] = False
+    weights = np.where(kept, rng.uniform(0.5, 2, 400), 0.0)
+    masked = np.where(kept[:, None], rows, 1e30)
+    labels = np.arange(400) % 3
+    shares = rng.dirichlet(np.ones(3), 400)
+    given = {"labels": (labels, labels[kept]), "responsibilities": (shares, shares[kept])}
+    initial = given.get(start_name, (start_name, start_name))
+    usual = {"family": case.make(), "initial_components": 3, "initial_rows": 300}
+    ends = np.cumsum(kept)[[99, 299, 399]]
+    one = start(mixture(**usual, initial=initial[0]), ArraySource(masked, weights, cut=Cut((0, 100, 200, 300, 400))))
+    two = start(
+        mixture(**usual, initial=initial[1]), ArraySource(rows[kept], weights[kept], cut=Cut((0, *map(int, ends))))
+    )
+    if start_name in given:  # other draws are keyed by the partition, of which the one without weight is missing
+        np.testing.assert_allclose(one.stats, two.stats, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(one.entropy, two.entropy, rtol=1e-9, atol=1e-9)
+    assert one.counts.sum() == pytest.approx(weights.sum(), rel=1e-9) and one.base == pytest.approx(two.base, rel=1e-9)
+    assert np.isfinite(one.stats).all() and (one.counts > 0).all()
+
+
+@CASES
+def test_labels_and_responsibilities_give_their_weighted_statistics(case: FamilyCase) -> None:
+    rng = np.random.default_rng(1)
+    rows, weights = case.rows(rng, 330, 3), rng.uniform(0.1, 3, 330)
+    source = ArraySource(rows, weights, 100)
+    labels, shares = rng.integers(4, size=330), rng.dirichlet(np.ones(4), 330)
+    for given, resp in ((labels, np.eye(4)[labels]), (shares, shares)):
+        model = mixture(family=case.make(), initial=given)
+        recipe = model.recipe()
+        problem = pose(recipe, source, SerialBackend())
+        prepared = problem.preparation.apply(rows)
+        found = start(model, source)
+        expected = (weights[:, None] * resp).T @ problem.model.family.features(prepared)
+        np.testing.assert_allclose(found.stats, expected, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(found.entropy, entropy_of(resp, weights), rtol=1e-9, atol=1e-9)
+        assert found.base == pytest.approx(weights @ problem.model.family.log_base_measure(prepared), rel=1e-9)
+
+
+@CASES
+def test_a_kmeans_start_holds_rows_whole_each_with_its_nearest_seed(case: FamilyCase) -> None:
+    rng = np.random.default_rng(2)
+    rows, weights = case.rows(rng, 330, 3), rng.integers(1, 4, 330).astype(float)
+    model = mixture(family=case.make(), initial="k-means++", initial_components=4)
+    found = start(model, ArraySource(rows, weights, 100))
+    assert not found.entropy.any() and found.counts.sum() == weights.sum()
+    np.testing.assert_allclose(found.counts, np.rint(found.counts))
+    order = rng.permutation(330)
+    repeated = start(model, ArraySource(np.repeat(rows[order], weights[order].astype(int), axis=0), partition_rows=70))
+    np.testing.assert_allclose(repeated.stats, found.stats, rtol=1e-9, atol=1e-7)
+    other = start(mixture(**{**model.get_params(), "random_state": 1}), ArraySource(rows, weights, 100))
+    assert not np.array_equal(other.counts, found.counts)
+
+
+def test_kmeans_seeds_lie_far_apart() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(990, 2)), 1000.0 + rng.normal(size=(10, 2))])
+    for seed in range(5):
+        model = mixture(initial="k-means++", initial_components=2, random_state=seed)
+        assert sorted(start(model, source_of(rows)).counts) == [10, 990]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "wanted"),
+    [
+        ({"initial": "k-means++", "initial_components": 5}, 10_000),
+        ({"initial": "k-means++", "initial_components": 150}, 15_000),
+        ({"initial": "sva", "initial_components": 5, "initial_rows": 4000}, 4000),
+    ],
+)
+def test_starts_draw_as_many_rows_of_those_that_count_as_they_say(parameters, wanted, monkeypatch) -> None:
+    drawn = []
+
+    def spy(points, seeds, rng, weights=None):
+        drawn.append(len(points))
+        return nearest_seeds(points, seeds, rng, weights)
+
+    monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
+    rows = clusters(0, 30_000, 1)
+    weights = np.where(np.arange(30_000) % 3, 7.0, 0.0)
+    found = start(mixture(family=dpdist.families.DiagonalGaussian(), **parameters), source_of(rows, 5000, weights))
+    assert drawn[0] == pytest.approx(wanted, abs=4 * wanted**0.5)
+    assert found.counts.sum() == pytest.approx(140_000, rel=1e-9)
+
+
+def test_starts_draw_from_every_partition_by_keys_of_its_own(monkeypatch) -> None:
+    drawn = []
+
+    def spy(points, seeds, rng, weights=None):
+        drawn.append(points[:, 0])
+        return nearest_seeds(points, seeds, rng, weights)
+
+    monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
+    rows = np.tile(np.arange(10_000.0), 2)[:, None]
+    for seed in (0, 1):
+        model = mixture(initial="k-means++", initial_components=5, random_state=seed)
+        start(model, ArraySource(rows, partition_rows=10_000))
+    for points in drawn:  # half of all: a quarter of the numbers twice, not half of them
+        assert (np.unique(points, return_counts=True)[1] == 2).sum() == pytest.approx(2500, abs=200)
+    assert len(drawn[0]) != len(drawn[1]) or (drawn[0] != drawn[1]).any()
+
+
+def test_the_variance_of_a_sequential_start_is_what_its_clusters_leave_by_weight(monkeypatch) -> None:
+    seen = []
+
+    def spy(*given):
+        seen.append(IsotropicGaussian(*given))
+        return seen[-1]
+
+    monkeypatch.setattr("dpdist.starts.IsotropicGaussian", spy)
+    rng = np.random.default_rng(0)
+    rows, weights = clusters(3, 400, 2, 4, 30.0), rng.integers(1, 5, 400)
+    for given, x in ((weights.astype(float), rows), (None, np.repeat(rows, weights, axis=0))):
+        start(mixture(initial="sva", initial_components=4), source_of(x, weights=given))
+    labels = mixture(max_laps=30).fit(rows).predict(rows)
+    middles = np.stack([np.average(rows[labels == k], axis=0, weights=weights[labels == k]) for k in labels])
+    left = np.average(((rows - middles) ** 2).mean(axis=1), weights=weights)
+    around = rows - np.average(rows, axis=0, weights=weights)
+    for family in seen:
+        assert family.variance == pytest.approx(left, rel=1e-9)
+        assert family.mean_variance == pytest.approx(np.average((around**2).mean(axis=1), weights=weights), rel=1e-9)
+        np.testing.assert_allclose(family.mean, 0.0, atol=1e-9)
 
 
 def test_a_start_over_everything_sums_the_statistics_of_all_rows() -> None:

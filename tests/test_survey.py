@@ -13,7 +13,7 @@ from scipy import sparse
 from dpdist.backends import SerialBackend
 from dpdist.errors import InputError
 from dpdist.sources import ArraySource
-from dpdist.survey import Survey, survey_source
+from dpdist.survey import Survey, survey_partition, survey_source
 from tests.cases import count_rows, real_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -114,13 +114,52 @@ def test_addition_does_not_mind_the_order() -> None:
     assert_same(reduce(Survey.__add__, parts[::-1]), surveyed(rows))
 
 
-def test_rows_without_weight_leave_the_moments_alone() -> None:
-    rows = real_rows(np.random.default_rng(0), 30, 3)
-    rows[:10] += 100
-    weights = np.r_[np.zeros(10), np.ones(20)]
-    found = surveyed(rows, weights, partition_rows=5)
-    np.testing.assert_allclose(found.mean, rows[10:].mean(0), rtol=1e-12)
-    np.testing.assert_allclose(found.variance, rows[10:].var(0), rtol=1e-10)
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@given(seed=SEEDS, size=st.integers(1, 60))
+def test_rows_without_weight_are_as_if_absent(make, seed, size) -> None:
+    rng = np.random.default_rng(seed)
+    rows, weights = count_rows(rng, 60, 3) + 1, rng.integers(0, 2, 60) * rng.uniform(0.1, 3, 60)
+    weights[[int(rng.integers(60)), 7]] = 1.5, 0.0
+    rows[weights == 0] = [[-1e30, 0.5, 1e30]]
+    kept = weights > 0
+    products = make is np.asarray
+    found = surveyed(make(rows), weights, products, partition_rows=size)
+    assert_same(found, surveyed(make(rows[kept]), weights[kept], products))
+    assert found.integral and (found.minimum >= 1).all()
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_rows_not_finite_are_named_even_without_weight(make) -> None:
+    rows, weights = np.ones((40, 3)), np.ones(40)
+    rows[7, 1], weights[5:9] = np.nan, 0.0
+    with pytest.raises(InputError, match=r"in 1 of 40 rows \(rows 7\)"):
+        surveyed(make(rows), weights, partition_rows=10)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_long_partitions_have_the_moments_of_their_own_rows_and_weights(make) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.linspace(1, 30, 13_000)[:, None] * rng.poisson(3.0, size=(13_000, 2))
+    weights = np.linspace(0.1, 5, 13_000)
+    found = surveyed(make(rows), weights, partition_rows=8500)
+    mean = np.average(rows, axis=0, weights=weights)
+    assert found.count == pytest.approx(weights.sum(), rel=1e-12)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
+    np.testing.assert_allclose(found.variance, np.average((rows - mean) ** 2, axis=0, weights=weights), rtol=1e-9)
+    np.testing.assert_array_equal(found.minimum, rows.min(axis=0))
+    rows[[4095, 4096, 8499, 8500, 12_999], [0, 1, 1, 0, 1]] = np.nan
+    with pytest.raises(InputError, match=r"in 5 of 13000 rows \(rows 4095, 4096, 8499, 8500, 12999\)"):
+        surveyed(make(rows), weights, partition_rows=8500)
+
+
+def test_a_survey_of_bad_rows_counts_them_once_and_only_them() -> None:
+    rows = np.arange(24.0).reshape(12, 2)
+    rows[[2, 9]] = np.nan
+    parts = [ArraySource(rows, partition_rows=6).partitions[i] for i in (0, 1)]
+    one, two = (survey_partition(part, False) for part in parts)
+    assert (one.bad, two.bad, (one + two).bad) == (1, 1, 2)
+    assert (one + two).first_bad == (2, 9) and (one + two).count == 10
+    np.testing.assert_allclose((one + two).mean, np.delete(rows, [2, 9], axis=0).mean(axis=0))
 
 
 @pytest.mark.parametrize("make", [np.asarray, np.float32, sparse.csr_array], ids=["dense", "float32", "sparse"])

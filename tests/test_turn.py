@@ -16,7 +16,7 @@ from dpdist.backends import SerialBackend
 from dpdist.engine import laps
 from dpdist.moves.base import Reason, Verdict
 from dpdist.moves.plan import MovePlan
-from dpdist.moves.split import Splits
+from dpdist.moves.split import Splits, seed_children
 from dpdist.problem import Problem
 from dpdist.schedules import Memoized
 from dpdist.state import Info, Rest, State
@@ -215,8 +215,11 @@ def crowded(seed: int = 3, spread: float = 4.0, weights=None, **parameters):
 def ends() -> list[End]:
     """Laps of a few runs: plain, bounded in its components, weighted, crowded at the start."""
     weights = np.random.default_rng(0).uniform(0.2, 3, 600)
+    four = source_of(clusters(9, 400, 2, 4, 40.0))
+    halves = (mixture(initial="k-means++", initial_components=2, max_components=3, schedule=Memoized(2)), four, 8)
     impatient = MovePlan(rest=2, tries=3, refine=2)
     runs = [
+        halves,
         (*crowded(), 26),
         (*crowded(4, concentration=FiniteDirichlet(3, 1.0), initial_components=3), 12),
         (*crowded(5, weights=weights), 20),
@@ -236,6 +239,7 @@ def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
         expected = {i: rest for i, rest in end.state.rests.items() if i not in end.moved}
         for identity in end.refused:
             if identity not in end.moved:
+                kinds |= {r.reason for r in end.info.records if r.components == (identity,)}
                 before = expected[identity].refusals if identity in expected else 0
                 expected[identity] = Rest(before + 1, lap + 1 + plan.rest, sizes[identity])
                 kinds.add("again" if before else "refused")
@@ -249,7 +253,7 @@ def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
         kinds |= {"moved"} if set(end.state.rests) & end.moved else set()
         kinds |= {"changed"} if len(kept) < len(expected) else set()
         assert end.following.rests == kept
-    assert kinds == {"refused", "again", "called up", "moved", "changed", "hopeless"}
+    assert kinds >= {"refused", "again", "called up", "moved", "changed", "hopeless", Reason.NO_GAIN, Reason.LIMIT}
 
 
 def too_few(end: End, rests: dict[int, Rest]) -> set[int]:
@@ -306,6 +310,19 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
         assert set(end.splits(True)) - continued == expected
         tried_at_all += len(expected)
     assert tried_at_all > 10 and limited > 0
+
+
+def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
+    first = []
+
+    def spy(model, rows, weights, count, plan, rng):
+        first.append(rng.random())
+        return seed_children(model, rows, weights, count, plan, rng)
+
+    monkeypatch.setattr("dpdist.turn.seed_children", spy)
+    for seed in (3, 4):
+        list(crowded(seed, max_laps=9)[0].iter_fit(crowded()[1]))
+    assert len(set(first)) == len(first) > 12
 
 
 def test_what_a_lap_end_makes_of_every_batch_adds_up_to_what_it_makes_of_the_total(ends) -> None:

@@ -230,6 +230,15 @@ def states_of(model, source: Source, laps: int) -> tuple:
     raise AssertionError("a run has no end of its own")
 
 
+def test_a_first_lap_expects_the_rows_that_count_evenly_among_its_components() -> None:
+    rows, weights = clusters(0, 1000), np.where(np.arange(1000) % 4, 0.0, 17.0)
+    model = mixture(initial=np.arange(1000) % 5, moves=MovePlan(sample=10))
+    _, state = begun(model, source_of(rows, 100, weights))
+    np.testing.assert_allclose(state.chances, 1.2 * 10 / (250 / 5))
+    _, state = begun(model, source_of(rows, 100))
+    np.testing.assert_allclose(state.chances, 1.2 * 10 / (1000 / 5))
+
+
 def test_the_sample_of_a_lap_is_drawn_from_all_batches_visited() -> None:
     rows = clusters(0, 430)
     _, states = states_of(mixture(schedule=Memoized(4)), source_of(rows, 50), 3)

@@ -1,0 +1,77 @@
+"""The estimate of a lap's memory is near what is measured, and large laps are told of."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+from dpdist import DPMixture
+from dpdist.families import DiagonalGaussian, Gaussian
+from dpdist.footprint import footprint, machine_memory, warn_if_large
+from dpdist.schedules import Memoized
+from dpdist.sources import ArraySource
+from tests.runs import begun, some_steps
+
+
+def wide(rows: int, columns: int, components: int, family=None, waves: int = 8) -> tuple:
+    """Problem, source and first state of a few groups of wide rows."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, columns)) + 2 * rng.normal(size=(4, columns))[rng.integers(4, size=rows)]
+    start = {"initial": "one"} if components == 1 else {"initial": np.arange(rows) % components}
+    source = ArraySource(x, partition_rows=100)
+    return (*begun(DPMixture(family or Gaussian(), schedule=Memoized(waves), random_state=0, **start), source), source)
+
+
+@pytest.mark.parametrize(("rows", "columns", "components"), [(400, 80, 1), (500, 60, 6)])
+def test_a_lap_takes_what_was_estimated_within_a_factor_of_two(rows, columns, components) -> None:
+    problem, state, source = wide(rows, columns, components)
+    estimated = footprint(problem, source, components).total
+    tracemalloc.start()
+    for step in some_steps(problem, source, state, 100):
+        if step.info is not None and step.info.lap == 2:
+            break
+    measured = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert measured / 2 < estimated < 2 * measured
+
+
+def test_every_component_adds_its_part() -> None:
+    problem, _, source = wide(400, 30, 1)
+    one, two, three = (footprint(problem, source, k) for k in (10, 11, 12))
+    assert one.component == two.component
+    assert three.total - two.total == pytest.approx(one.component, rel=0.02)
+
+
+def test_a_lap_beyond_half_the_memory_is_told_of_in_a_sentence() -> None:
+    problem, _, source = wide(400, 30, 1)
+    needed = footprint(problem, source, 3).total
+    sentence = (
+        r"^a lap of Gaussian over 30 columns takes about [\d.]+ MB with 3 components and [\d.]+ MB more for every "
+        r"further one, of [\d.]+ MB here; choose DiagonalGaussian, or fewer columns with .*\(--pca\)\.$"
+    )
+    with pytest.warns(UserWarning, match=sentence):
+        warn_if_large(problem, source, 3, memory=1.9 * needed)
+    problem, _, source = wide(400, 30, 1, DiagonalGaussian())
+    with pytest.warns(UserWarning, match=r"with 1 component and .*; choose fewer components or waves, or fewer columns"):
+        warn_if_large(problem, source, 1, memory=1.0)
+
+
+def test_ordinary_laps_are_not_told_of() -> None:
+    problem, _, source = wide(400, 30, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_if_large(problem, source, 3, memory=2.1 * footprint(problem, source, 3).total)
+        warn_if_large(problem, source, 3)
+    assert machine_memory() > 2**28
+
+
+def test_wide_rows_under_full_covariance_are_told_of_on_any_machine() -> None:
+    problem, _, source = wide(100, 800, 1)
+    with pytest.warns(UserWarning, match="a lap of Gaussian over 800 columns"):
+        warn_if_large(problem, source, 100, memory=1e15)
+    x = np.random.default_rng(0).normal(size=(12, 900))
+    with pytest.warns(UserWarning, match="over 900 columns takes about"):
+        begun(DPMixture(initial=np.arange(12), schedule=Memoized(40)), ArraySource(x, partition_rows=1))
