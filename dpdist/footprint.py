@@ -2,8 +2,8 @@
 
 With F columns of statistics, K components, M children of a split and B batches, in numbers of 8 bytes,
 
-    F K (3 (1 + M) B + 60)     batches' sums, of components and of children: as they were, in their tree, as they will be;
-                               and what judging some five replacements a component takes, a dozen arrays of F each
+    F K (3 (1 + M) B + 60)     sums of the batches: of components and children, as they were, in their tree and as they
+                               will be; then what judging takes, a dozen arrays of F for some five replacements each
     + F max(m, b)              features of the m rows sampled of a component to seed children, or of b rows of a block
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
 

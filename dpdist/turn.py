@@ -162,7 +162,7 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
 
 
 def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
-    """(K,) rows of the components after a `change`, each counted once; `summary`'s counts where rows have no weights."""
+    """(K,) rows of the components after a `change`, each counted once, as `summary` does where they have no weights."""
     seen = None if state.sample is None else state.sample.seen
     return summary.counts if seen is None else change.apply(seen.summary, state.trials, seen.trials).counts
 

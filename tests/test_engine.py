@@ -307,9 +307,8 @@ def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
     source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
     schedule = Stochastic(3, delay=2.0, forgetting=0.7)
     problem, state = begun(mixture(schedule=schedule, initial="k-means++", initial_components=3), source)
-    rows, before, count = [400, 100, 230], state.start, 0
-    for step in some_steps(problem, source, state, 7):
-        count += 1
+    rows, before = [400, 100, 230], state.start
+    for count, step in enumerate(some_steps(problem, source, state, 7), 1):
         rate = (2.0 + count) ** -0.7
         expected = before.scaled(1 - rate) + step.leaf.scaled(rate * 730 / rows[step.wave])
         np.testing.assert_allclose(step.state.running.summary.stats, expected.summary.stats, rtol=1e-9, atol=1e-9)
@@ -322,7 +321,9 @@ def test_a_memoized_total_has_the_start_in_place_of_batches_not_yet_seen() -> No
     rows = [400, 100, 230]
     for keep in (True, False):
         schedule = Memoized(3, keep_start=keep)
-        problem, state = begun(mixture(schedule=schedule, moves=QUIET, initial="k-means++", initial_components=3), source)
+        problem, state = begun(
+            mixture(schedule=schedule, moves=QUIET, initial="k-means++", initial_components=3), source
+        )
         leaves: dict[int, Summary] = {}
         for step in some_steps(problem, source, state, 2):
             leaves[step.wave] = step.leaf.summary

@@ -55,7 +55,9 @@ def test_a_lap_beyond_half_the_memory_is_told_of_in_a_sentence() -> None:
     with pytest.warns(UserWarning, match=sentence):
         warn_if_large(problem, source, 3, memory=1.9 * needed)
     problem, _, source = wide(400, 30, 1, DiagonalGaussian())
-    with pytest.warns(UserWarning, match=r"with 1 component and .*; choose fewer components or waves, or fewer columns"):
+    with pytest.warns(
+        UserWarning, match=r"with 1 component and .*; choose fewer components or waves, or fewer columns"
+    ):
         warn_if_large(problem, source, 1, memory=1.0)
 
 

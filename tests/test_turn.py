@@ -173,7 +173,8 @@ class End:
         """Id -> (age, gain) of the splits under way, before or after."""
         state = self.following if following else self.state
         tried = state.trials[0]
-        return {int(state.ids[k]): (int(a), float(g)) for k, a, g in zip(tried.targets, tried.ages, tried.gains)}
+        columns = (state.ids[tried.targets].tolist(), tried.ages.tolist(), tried.gains.tolist())
+        return {identity: (age, gain) for identity, age, gain in zip(*columns, strict=True)}
 
     def children(self, following: bool, identity: int, leaf: Leaf) -> np.ndarray:
         """Statistics of a split's children in a leaf from before or after."""
@@ -275,9 +276,7 @@ def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
             r.components[0]: r.gain for r in end.info.records if r.reason is Reason.REFINING and r.kind == "split"
         }
         continued = {i: after[i] for i in after if i in postponed_ids and i not in end.moved}
-        assert continued == {
-            i: (before[i][0] + 1, gain) for i, gain in postponed_ids.items() if i not in end.moved
-        }
+        assert continued == {i: (before[i][0] + 1, gain) for i, gain in postponed_ids.items() if i not in end.moved}
         fresh = [i for i in after if i not in continued]
         assert all(after[i] == (0, -np.inf) for i in fresh)
         going_on += len(continued)
@@ -373,7 +372,9 @@ def test_components_without_distinct_rows_are_left_alone() -> None:
     assert model.converged_
 
 
-@pytest.mark.parametrize(("off", "kinds"), [("split", {"merge", "delete"}), ("merge", {"split", "delete"}), ("delete", {"split", "merge"})])
+@pytest.mark.parametrize(
+    ("off", "kinds"), [("split", {"merge", "delete"}), ("merge", {"split", "delete"}), ("delete", {"split", "merge"})]
+)
 def test_moves_that_are_off_are_not_tried(off, kinds) -> None:
     model, source = crowded(moves=MovePlan(**{off: False}))
     tried = {record.kind for _, info in model.iter_fit(source) for record in info.records}

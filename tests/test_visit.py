@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -158,7 +158,7 @@ def test_joined_samples_hold_the_smallest_keys_of_each_component_in_any_tree(see
     ends = [0, *cuts, 40]
     parts = [
         Sample(*(column[a:b] for column in (whole.keys, whole.owners, whole.weights, whole.rows)), most, whole.seen)
-        for a, b in zip(ends[:-1], ends[1:], strict=True)
+        for a, b in pairwise(ends)
     ]
     count = len(parts)
     while len(parts) > 1:
@@ -184,9 +184,7 @@ def test_samples_without_rows_still_tell_what_was_seen() -> None:
     full, empty = sample_of(0, 10, 2, 100), sample_of(1, 0, 2, 100)
     for joined in (full + empty, empty + full, join_samples([empty, full, empty])):
         np.testing.assert_array_equal(joined.keys, full.keys)
-    np.testing.assert_allclose(
-        (empty + full).seen.summary.stats, full.seen.summary.stats + empty.seen.summary.stats
-    )
+    np.testing.assert_allclose((empty + full).seen.summary.stats, full.seen.summary.stats + empty.seen.summary.stats)
 
 
 def test_every_row_is_drawn_with_the_chance_of_its_component_whatever_its_weight() -> None:
@@ -246,7 +244,8 @@ def test_the_sample_of_a_lap_is_drawn_from_all_batches_visited() -> None:
         if not state.visit:
             assert state.sample is None
             continue
-        visited_rows = np.concatenate([rows[50 * p : 50 * p + 50] for w in state.order[: state.visit] for p in range(w, 9, 4)])
+        parts = [p for batch in state.order[: state.visit] for p in range(batch, 9, 4)]
+        visited_rows = np.concatenate([rows[50 * p : 50 * p + 50] for p in parts])
         drawn = state.sample.rows + rows.mean(0)
         np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(visited_rows, axis=0), atol=1e-12)
 
