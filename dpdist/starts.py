@@ -173,7 +173,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
     """The nearest of some k-means++ seeds for each row of a sample, (m,)."""
-    owners = nearest_seeds(points, components, rng, drawn.weights)
+    owners = nearest_seeds(points, drawn.weights, components, rng)
     if owners is None:
         raise InputError(
             f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "

@@ -58,7 +58,9 @@ def digest(state: State) -> str:
     for leaf in (*state.leaves, *state.queue, *(leaf for leaf in (state.start, state.running) if leaf is not None)):
         total.update(_leaf_bytes(leaf))
     total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
-    total.update(repr(sorted(state.rests.items())).encode() + state.ids.tobytes())
+    total.update(repr(sorted(state.rests.items())).encode() + state.ids.tobytes() + state.chances.tobytes())
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
+        total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())
+        total.update(b"" if state.sample.seen is None else _leaf_bytes(state.sample.seen))
     return total.hexdigest()

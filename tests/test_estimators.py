@@ -17,8 +17,6 @@ from dpdist.schedules import Memoized
 from tests.runs import clusters, mixture
 
 EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "partitions and samples follow the rows; the ELBO of given "
-    "responsibilities is equal (test_row_weights_equal_repeated_rows)",
     "check_dtype_object": "entries that are no numbers raise InputError, a ValueError, where TypeError is asked for",
 }
 

@@ -117,9 +117,9 @@ def test_kmeans_seeds_lie_far_apart() -> None:
 def test_starts_draw_as_many_rows_of_those_that_count_as_they_say(parameters, wanted, monkeypatch) -> None:
     drawn = []
 
-    def spy(points, seeds, rng, weights=None):
+    def spy(points, weights, seeds, rng):
         drawn.append(len(points))
-        return nearest_seeds(points, seeds, rng, weights)
+        return nearest_seeds(points, weights, seeds, rng)
 
     monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
     rows = clusters(0, 30_000, 1)
@@ -132,9 +132,9 @@ def test_starts_draw_as_many_rows_of_those_that_count_as_they_say(parameters, wa
 def test_starts_draw_from_every_partition_by_keys_of_its_own(monkeypatch) -> None:
     drawn = []
 
-    def spy(points, seeds, rng, weights=None):
+    def spy(points, weights, seeds, rng):
         drawn.append(points[:, 0])
-        return nearest_seeds(points, seeds, rng, weights)
+        return nearest_seeds(points, weights, seeds, rng)
 
     monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
     rows = np.tile(np.arange(10_000.0), 2)[:, None]

@@ -8,32 +8,28 @@ from scipy import sparse
 from dpdist.families.base import Rows
 
 
-def nearest_seeds(
-    points: Rows, seeds: int, rng: np.random.Generator, weights: np.ndarray | None = None
-) -> np.ndarray | None:
+def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
     """Draw `seeds` rows by k-means++ and give each row the index of its nearest one, (n,).
 
-    A row of weight w is drawn as often as w such rows would be. Draws go along the rows as a random direction orders
-    them, so that the order in which they come does not matter, nor whether one is repeated or has a weight.
-
-    Returns None when there are fewer distinct rows than seeds.
+    The first seed is drawn by `weights` (n,), a further one by these times the squared distance to the nearest seed so
+    far: a row of weight w as often as w such rows. Draws go along the rows in the order of a random direction, so that
+    it does not matter in which order they come. Returns None when there are fewer distinct rows than seeds.
     """
     count = points.shape[0]
-    own = np.ones(count) if weights is None else weights
-    if count == 0:
+    if not count:
         return None
     norms = _squared_norms(points)
     order = np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
-    distances = np.empty((count, seeds))
-    chosen, nearest = _drawn(own, order, rng), np.full(count, np.inf)
+    nearest, owners = np.full(count, np.inf), np.zeros(count, dtype=np.intp)
+    chosen = _drawn(weights, order, rng)
     for s in range(seeds):
-        distances[:, s] = _squared_distances(points, norms, chosen)
-        nearest = np.minimum(nearest, distances[:, s])
+        distances = _squared_distances(points, norms, chosen)
+        owners[distances < nearest] = s
+        nearest = np.minimum(nearest, distances)
         if s + 1 < seeds:
             if not nearest.any():
                 return None
-            chosen = _drawn(own * nearest, order, rng)
-    owners: np.ndarray = distances.argmin(axis=1)
+            chosen = _drawn(weights * nearest, order, rng)
     return owners
 
 

@@ -130,7 +130,7 @@ def seed_children(
     features, points = model.family.features(rows), model.family.points(rows)
     best, highest = None, -np.inf
     for _ in range(plan.seedings):
-        owners = nearest_seeds(points, plan.children, rng, weights)
+        owners = nearest_seeds(points, weights, plan.children, rng)
         if owners is None:
             return None
         stats = _refined(model, features, weights, _hard(features, weights, owners, plan.children), 1)

@@ -85,7 +85,7 @@ def step_of(case: Case, dtype: type, count: int) -> tuple[Callable[[], Visit], f
     taken = count * block_rows(case.summary.stats.shape[1])
     assert taken <= len(case.rows), "the step works through as many blocks as the products"
     partition = ArraySource(case.rows[:taken], partition_rows=taken).partitions[0]
-    orders = Orders(posterior, (), np.zeros(len(case.summary.entropy)), seed=0, lap=1)
+    orders = Orders(posterior, (), np.zeros(len(case.summary.entropy)), most=0, seed=0, lap=1)
     rows, weights = next(blocks(case.rows, None, case.problem.preparation, posterior))
     resp, _ = share_out(posterior, posterior.family.features(rows, dtype), weights)
     return lambda: visit(partition, case.problem.preparation, orders), float((resp > 0).mean())
