@@ -205,7 +205,7 @@ def _write_sample(group: zarr.Group, sample: Sample) -> None:
     schema.write(group, "sample_weight", sample.weights)
     group.attrs["most"] = sample.most
     if sample.seen is not None:
-        write_leaf(group.create_group("seen"), sample.seen)
+        write_leaves(group.create_group("seen"), [sample.seen])
     if sparse.issparse(sample.rows):
         group.attrs["columns"] = int(sample.rows.shape[1])
         schema.write(group, "sample_data", sample.rows.data)
@@ -219,7 +219,7 @@ def _read_sample(group: zarr.Group) -> Sample:
     keys, owners = schema.read(group, "sample_key"), schema.read(group, "sample_owner")
     weights = schema.read(group, "sample_weight")
     most = group.attrs["most"]
-    seen = read_leaf(subgroup(group, "seen")) if "seen" in group else None
+    seen = read_leaves(schema.subgroup(group, "seen"))[0] if "seen" in group else None
     if "sample_rows" in group:
         return Sample(keys, owners, weights, schema.read(group, "sample_rows"), most, seen)
     parts = [schema.read(group, f"sample_{name}") for name in ("data", "indices", "indptr")]
