@@ -218,7 +218,7 @@ def _write_sample(group: zarr.Group, sample: Sample) -> None:
 def _read_sample(group: zarr.Group) -> Sample:
     keys, owners = schema.read(group, "sample_key"), schema.read(group, "sample_owner")
     weights = schema.read(group, "sample_weight")
-    most = group.attrs["most"]
+    most: Any = group.attrs["most"]
     seen = read_leaves(schema.subgroup(group, "seen"))[0] if "seen" in group else None
     if "sample_rows" in group:
         return Sample(keys, owners, weights, schema.read(group, "sample_rows"), most, seen)

@@ -38,7 +38,8 @@ from tests.test_moves import rows_for
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_a_stored_state_is_the_state_to_the_bit_at_every_wave(tmp_path, schedule, lookahead) -> None:
-    source = source_of(clusters(2))
+    weights = np.random.default_rng(0).uniform(0, 3, 900) if lookahead else None
+    source = source_of(clusters(2), weights=weights)
     model = mixture(
         schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, max_laps=4, tolerance=0.0
     )
