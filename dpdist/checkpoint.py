@@ -105,25 +105,17 @@ class RunStore(GenerationStore, ABC):
 
     def problem(self) -> Any:
         """The problem fixed for the run."""
-        with self.reading(way_back=False):
-            return self.read_problem(self.problem_group())
+        return self.read_problem(self.problem_group())
 
     def asked(self) -> Asked:
         """What a person asked for."""
-        with self.reading(way_back=False):
-            return read_asked(self.problem_group())
+        return read_asked(self.problem_group())
 
     def state(self) -> tuple[State, Manifest]:
         """The state to go on from, and the objects its leaves are stored in."""
-        generation = self.generation()
-        with self.reading():
-            resumable = "state" in generation
-        if not resumable:
+        if not self.holds("state"):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        with self.reading():
-            return read_state(
-                schema.subgroup(generation, "state"), lambda name: self.kind.read_leaves(self.group(name)), self.kind
-            )
+        return read_state(self.generation("state"), lambda name: self.kind.read_leaves(self.group(name)), self.kind)
 
     def put_leaves(self, name: str, leaves: Sequence[Any]) -> None:
         """Store leaves of one layout; raises :class:`CheckpointError` if they cannot be written."""
@@ -131,14 +123,11 @@ class RunStore(GenerationStore, ABC):
 
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""
-        generation = self.generation()
-        with self.reading():
-            return self._fitted(schema.subgroup(generation, "components")) if "components" in generation else None
+        return self._fitted(self.generation("components")) if self.holds("components") else None
 
     def history(self) -> History:
         """The history up to the current generation."""
-        with self.reading():
-            return History.read(schema.subgroup(self.generation(), "history"))
+        return History.read(self.generation("history"))
 
     def commit(
         self,

@@ -359,7 +359,7 @@ def resumed(
         If the data are not those the run began with, or another coordinator holds the run.
     """
     store.lock()
-    store.check_data(source.fingerprint())
+    source = store.same_data(source)
     problem = store.problem()
     fitted, history = store.fitted(), store.history()
     if fitted is not None and limits.reached(len(history.laps)):

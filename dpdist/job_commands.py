@@ -198,15 +198,14 @@ def _required(cluster: ClusterConfig, out: str) -> ClusterConfig:
 
 def _request_of(place: Place) -> Request:
     """The request in force, or one made of what a run begun in the foreground keeps."""
-    try:
+    if newest_request(place):
         return latest_request(place)[1]
-    except CheckpointError:
-        command = command_of(place.label)
-        settings = read_commit(place, commits(place)[-1])["settings"]
-        if not settings.get("data"):
-            raise InputError(f"the data of {place.label} were in memory; go on with it from Python.") from None
-        identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-        return Request(identity, command, settings, {}, fresh=False)
+    command = command_of(place.label)
+    settings = read_commit(place, commits(place)[-1])["settings"]
+    if not settings.get("data"):
+        raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
+    identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    return Request(identity, command, settings, {}, fresh=False)
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:

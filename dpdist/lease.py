@@ -10,7 +10,6 @@ lease (it was asleep, or cut off) finds the higher number before its next commit
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import platform
 import threading
@@ -24,12 +23,17 @@ import psutil
 
 from dpdist.errors import CheckpointError
 from dpdist.places import Place
+from dpdist.records import sealed, unsealed
 
 #: Seconds between two beats, and without one after which an owner counts as dead.
 BEAT, SILENCE = 5.0, 20.0
 #: Seconds for which a beat under way is waited for at the end.
 FAREWELL = 10.0
 FOLDER = "leases"
+#: What to do about a lease that is damaged, so that its owner is not known.
+_REMEDY = (
+    f"a coordinator that lives mends it within {BEAT:.0f} s, so try again then; if it still is, none does: remove it."
+)
 _PROC = Path("/proc")
 
 
@@ -64,8 +68,8 @@ class Lease:
 
     def check(self) -> None:
         """Raise :class:`LeaseHeldError` if another coordinator took over."""
-        number, found = latest_lease(self._place)
-        if number != self.number:
+        if _newest(self._place) != self.number:
+            _, found = latest_lease(self._place)
             raise LeaseHeldError(
                 f"another coordinator ({describe(found)}) took over {self._place.label} while this one was silent; "
                 "this one stops, and nothing is lost."
@@ -124,12 +128,22 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
 
 
 def latest_lease(place: Place) -> tuple[int, dict[str, Any] | None]:
-    """Number and content of the lease in force; 0 and None if there never was one."""
-    numbers = [int(name[:6]) for name in place.names(FOLDER) if name[:6].isdigit() and name.endswith(".json")]
-    if not numbers:
-        return 0, None
-    data = place.read(_name(max(numbers)))
-    return max(numbers), None if data is None else json.loads(data)
+    """Number and content of the lease in force; 0 and None if there never was one.
+
+    Raises
+    ------
+    CheckpointError
+        If it is damaged.
+    """
+    number = _newest(place)
+    data = place.read(_name(number)) if number else None
+    return number, None if data is None else unsealed(data, f"{place.label}/{_name(number)}", _REMEDY)
+
+
+def _newest(place: Place) -> int:
+    """Number of the lease in force; 0 if there never was one."""
+    names = place.names(FOLDER)
+    return max((int(name[:6]) for name in names if name[:6].isdigit() and name.endswith(".json")), default=0)
 
 
 def lives(place: Place, number: int, found: dict[str, Any], say: Callable[[str], None] | None = None) -> bool:
@@ -192,4 +206,4 @@ def _name(number: int) -> str:
 
 def _content(owner: Owner, beats: int, released: bool) -> bytes:
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return json.dumps({"owner": owner._asdict(), "beats": beats, "released": released, "time": now}).encode()
+    return sealed({"owner": owner._asdict(), "beats": beats, "released": released, "time": now})

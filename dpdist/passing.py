@@ -139,7 +139,7 @@ def resumed_pass(
         If the data are not those it began with, it is a saved model, or another coordinator holds it.
     """
     store.lock()
-    store.check_data(source.fingerprint())
+    source = store.same_data(source)
     return PassFit(store.problem(), source, backend, store.state(), holdout, store.history(), store)
 
 

@@ -10,6 +10,9 @@
 The highest commit is the current one. Everything that a commit names was written and made durable before, under names
 used once, so a kill at any byte leaves the generation before, and a writer that was thought dead harms nobody. The
 last few generations are kept; what no kept commit names is removed.
+
+A commit holds a digest of itself and of every file that it is made of. Whatever is read is compared with these first,
+so that damage of any kind is a sentence, and never other numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +30,13 @@ from typing import Any, Self
 import zarr
 
 from dpdist import schema
-from dpdist.errors import CheckpointError, DpdistError, OutputExistsError
+from dpdist.errors import CheckpointError, OutputExistsError
 from dpdist.lease import Lease, LeaseHeldError, take_lease
 from dpdist.outputs import check_parent, claim_folder
 from dpdist.places import LocalPlace, Place, place_of
+from dpdist.records import sealed, unsealed
+from dpdist.sources.base import DIGESTS, Source
+from dpdist.sources.checked import CheckedSource
 from dpdist.versions import versions
 
 #: Generations kept.
@@ -39,8 +45,6 @@ _ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, i
 
 #: Where the groups are that commits name.
 _FOLDERS = ("generations", "objects", "problems")
-#: What a commit says at least.
-_COMMIT = {"format", "method", "number", "problem", "generation", "objects", "fingerprint", "settings", "versions"}
 
 
 class GenerationStore:
@@ -61,7 +65,7 @@ class GenerationStore:
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
         self._failure: Exception | None = None  # of an object, without which later generations are not whole
-        self._added: set[str] = set()  # objects that are whole
+        self._added: dict[str, dict[str, str]] = {}  # objects that are whole, and the digests of their files
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -101,13 +105,14 @@ class GenerationStore:
             "settings": settings,
             "fingerprint": fingerprint,
             "versions": versions(),
+            "digests": {},
         }
         store = cls(place, attributes)
         with _told(place):
             with _foreign_set_aside(place):
                 place.create("zarr.json", _ROOT)
                 store.lock()
-            place.fill(problem, write)
+            attributes["digests"] = {problem: place.fill(problem, write)}
         return store
 
     @property
@@ -171,39 +176,40 @@ class GenerationStore:
             lease.release()
 
     def problem_group(self) -> zarr.Group:
-        """The group of what is fixed from the start."""
+        """The group of what is fixed from the start; raises as :meth:`group` does."""
         return self.group(self.attributes["problem"])
 
-    def generation(self) -> zarr.Group:
-        """The group of the current generation."""
-        return self.group(self.attributes["generation"])
+    def holds(self, part: str) -> bool:
+        """Whether the current generation has a group `part`."""
+        return f"{part}/zarr.json" in self.attributes["digests"][self.attributes["generation"]]
 
-    def group(self, name: str) -> zarr.Group:
-        """A stored group; raises :class:`CheckpointError` if it is gone."""
-        try:
-            return self.place.group(name)
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"{self.path} has lost {name}, which its commit names; restore it from a copy, or start the run again."
-            ) from error
-        except DpdistError:
-            raise
-        except ValueError as error:
-            raise CheckpointError(f"{self.path}/{name} is damaged ({error}); restore it from a copy.") from error
+    def generation(self, part: str) -> zarr.Group:
+        """The group `part` of the current generation; raises as :meth:`group` does."""
+        return self.group(self.attributes["generation"], part)
 
-    @contextlib.contextmanager
-    def reading(self, way_back: bool = True) -> Iterator[None]:
-        """Within it what the current commit names is read; damage is a sentence that may tell the `way_back`."""
-        try:
-            yield
-        except (CheckpointError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, DpdistError) and not (way_back and isinstance(error, CheckpointError)):
-                raise
-            told = str(error) if isinstance(error, CheckpointError) else f"a part of {self.path} is damaged ({error})."
-            last = f"{self.path}/{commit_name(self.number)}"
-            raise CheckpointError(
-                f"{told} To go back to the checkpoint before, if that is whole, remove {last}"
-            ) from error
+    def group(self, name: str, part: str = "") -> zarr.Group:
+        """A group that the current commit names, or the group `part` of it.
+
+        Raises
+        ------
+        CheckpointError
+            If it is not what was written, or cannot be read.
+        """
+        above = f"{part}/" if part else ""
+        named = self.attributes["digests"][name].items()
+        digests = {file.removeprefix(above): digest for file, digest in named if file.startswith(above)}
+        with _readable(self.place):
+            try:
+                return self.place.group(f"{name}/{part}".rstrip("/"), digests)
+            except CheckpointError as error:
+                raise CheckpointError(f"{error}{self._way_back(name)}") from error
+
+    def _way_back(self, name: str) -> str:
+        """What else to do about damage of a group; that of the problem befalls every generation."""
+        if name == self.attributes["problem"]:
+            return ""
+        last = f"{self.path}/{commit_name(self.number)}"
+        return f" To go back to the checkpoint before, if that is whole, remove {last}"
 
     def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
         """Write an immutable part that later generations may name.
@@ -215,11 +221,10 @@ class GenerationStore:
         """
         try:
             with _told(self.place):
-                self.place.fill(name, write)
+                self._added[name] = self.place.fill(name, write)
         except Exception as error:
             self._failure = error
             raise
-        self._added.add(name)
 
     def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
@@ -231,19 +236,22 @@ class GenerationStore:
         """
         if self._failure is not None:
             raise self._failure
-        assert self._added.issuperset(set(objects or []) - set(self.attributes["objects"])), "objects come before"
         self.lock()
+        shared, known = sorted(objects or []), {**self.attributes["digests"], **self._added}
+        digests = {each: known[each] for each in (self.attributes["problem"], *shared)}
         with _told(self.place):
             number = max(commits(self.place), default=0) + 1
             name = f"generations/{number:06d}-{token()}"
             try:
-                self.place.fill(name, write)
-                self._commit(number, {**self.attributes, "generation": name, "objects": sorted(objects or [])})
+                digests[name] = self.place.fill(name, write)
+                changed = {"generation": name, "objects": shared, "digests": digests}
+                self._commit(number, {**self.attributes, **changed})
             except BaseException:
                 with contextlib.suppress(CheckpointError, *self.place.failures):
                     if name not in _named(self._found()):  # the commit may be made though its answer was not heard
                         self.place.remove(name)
                 raise
+            self._added = {name: files for name, files in self._added.items() if name not in digests}
             self._forget()
 
     def _commit(self, number: int, attributes: dict[str, Any]) -> None:
@@ -259,7 +267,7 @@ class GenerationStore:
         """The content of a commit."""
         assert self._lease is not None, "only the holder of the lease commits"
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return json.dumps({**attributes, "number": number, "lease": self._lease.number, "time": now}, indent=2).encode()
+        return sealed({**attributes, "number": number, "lease": self._lease.number, "time": now})
 
     def _found(self) -> list[dict[str, Any]]:
         """Every commit."""
@@ -269,25 +277,38 @@ class GenerationStore:
         """Take other data as those the next generations are made from."""
         self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint}
 
-    def check_data(self, fingerprint: dict[str, Any]) -> None:
-        """Raise :class:`CheckpointError` unless the data are those the run began with; warn of other versions."""
-        before = self.attributes["fingerprint"]
+    def same_data(self, source: Source) -> CheckedSource:
+        """The data the run began with, each partition checked when it is first read; warns of other versions.
+
+        Raises
+        ------
+        CheckpointError
+            If it can be seen at once that the data are others.
+        """
+        before = dict(self.attributes["fingerprint"])
         if not before:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        changed = [name for name in before if before[name] != fingerprint.get(name)]
+        digests, now = before.pop(DIGESTS), source.identity()
+        changed = [name for name in before if before[name] != now.get(name)]
         if changed:
-            told = "; ".join(f"{name} was {before[name]}, is {fingerprint.get(name)}" for name in changed)
+            told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
             raise CheckpointError(
                 f"the data changed since the checkpoint in {self.path} ({told}); "
                 "give the data it began with, or start a new run."
             )
+        checked = CheckedSource(source, digests, self.path)
+        checked.glance()
+        self._warn_of_versions()
+        return checked
+
+    def _warn_of_versions(self) -> None:
         now, then = versions(), self.attributes["versions"]
         other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
         if other:
             warnings.warn(
                 f"resuming with other versions than the run began with ({', '.join(other)}): "
                 "results are right, but not to the same bits.",
-                stacklevel=2,
+                stacklevel=3,
             )
 
     def _forget(self) -> None:
@@ -329,18 +350,8 @@ def commits(place: Place) -> list[int]:
 def read_commit(place: Place, number: int) -> dict[str, Any]:
     """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged."""
     data = place.read(commit_name(number))
-    if data is None:
-        return {}
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not found.keys() >= _COMMIT:
-        raise CheckpointError(
-            f"{place.label}/{commit_name(number)} is damaged; restore it from a copy, or remove it to go on from the "
-            "checkpoint before."
-        )
-    return found
+    remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
+    return {} if data is None else unsealed(data, f"{place.label}/{commit_name(number)}", remedy)
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -111,30 +111,25 @@ class SequentialStore(GenerationStore):
 
     def problem(self) -> SequentialProblem:
         """The problem fixed for the pass."""
-        with self.reading(way_back=False):
-            return _read_problem(self.problem_group())
+        return _read_problem(self.problem_group())
 
     def asked(self) -> Asked:
         """What a person asked for."""
-        with self.reading(way_back=False):
-            return read_asked(self.problem_group())
+        return read_asked(self.problem_group())
 
     def state(self) -> SequentialState:
         """The state to go on from."""
-        with self.reading():
-            return _read_state(schema.subgroup(self.generation(), "components"))
+        return _read_state(self.generation("components"))
 
     @property
     def finished(self) -> bool:
         """Whether the pass reached the end of its rows."""
-        with self.reading():
-            return bool(schema.subgroup(self.generation(), "components").attrs["finished"])
+        return bool(self.generation("components").attrs["finished"])
 
     def history(self) -> PassHistory:
         """The history up to the current generation."""
-        with self.reading():
-            group = schema.subgroup(self.generation(), "history")
-            columns = [schema.read(group, name).tolist() for name in RoundRow._fields]
+        group = self.generation("history")
+        columns = [schema.read(group, name).tolist() for name in RoundRow._fields]
         return PassHistory(RoundRow(*row) for row in zip(*columns, strict=True))
 
     def commit(self, problem: SequentialProblem, state: SequentialState, history: PassHistory, finished: bool) -> None:

@@ -5,18 +5,19 @@
     jobs/000001-end.json   how its coordinator ended, if it could say so
     address.json           where the coordinator's scheduler listens, while it lives
 
-Nothing here is a secret: settings name files and environments, and hold no keys.
+Nothing here is a secret: settings name files and environments, and hold no keys. Whatever reads one of these files
+raises :class:`CheckpointError` if it is damaged.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpdist.errors import CheckpointError, OutputExistsError
 from dpdist.places import Place
+from dpdist.records import sealed, unsealed
 from dpdist.submission import Job
 
 
@@ -72,7 +73,7 @@ def add_request(place: Place, request: Request, before: int) -> int:
     OutputExistsError
         If another one came meanwhile.
     """
-    if not place.create(f"requests/{before + 1:06d}.json", _json(asdict(request))):
+    if not place.create(f"requests/{before + 1:06d}.json", sealed(asdict(request))):
         raise OutputExistsError(
             f"{place.label} was submitted by somebody else at the same moment; see: dpdist status {place.label}"
         )
@@ -93,29 +94,29 @@ def latest_request(place: Place) -> tuple[int, Request]:
         If the run was not submitted.
     """
     numbers = _numbers(place, "requests")
-    data = place.read(f"requests/{numbers[-1]:06d}.json") if numbers else None
-    if data is None:
+    values = _read(place, f"requests/{numbers[-1]:06d}.json") if numbers else None
+    if values is None:
         raise CheckpointError(
             f"{place.label} was not submitted; submit a run with: dpdist submit run.toml --cluster CLUSTER.toml"
         )
-    return numbers[-1], Request(**json.loads(data))
+    return numbers[-1], Request(**values)
 
 
 def add_job(place: Place, number: int, job: Job) -> None:
     """Record the job that was started for a request."""
-    place.replace(f"jobs/{number:06d}.json", _json(job.to_dict()))
+    place.replace(f"jobs/{number:06d}.json", sealed(job.to_dict()))
 
 
 def job_of(place: Place, number: int) -> Job | None:
     """The job started for a request, if it was."""
-    data = place.read(f"jobs/{number:06d}.json")
-    return None if data is None else Job.from_dict(json.loads(data))
+    values = _read(place, f"jobs/{number:06d}.json")
+    return None if values is None else Job.from_dict(values)
 
 
 def tell_end(place: Place, number: int, status: int, sentence: str) -> None:
     """Record how the coordinator of a request ended."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    place.replace(f"jobs/{number:06d}-end.json", _json(asdict(End(status, sentence, now))))
+    place.replace(f"jobs/{number:06d}-end.json", sealed(asdict(End(status, sentence, now))))
 
 
 def forget_end(place: Place, number: int) -> None:
@@ -125,8 +126,8 @@ def forget_end(place: Place, number: int) -> None:
 
 def end_of(place: Place, number: int) -> End | None:
     """How the coordinator of a request ended, if it said so."""
-    data = place.read(f"jobs/{number:06d}-end.json")
-    return None if data is None else End(**json.loads(data))
+    values = _read(place, f"jobs/{number:06d}-end.json")
+    return None if values is None else End(**values)
 
 
 def tell_address(place: Place, address: str | None) -> None:
@@ -134,13 +135,13 @@ def tell_address(place: Place, address: str | None) -> None:
     if address is None:
         place.remove("address.json")
     else:
-        place.replace("address.json", _json({"address": address}))
+        place.replace("address.json", sealed({"address": address}))
 
 
 def address_of(place: Place) -> str | None:
     """Where the coordinator's scheduler listens, if it does."""
-    data = place.read("address.json")
-    return None if data is None else str(json.loads(data)["address"])
+    values = _read(place, "address.json")
+    return None if values is None else str(values["address"])
 
 
 def _numbers(place: Place, folder: str) -> list[int]:
@@ -148,5 +149,6 @@ def _numbers(place: Place, folder: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def _json(values: dict[str, Any]) -> bytes:
-    return json.dumps(values, indent=2).encode()
+def _read(place: Place, name: str) -> dict[str, Any] | None:
+    data, remedy = place.read(name), "restore it from a copy, or remove it and submit the run again."
+    return None if data is None else unsealed(data, f"{place.label}/{name}", remedy)

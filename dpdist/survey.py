@@ -6,12 +6,13 @@ mean far from zero costs no digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.backends.base import Backend
+from dpdist.digests import digest_of_rows
 from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows
 from dpdist.sources.base import Partition, Source
@@ -35,6 +36,7 @@ class Survey:
     minimum : (D,)
     integral : whether all entries are whole numbers
     bad : number of rows with NaN or infinity; ``first_bad`` the indices of the first ones
+    digests : of each partition surveyed, by its index
     """
 
     count: float
@@ -44,6 +46,7 @@ class Survey:
     integral: bool
     bad: int = 0
     first_bad: tuple[int, ...] = ()
+    digests: dict[int, str] = field(default_factory=dict)
 
     @property
     def variance(self) -> np.ndarray:
@@ -69,11 +72,12 @@ class Survey:
             self.integral and other.integral,
             self.bad + other.bad,
             (self.first_bad + other.first_bad)[:_NAMED],
+            self.digests | other.digests,
         )
 
 
 def survey_source(source: Source, backend: Backend, products: bool = False) -> Survey:
-    """Survey all rows in one distributed pass.
+    """Survey all rows in one distributed pass, which leaves the source the digests of its partitions.
 
     Parameters
     ----------
@@ -96,6 +100,7 @@ def survey_source(source: Source, backend: Backend, products: bool = False) -> S
             f"{source.label} holds NaN or infinity in {survey.bad} of {source.shape[0]} rows (rows {named}{more}); "
             "every entry should be finite. Drop or fill those rows."
         )
+    source.digests = tuple(survey.digests[partition.index] for partition in partitions)
     return survey
 
 
@@ -110,7 +115,7 @@ def survey_partition(partition: Partition, products: bool) -> Survey:
             part = _survey_block(block, scale, partition.start + start, products)
             total = part if total is None else total + part
     assert total is not None, "a partition holds at least one row"
-    return total
+    return replace(total, digests={partition.index: digest_of_rows(rows, weights)})
 
 
 def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) -> Survey:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.backends.base import Backend
+from dpdist.digests import digest_of_rows
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.randomness import generator
 from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
-from dpdist.topic_prediction import documents_of
+from dpdist.topic_prediction import counts_of
 from dpdist.topics.births import seek_topics
 from dpdist.topics.engine import first_topic_state, topic_steps
 from dpdist.topics.problem import TopicProblem
@@ -36,15 +37,17 @@ class Census:
     documents : number of those that have words
     tokens : of all documents
     drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
+    digests : of each partition, by its index
     """
 
     documents: int
     tokens: float
     drawn: Sample
+    digests: dict[int, str]
 
     def __add__(self, other: Census) -> Census:
-        drawn = _fewest(self.drawn + other.drawn)
-        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn)
+        drawn, digests = _fewest(self.drawn + other.drawn), self.digests | other.digests
+        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
 
 
 def topic_fit(problem: TopicProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
@@ -62,7 +65,8 @@ def topic_fit(problem: TopicProblem, topics: int, source: Source, limits: Limits
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
-    """Look at all documents once; raises as :func:`topic_fit` does."""
+    """Look at all documents once, which leaves the source the digests of its partitions; raises as :func:`topic_fit`
+    does."""
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
     partitions = source.partitions
@@ -73,6 +77,7 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
             f"a topic model needs documents with words; all {source.shape[0]} documents are empty. "
             "Check how their words were counted."
         )
+    source.digests = tuple(census.digests[partition.index] for partition in partitions)
     return census
 
 
@@ -87,12 +92,14 @@ def first_topics(problem: TopicProblem, census: Census, topics: int) -> TopicSum
 
 
 def _count_partition(partition: Partition, seed: int) -> Census:
-    documents = documents_of(partition)
+    rows, weights = partition.load()
+    documents = counts_of(rows, partition.start)
     tokens = np.asarray(documents.sum(axis=1, dtype=np.float64)).ravel()
     filled = np.flatnonzero(tokens)
     keys = generator(seed, "first documents", partition.index).random(len(tokens))[filled]
-    owners, weights = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
-    return Census(len(filled), float(tokens.sum()), _fewest(Sample(keys, owners, weights, documents[filled])))
+    owners, ones = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
+    drawn = _fewest(Sample(keys, owners, ones, documents[filled]))
+    return Census(len(filled), float(tokens.sum()), drawn, {partition.index: digest_of_rows(rows, weights)})
 
 
 def _fewest(drawn: Sample) -> Sample:

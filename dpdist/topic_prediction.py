@@ -20,6 +20,7 @@ from scipy import sparse
 from dpdist.backends.base import Backend
 from dpdist.documents import check_block
 from dpdist.errors import InputError
+from dpdist.families.base import Rows
 from dpdist.randomness import generator
 from dpdist.sources.base import Partition, Source
 from dpdist.threads import one_thread
@@ -230,17 +231,25 @@ def _complete(partition: Partition, predictor: DocumentPredictor, share: float, 
 
 
 def documents_of(partition: Partition) -> sparse.csr_array:
-    """The documents of a partition as counts (n, W), int32 CSR.
+    """The documents of a partition as :func:`counts_of` gives them; raises as that does."""
+    return counts_of(partition.load()[0], partition.start)
+
+
+def counts_of(rows: Rows, first: int) -> sparse.csr_array:
+    """Documents as counts (n, W), int32 CSR.
+
+    Parameters
+    ----------
+    first : number of the first document
 
     Raises
     ------
     InputError
         If a count is negative, fractional or not finite, naming the document, or of a type that SciPy has not.
     """
-    rows, _ = partition.load()
     if rows.dtype not in COUNTED:
         raise InputError(f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. Try int32.")
-    return check_block(sparse.csr_array(rows), partition.start, "the corpus")
+    return check_block(sparse.csr_array(rows), first, "the corpus")
 
 
 def split_tokens(

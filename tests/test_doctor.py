@@ -426,8 +426,8 @@ def test_damaged_or_absent_rows_are_a_fault(tmp_path, rows) -> None:
 
 def test_workers_must_read_the_same_rows(rows) -> None:
     ours = look_at(as_source(str(rows)))
-    assert [each.level for each in judge_rows([("a", ours), ("b", replace(ours, sha256=""))], ours)] == [Level.OK]
-    for other in (replace(ours, sha256="0"), Rows(((1, 3), (1, 3)), ""), OSError("no such file")):
+    assert [each.level for each in judge_rows([("a", ours), ("b", replace(ours, glance=""))], ours)] == [Level.OK]
+    for other in (replace(ours, glance="0"), Rows(((1, 3), (1, 3)), ""), OSError("no such file")):
         (only,) = judge_rows([("a", ours), ("b", other), ("b", other)], ours)
         assert only.level is Level.FAULT and "workers on b" in only.found
 

@@ -14,8 +14,8 @@ PACKAGE = ROOT / "dpdist"
 
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
-    ["errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
-    ["outputs", "checks", "cadence"],
+    ["digests", "errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
+    ["outputs", "checks", "cadence", "records"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],

@@ -135,11 +135,11 @@ class Rows:
     Parameters
     ----------
     ends : (rows, columns) of the first and last partition
-    sha256 : of the fingerprint; empty where it was not taken
+    glance : digests of a few partitions; empty where they were not taken
     """
 
     ends: tuple[tuple[int, int], ...]
-    sha256: str
+    glance: str
 
 
 def check_data(data: str) -> tuple[list[Finding], Rows | None]:
@@ -155,10 +155,10 @@ def check_data(data: str) -> tuple[list[Finding], Rows | None]:
 
 
 def look_at(source: Source) -> Rows:
-    """Both ends of the data, and their fingerprint."""
+    """Both ends of the data, and a look at a few partitions."""
     partitions = source.partitions
     ends = tuple(partitions[i].load()[0].shape for i in (0, -1))
-    return Rows(ends, source.fingerprint()["sha256"])
+    return Rows(ends, source.glance())
 
 
 def judge_storage(source: Source, warned: Sequence[str]) -> list[Finding]:
@@ -219,21 +219,21 @@ def judge_rows(seen: Sequence[tuple[str, Rows | Exception]], ours: Rows) -> list
         if isinstance(rows, Exception):
             told = f"workers on {host} cannot read them ({type(rows).__name__}: {rows})"
             found.append(fault("data", told, "put them where every worker sees them under the same path, or on s3://"))
-        elif rows.ends != ours.ends or rows.sha256 not in ("", ours.sha256):
+        elif rows.ends != ours.ends or rows.glance not in ("", ours.glance):
             told = f"workers on {host} read other rows than this process"
             found.append(fault("data", told, "copy the same data to every host, or name a place that all share"))
-    return once(found, ok("data", f"read by every worker ({len(seen)}), with the same fingerprint on every host"))
+    return once(found, ok("data", f"read by every worker ({len(seen)}), the same on every host"))
 
 
 def _ask_rows() -> Callable[[str, bool], tuple[tuple[tuple[int, int], ...], str]]:
     """Made here, so that it is sent as code: another dpdist may have no doctor."""
 
-    def tell(data: str, with_fingerprint: bool) -> tuple[tuple[tuple[int, int], ...], str]:
+    def tell(data: str, with_glance: bool) -> tuple[tuple[tuple[int, int], ...], str]:
         from dpdist.sources import as_source
 
         source = as_source(data)
         partitions = source.partitions
         ends = tuple(partitions[i].load()[0].shape for i in (0, -1))
-        return ends, source.fingerprint()["sha256"] if with_fingerprint else ""
+        return ends, source.glance() if with_glance else ""
 
     return tell

@@ -10,8 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 import zarr
-from zarr.core.buffer import Buffer
+from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import MemoryStore
+
+from dpdist.digests import digest_of
+from dpdist.errors import CheckpointError
 
 
 class Place(ABC):
@@ -55,24 +58,46 @@ class Place(ABC):
         """Remove files, and folders with all that is in them; nothing happens to what is not there."""
 
     @abstractmethod
-    def group(self, name: str) -> zarr.Group:
-        """The Zarr v3 group in folder `name` (``""`` for the place itself), to read.
+    def files(self, folder: str) -> dict[str, bytes]:
+        """Every file below `folder`, by its name below it, but for those whose name begins with a dot; empty if there
+        is no such folder."""
 
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        """
-
-    def fill(self, name: str, write: Callable[[zarr.Group], None]) -> None:
+    def fill(self, name: str, write: Callable[[zarr.Group], None]) -> dict[str, str]:
         """Make folder `name` the Zarr v3 group that `write` fills, durable when this returns.
 
         It is filled in memory, then written: Zarr asks a store many times for each small array, and waits each time.
+
+        Returns
+        -------
+        digests : of each file, by its name below the folder, without which :meth:`group` does not believe it
         """
         parts: dict[str, Buffer] = {}
         write(zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3))
         self.remove(name)
-        self._put(name, {key: memoryview(part.as_buffer_like()) for key, part in parts.items()})
+        views = {key: memoryview(part.as_buffer_like()) for key, part in parts.items()}
+        self._put(name, views)
+        return {key: digest_of(view) for key, view in sorted(views.items())}
+
+    def group(self, name: str, digests: Mapping[str, str]) -> zarr.Group:
+        """The Zarr v3 group in folder `name`, to read, once all of it is in memory and found to be what was written.
+
+        Parameters
+        ----------
+        digests : of each file, as :meth:`fill` gave them; for a group within its group, of those below it
+
+        Raises
+        ------
+        CheckpointError
+            If a file is missing, damaged or none of those.
+        """
+        files = self.files(name)
+        for file in sorted({*files, *digests}):
+            told = _judged(files.get(file), digests.get(file))
+            if told is not None:
+                raise CheckpointError(f"{self.label}/{name}/{file} {told}")
+        buffer = default_buffer_prototype().buffer
+        store = MemoryStore({file: buffer.from_bytes(data) for file, data in files.items()}, read_only=True)
+        return zarr.open_group(store, mode="r", zarr_format=3)
 
     @abstractmethod
     def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
@@ -84,3 +109,12 @@ class Place(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Whether anything is stored here."""
+
+
+def _judged(data: bytes | None, digest: str | None) -> str | None:
+    """What is wrong with a file, given what is there and the digest of what was written; None if nothing is."""
+    if data is None:
+        return "is missing; restore it from a copy."
+    if digest is None:
+        return "is no part of what was written; remove it."
+    return None if digest_of(data) == digest else "is damaged; restore it from a copy."

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-import zarr
-
 from dpdist.places.base import Place
 
 
@@ -56,8 +54,13 @@ class LocalPlace(Place):
             else:
                 target.unlink(missing_ok=True)
 
-    def group(self, name: str) -> zarr.Group:
-        return zarr.open_group(self.path / name, mode="r", zarr_format=3)
+    def files(self, folder: str) -> dict[str, bytes]:
+        top, found = self.path / folder, {}
+        for parent, _, names in os.walk(top):
+            for file in (Path(parent) / name for name in names if not name.startswith(".")):
+                with contextlib.suppress(FileNotFoundError):
+                    found[file.relative_to(top).as_posix()] = file.read_bytes()
+        return found
 
     def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
         top = self.path / folder

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
+from dpdist.digests import digest_of_rows
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
 
@@ -19,8 +19,10 @@ TARGET_PARTITIONS = 80
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
-#: What a fingerprint looks at: partitions, and rows of each.
-FINGERPRINT_PARTITIONS, FINGERPRINT_ROWS = 12, 256
+#: Partitions that a quick look reads.
+GLANCED = 3
+#: Key of a fingerprint under which the digests of the partitions are.
+DIGESTS = "partitions"
 
 
 class Partition(ABC):
@@ -33,6 +35,10 @@ class Partition(ABC):
     @abstractmethod
     def load(self) -> tuple[Rows, np.ndarray | None]:
         """The rows (n, D) as stored, and their weights (n,) if they have any."""
+
+    def digest(self) -> str:
+        """Of the rows and their weights, read anew."""
+        return digest_of_rows(*self.load())
 
     @property
     def rows(self) -> int:
@@ -56,6 +62,8 @@ class Source(ABC):
     sparse: bool = False
     #: (rows,) row weights, or None
     weights: np.ndarray | None
+    #: Of each partition's rows and weights, as the first pass over them found them; None before.
+    digests: tuple[str, ...] | None = None
 
     @property
     @abstractmethod
@@ -67,20 +75,14 @@ class Source(ABC):
         """Shape, dtype and chunking, as plain values."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Identity of the data: :meth:`identity` and a hash of rows at fixed places, spread over all of them."""
-        partitions = self.partitions
-        digest = hashlib.sha256()
-        for place in spread_over(len(partitions), FINGERPRINT_PARTITIONS):
-            rows, weights = partitions[place].load()
-            chosen = spread_over(rows.shape[0], FINGERPRINT_ROWS)
-            digest.update(self.row_bytes(rows[chosen]))
-            if weights is not None:
-                digest.update(np.ascontiguousarray(weights).tobytes())
-        return {**self.identity(), "sha256": digest.hexdigest()}
+        """Identity of the data: :meth:`identity` and a digest of each partition, which is read if no pass was made."""
+        digests = self.digests or [partition.digest() for partition in self.partitions]
+        return {**self.identity(), DIGESTS: list(digests)}
 
-    def row_bytes(self, rows: Rows) -> bytes:
-        """What a fingerprint sees of some rows."""
-        return bytes((rows.toarray() if sparse.issparse(rows) else np.ascontiguousarray(rows)).tobytes())
+    def glance(self) -> str:
+        """The digests of a few partitions, read now, spread over all of them."""
+        partitions = self.partitions
+        return " ".join(partitions[place].digest() for place in spread_over(len(partitions), GLANCED))
 
 
 def weight_of(source: Source, part: Partition) -> float:

@@ -24,7 +24,6 @@ import zarr
 from scipy import sparse
 
 from dpdist.errors import CorruptDataError, DpdistError, InputError
-from dpdist.families.base import Rows
 from dpdist.sources.base import Cut, Partition, Source
 from dpdist.sources.zarr import COMPLETE, open_array, open_node, read_stored, told_of_damage
 from dpdist.strings import part_strings
@@ -147,10 +146,6 @@ class CorpusSource(Source):
             "cut": self.cut.digest(),
             "written": self._digest,
         }
-
-    def row_bytes(self, rows: Rows) -> bytes:
-        """See :meth:`Source.row_bytes`; not made dense, for vocabularies are large."""
-        return b"".join(np.asarray(part, dtype="<i8").tobytes() for part in (rows.indptr, rows.indices, rows.data))
 
     @property
     def _group(self) -> zarr.Group:
