@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import multiprocessing
 import os
 import signal
@@ -25,6 +24,7 @@ from dpdist import lease, storage
 from dpdist.errors import CheckpointError
 from dpdist.lease import LeaseHeldError, latest_lease, process_began, take_lease, this_process
 from dpdist.places import LocalPlace, Place, place_of
+from dpdist.records import sealed
 from dpdist.storage import GenerationStore, commits
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
@@ -50,14 +50,14 @@ class Numbers(GenerationStore):
         """Make `value` the current one."""
 
         def write(group: zarr.Group) -> None:
-            group.create_array("value", data=np.array([value]))
+            group.create_group("part").create_array("value", data=np.array([value]))
 
         self.add_generation(write)
 
     @property
     def value(self) -> int:
         """The current one."""
-        return int(self.generation()["value"][0])
+        return int(self.generation("part")["value"][0])
 
 
 @pytest.fixture(scope="module", params=["local", "moto", pytest.param("rgw", marks=pytest.mark.rgw)])
@@ -158,10 +158,10 @@ def test_a_lease_whose_owner_died_is_taken_at_once(place, url) -> None:
     assert latest_lease(place)[1]["released"]
 
 
-def written_by(owner: lease.Owner, beats: int = 0) -> bytes:
+def written_by(owner: lease.Owner, beats: int = 0, released: bool = False) -> bytes:
     """A lease as `owner` writes it."""
-    found = {"owner": owner._asdict(), "beats": beats, "released": False, "time": "2001-01-01T00:00:00+00:00"}
-    return json.dumps(found).encode()
+    found = {"owner": owner._asdict(), "beats": beats, "released": released, "time": "2001-01-01T00:00:00+00:00"}
+    return sealed(found)
 
 
 def test_a_process_that_was_given_the_id_of_the_owner_is_not_the_owner(tmp_path) -> None:
@@ -218,8 +218,7 @@ def test_an_owner_elsewhere_is_refused_while_it_beats_and_followed_when_it_is_si
 def test_an_owner_that_ends_while_it_is_watched_is_followed(place, quick) -> None:
     owner = this_process()._replace(machine="far away")
     place.create("leases/000001.json", written_by(owner))
-    released = written_by(owner).replace(b'"released": false', b'"released": true')
-    timer = threading.Timer(0.3, place.replace, ("leases/000001.json", released))
+    timer = threading.Timer(0.3, place.replace, ("leases/000001.json", written_by(owner, released=True)))
     timer.start()
     taken = take_lease(place, patience=300.0)
     timer.join()

@@ -80,7 +80,7 @@ CALLS = {
     "names": lambda place: place.names("folder"),
     "remove": lambda place: place.remove("folder"),
     "exists": lambda place: place.exists(),
-    "group": lambda place: place.group("folder"),
+    "files": lambda place: place.files("folder"),
     "new group": lambda place: place.fill("folder", lambda group: None),
 }
 
@@ -256,11 +256,11 @@ def test_a_store_that_is_gone_for_a_while_is_waited_for(server, url) -> None:
             for index, row in enumerate(rows):
                 group.create_array(f"row{index}", data=row)
 
-        place.fill("generations/1", write)
+        digests = place.fill("generations/1", write)
         place.replace("pointer", b"1")
         assert place.create("commits/1", b"generations/1")
         back.join()
-        found = place.group("generations/1")
+        found = place.group("generations/1", digests)
         for index, row in enumerate(rows):
             np.testing.assert_array_equal(found[f"row{index}"][...], row)
         assert place.names("") == ["commits", "generations", "pointer"]
@@ -271,7 +271,7 @@ def test_a_store_that_stays_away_is_an_error_in_the_end(server, url) -> None:
     with behind_a_line(server) as line:
         place = ObjectPlace(url, patience=0.5)
         line.cut = True
-        for call in ("create", "group"):
+        for call in ("create", "files"):
             with pytest.raises(ObjectStoreError, match="did not answer"):
                 CALLS[call](place)
 

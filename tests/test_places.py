@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import zarr
 
+from dpdist.errors import CheckpointError
 from dpdist.places import Place, place_of
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
@@ -53,10 +54,7 @@ def test_what_was_never_written_is_not_there(place) -> None:
     assert place.read("file") is None
     assert place.names("") == place.names("folder") == []
     place.remove("file")
-    with pytest.raises(FileNotFoundError):
-        place.group("folder")
-    with pytest.raises(FileNotFoundError):
-        place.group("")
+    assert place.files("folder") == place.files("") == {}
 
 
 def test_files_read_back_as_they_were_written(place) -> None:
@@ -146,8 +144,7 @@ def test_groups_read_back_to_the_bit(place) -> None:
         group.create_group("inner").create_array("zeros", data=np.zeros(3))
         group.attrs["lap"] = {"number": 3}
 
-    place.fill("generations/1", write)
-    found = place.group("generations/1")
+    found = place.group("generations/1", place.fill("generations/1", write))
     assert found.attrs["lap"] == {"number": 3}
     for name, array in arrays.items():
         assert (found[name].dtype, found[name][...].tobytes()) == (array.dtype, array.tobytes())
@@ -158,8 +155,8 @@ def test_groups_read_back_to_the_bit(place) -> None:
 
 def test_a_new_group_takes_the_place_of_an_old_one(place) -> None:
     for name in ("old", "new"):
-        place.fill("g", lambda group, name=name: group.create_array(name, data=np.ones(3)))
-    assert sorted(place.group("g").array_keys()) == ["new"]
+        digests = place.fill("g", lambda group, name=name: group.create_array(name, data=np.ones(3)))
+    assert sorted(place.group("g", digests).array_keys()) == ["new"]
 
 
 def test_a_group_that_could_not_be_filled_leaves_the_old_one(place) -> None:
@@ -167,10 +164,40 @@ def test_a_group_that_could_not_be_filled_leaves_the_old_one(place) -> None:
         group.create_array("new", data=np.ones(3))
         raise ZeroDivisionError
 
-    place.fill("g", lambda group: group.create_array("old", data=np.ones(3)))
+    digests = place.fill("g", lambda group: group.create_array("old", data=np.ones(3)))
     with pytest.raises(ZeroDivisionError):
         place.fill("g", write)
-    assert sorted(place.group("g").array_keys()) == ["old"]
+    assert sorted(place.group("g", digests).array_keys()) == ["old"]
+
+
+def test_files_are_all_those_below_a_folder_but_those_being_written(place) -> None:
+    for name in ("a/1", "a/deep/x", "a/.1.partial", "a/deep/.x", "ab/1", "b"):
+        place.create(name, name.encode())
+    assert place.files("a") == {"1": b"a/1", "deep/x": b"a/deep/x"}
+
+
+def test_a_group_is_believed_only_if_every_file_is_what_was_written_and_no_other_is_there(place) -> None:
+    def write(group: zarr.Group) -> None:
+        group.attrs["elbo"] = 1.5
+        group.create_group("inner").create_array("array", data=np.arange(3.0))
+
+    digests, label = place.fill("g", write), f"{place.label}/g"
+    files = place.files("g")
+    assert files.keys() == digests.keys() and "inner/array/c/0" in files
+    for name, data in files.items():
+        for damaged in (data[:-1], data[:1] + bytes([data[1] ^ 1]) + data[2:], b"", data + b" "):
+            place.replace(f"g/{name}", damaged)
+            with pytest.raises(CheckpointError, match=rf"^{label}/{name} is damaged; restore it from a copy\.$"):
+                place.group("g", digests)
+        place.remove(f"g/{name}")
+        with pytest.raises(CheckpointError, match=rf"^{label}/{name} is missing; restore"):
+            place.group("g", digests)
+        place.replace(f"g/{name}", data)
+    place.create("g/inner/array/c/1", b"8")
+    with pytest.raises(CheckpointError, match=rf"^{label}/inner/array/c/1 is no part of what was written; remove it"):
+        place.group("g", digests)
+    place.remove("g/inner/array/c/1")
+    assert place.group("g", digests)["inner/array"][...].tolist() == [0, 1, 2]
 
 
 # A writer that is killed
@@ -194,8 +221,8 @@ def commit_without_end(url: str, settings: dict[str, str], acknowledged: Connect
     while True:
         number += 1
         folder, rows = f"generations/{number}-{uuid.uuid4().hex}", random_state.normal(size=(7, 20_000))
-        place.fill(folder, partial(write_rows, rows))
-        commit = {"folder": folder, "sha256": hashlib.sha256(rows.tobytes()).hexdigest()}
+        digests = place.fill(folder, partial(write_rows, rows))
+        commit = {"folder": folder, "digests": digests, "sha256": hashlib.sha256(rows.tobytes()).hexdigest()}
         if place.create(f"commits/{number}", json.dumps(commit).encode()):
             acknowledged.send(number)
 
@@ -234,6 +261,6 @@ def test_commits_of_a_killed_writer_are_whole_and_none_acknowledged_is_lost(kind
     assert sorted(found) == list(range(1, len(found) + 1))
     for number in found:
         commit = json.loads(place.read(f"commits/{number}"))
-        group = place.group(commit["folder"])
+        group = place.group(commit["folder"], commit["digests"])
         rows = b"".join(group[f"part{index}"][...].tobytes() for index in range(7))
         assert hashlib.sha256(rows).hexdigest() == commit["sha256"]

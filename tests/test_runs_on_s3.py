@@ -92,13 +92,11 @@ def undisturbed(local_rows, tmp_path_factory) -> tuple[Any, ...]:
 
 
 def check_whole(path: str) -> int:
-    """Read every array that the commits of a run name, whose checksums tell damage; the number of the last commit."""
+    """Read every array that the commits of a run name, whose digests tell damage; the number of the last commit."""
     place = place_of(path)
     found = [read_commit(place, number) for number in commits(place)]
-    for name in {commit[part] for commit in found for part in ("problem", "generation")}:
-        read_all(place.group(name))
-    for name in {name for commit in found for name in commit["objects"]}:
-        read_all(place.group(name))
+    for name, digests in {name: files for commit in found for name, files in commit["digests"].items()}.items():
+        read_all(place.group(name, digests))
     Store.open(path).state()
     return int(found[-1]["number"])
 
