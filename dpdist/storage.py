@@ -349,9 +349,14 @@ def commits(place: Place) -> list[int]:
 
 def read_commit(place: Place, number: int) -> dict[str, Any]:
     """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged."""
-    data = place.read(commit_name(number))
+    data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
+    if data is None:
+        return {}
     remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
-    return {} if data is None else unsealed(data, f"{place.label}/{commit_name(number)}", remedy)
+    found = unsealed(data, label, remedy)
+    if found["number"] != number:
+        raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
+    return found
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from dpdist.places import LocalPlace, objects, place_of
 from dpdist.places.objects import zarr_store
 from dpdist.sources import as_source
 from dpdist.storage import commits
-from dpdist.stored_sequence import SequentialStore
 from tests.daemons.s3 import BUCKET, Line, environment, line_to, moto_server
 from tests.runs import clusters, mixture
 
@@ -280,88 +279,6 @@ def damaged(undisturbed, tmp_path) -> Path:
     return tmp_path / "run.zarr"
 
 
-def flip(file: Path) -> None:
-    """Change one bit in the middle."""
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-def truncate(file: Path) -> None:
-    """Keep the first half."""
-    os.truncate(file, file.stat().st_size // 2)
-
-
-def empty(file: Path) -> None:
-    """Keep nothing."""
-    os.truncate(file, 0)
-
-
-DAMAGE = [flip, truncate, empty, Path.unlink]
-
-
-def chunks(folder: Path) -> list[Path]:
-    """Every chunk below a folder."""
-    return sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "zarr.json")
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_leaf_is_named_and_never_a_number(rows, damaged, damage) -> None:
-    attributes = Store.open(damaged).attributes
-    for file in chunks(damaged / attributes["objects"][0]):
-        whole = file.read_bytes()
-        damage(file)
-        array = file.relative_to(damaged).parts[:3]
-        with pytest.raises(
-            CheckpointError, match=rf"{'/'.join(array)} (is damaged|has lost a part).*remove .*commits/"
-        ):
-            Store.open(damaged).state()
-        with pytest.raises(CheckpointError, match="/".join(array)):
-            gone_on(rows, damaged)
-        assert Store.open(damaged).fitted().elbo > -1e9
-        file.write_bytes(whole)
-    Store.open(damaged).state()
-
-
-#: Arrays of a model that are stored for others to read.
-FOR_OTHERS = {"weight", "mean", "covariance"}
-
-
-def read_whole(run: Path) -> None:
-    """Read all that a run goes on from."""
-    store = Store.open(run)
-    assert store.problem() and store.asked() and store.state() and store.fitted() and store.history()
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_any_damaged_chunk_of_a_run_is_named(damaged, damage) -> None:
-    store = Store.open(damaged)
-    for file in chunks(damaged / store.attributes["generation"]) + chunks(damaged / store.attributes["problem"]):
-        array = file.relative_to(damaged).parts[: file.relative_to(damaged).parts.index("c")]
-        if array[-2:-1] == ("components",) and array[-1] in FOR_OTHERS:
-            continue
-        whole = file.read_bytes()
-        damage(file)
-        with pytest.raises(CheckpointError, match=rf"{'/'.join(array)} (is damaged|has lost a part)"):
-            read_whole(damaged)
-        file.write_bytes(whole)
-    read_whole(damaged)
-
-
-@pytest.mark.parametrize("damage", [truncate, empty])
-def test_any_damaged_description_of_a_run_is_a_sentence(damaged, damage) -> None:
-    store = Store.open(damaged)
-    for folder in (damaged / store.attributes["generation"], damaged / store.attributes["problem"]):
-        for file in folder.rglob("zarr.json"):
-            if file.parent.name in FOR_OTHERS and file.parent.parent.name == "components":
-                continue
-            whole = file.read_bytes()
-            damage(file)
-            with pytest.raises(CheckpointError, match="damaged"):
-                read_whole(damaged)
-            file.write_bytes(whole)
-
-
 @pytest.mark.parametrize("content", [b"", b'{"format": 2, "me', b"null", b"{}"])
 def test_a_damaged_commit_is_named_and_without_it_the_one_before_goes_on(rows, undisturbed, damaged, content) -> None:
     last = commits(place_of(damaged))[-1]
@@ -382,15 +299,3 @@ def test_a_damaged_commit_that_is_not_the_last_is_told_to_writers_alone(rows, un
     assert dpdist.load(damaged).elbo_ == bits(undisturbed)[2]
     with pytest.raises(CheckpointError, match=f"{before} is damaged"):
         Store.open(damaged).lock()
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_pass_is_named(rows, tmp_path, damage) -> None:
-    run = tmp_path / "model.zarr"
-    for _ in dpdist.SVA(random_state=0).iter_fit(rows, checkpoint_path=run):
-        pass
-    store = SequentialStore.open(run)
-    damage(run / store.attributes["generation"] / "components" / "table" / "c" / "0" / "0")
-    for call in (store.state, lambda: dpdist.load(run)):
-        with pytest.raises(CheckpointError, match=r"components/table (is damaged|has lost a part)"):
-            call()

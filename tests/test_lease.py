@@ -368,3 +368,47 @@ def test_a_lease_is_given_up_soon_though_the_store_is_gone(tmp_path, monkeypatch
     forever.set()
     held._thread.join()
     assert not latest_lease(place)[1]["released"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", written_by(this_process()).replace(b"pid", b"bid")])
+def test_a_lease_that_is_damaged_is_told_with_what_to_do(tmp_path, content) -> None:
+    place = LocalPlace(tmp_path / "run")
+    place.create("leases/000004.json", content)
+    told = (
+        rf"^{place.label}/leases/000004\.json is damaged; .* that lives mends it within 5 s, .* none does: remove it\.$"
+    )
+    for look in (latest_lease, take_lease):
+        with pytest.raises(CheckpointError, match=told):
+            look(place)
+    place.remove("leases/000004.json")
+    taken = take_lease(place)
+    taken.check()
+    taken.release()
+
+
+def test_a_living_owner_mends_its_damaged_lease_and_is_not_disturbed(tmp_path, quick) -> None:
+    place = LocalPlace(tmp_path / "run")
+    held = take_lease(place)
+    for damage in (lambda name: place.replace(name, b"{"), place.remove):
+        damage("leases/000001.json")
+        with contextlib.suppress(LeaseHeldError):
+            held.check()
+        deadline = time.monotonic() + 60
+        while place.read("leases/000001.json") in (None, b"{") and time.monotonic() < deadline:
+            time.sleep(BEAT / 4)
+        held.check()
+        assert latest_lease(place)[1]["owner"] == this_process()._asdict()
+    held.release()
+    assert latest_lease(place)[1]["released"]
+
+
+def test_the_lease_in_force_is_the_one_of_highest_number_whatever_else_lies_there(tmp_path) -> None:
+    place = LocalPlace(tmp_path / "run")
+    for number in (9, 11, 10):
+        place.create(f"leases/{number:06d}.json", written_by(this_process()._replace(pid=number), released=True))
+    for name in ("notes.json", "000012.json.copy", "xxxxxx.json"):
+        place.create(f"leases/{name}", b"")
+    assert latest_lease(place)[0] == 11 and latest_lease(place)[1]["owner"]["pid"] == 11
+    taken = take_lease(place)
+    assert taken.number == 12
+    taken.release()

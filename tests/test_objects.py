@@ -123,7 +123,7 @@ def test_attempts_that_are_no_number_are_refused(attempts) -> None:
             place_of("s3://bucket/run.zarr")
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call != "group"])
+@pytest.mark.parametrize("call", CALLS)
 def test_a_bucket_that_is_not_there_is_named(server, call) -> None:
     place = place_of("s3://nowhere/run.zarr")
     with pytest.raises(InputError, match=r"no bucket for s3://nowhere/run\.zarr.*; create it, or correct"):

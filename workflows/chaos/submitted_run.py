@@ -16,7 +16,7 @@ from dpdist.checkpoint import Store
 from dpdist.errors import CheckpointError
 from dpdist.lease import process_began
 from dpdist.places import place_of
-from dpdist.storage import commits, read_commit
+from dpdist.storage import commits
 from dpdist.submission.base import CANCELLED
 from dpdist.submitted import end_of, job_of, latest_request
 
@@ -33,15 +33,13 @@ class Reached:
     def of(cls, run: Path) -> Reached:
         """Read it; generations may go while they are read."""
         while True:
-            place = place_of(run)
-            numbers = commits(place)
-            if not numbers:
+            if not commits(place_of(run)):
                 return cls()
             try:
-                commit = read_commit(place, numbers[-1])
-                attributes = place.group(f"{commit['generation']}/state").attrs
-                return cls(numbers[-1], int(attributes["lap"]), int(attributes["visit"]))  # type: ignore[arg-type]
-            except (KeyError, OSError, ValueError):
+                store = Store.open(run)
+                attributes = store.generation("state").attrs
+                return cls(store.number, int(attributes["lap"]), int(attributes["visit"]))  # type: ignore[arg-type]
+            except CheckpointError:
                 continue
 
 

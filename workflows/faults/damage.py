@@ -128,16 +128,9 @@ def close(work: Stored) -> None:
 
 
 def begin_mixture(data: Any, path: Path) -> None:
-    """Within the second of three laps."""
-    model = dpdist.DPMixture(
-        IsotropicGaussian(), schedule=Memoized(waves=2), tolerance=0.0, random_state=0
-    )
+    """Within the second of three laps, with what submission leaves."""
+    model = dpdist.DPMixture(IsotropicGaussian(), schedule=Memoized(waves=2), tolerance=0.0, random_state=0)
     break_off(model.prepare(data, path), 3)
-
-
-def begin_submitted(data: Any, path: Path) -> None:
-    """As a mixture, with what submission leaves."""
-    begin_mixture(data, path)
     place = place_of(path)
     request = Request("20010101-000000-abcdef", "fit", {"data": "rows.zarr", "seed": 3}, {"type": "local"}, after=12)
     add_job(place, add_request(place, request, 0), Job("process", "node7 1234 5678", "run.logs/1.log"))
@@ -165,7 +158,6 @@ def begin_online(data: Any, path: Path) -> None:
 
 KINDS = {
     "mixture": Kind(rows(), begin_mixture),
-    "submitted": Kind(rows(), begin_submitted),
     "pass": Kind(rows(), begin_pass),
     "topics": Kind(documents(), begin_topics),
     "online topics": Kind(documents(), begin_online),
@@ -176,7 +168,7 @@ KINDS = {
 
 
 def outcome(path: Path, data: Any) -> list[Any]:
-    """All that a run at a path says and comes to, as plain values that compare to the bit; the run goes on to its end."""
+    """All that a run at a path says and comes to at its end, as plain values that compare to the bit."""
     place = place_of(path)
     said: list[Any] = [latest_lease(place)[1]["released"]]
     if place.names("requests"):
