@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.errors import ClusterLostError, InputError
+from dpdist.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.events import Event, Happening, Pace, event_of_round, event_of_step, note, notes_of_counts
 from dpdist.fitting import Fit
 from dpdist.passing import PassFit
@@ -215,10 +215,14 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
 
 
 def _give_up(work: Work | None, teller: Teller, error: Exception) -> None:
-    """Say why, and let others write."""
+    """Say why, keep what was done unless keeping it is what failed, and let others write."""
     teller.end(str(error))
     if work is not None:
-        work.close()
+        try:
+            if not isinstance(error, CheckpointError):
+                work.save()
+        finally:
+            work.close()
 
 
 def _with_mishaps(events: Iterator[Event], backend: Backend) -> Iterator[Event]:

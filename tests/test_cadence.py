@@ -30,6 +30,7 @@ from dpdist.engine import steps
 from dpdist.errors import CheckpointError, ClusterLostError
 from dpdist.fitting import Fit, Limits, resumed
 from dpdist.places import LocalPlace, place_of
+from dpdist.running import drive, fit_course
 from dpdist.schedules import Memoized, Stochastic
 from dpdist.sources import ArraySource
 from dpdist.state import State
@@ -357,6 +358,33 @@ def test_who_only_lost_the_cluster_writes_nothing_and_stays_the_writer(tmp_path,
     assert number(run) == 1 and not released
     fit.close()
     assert released == [fit.store]
+
+
+def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_wave(tmp_path, monkeypatch, at_will, undisturbed) -> None:
+    run, share, counted = tmp_path / "run.zarr", SerialBackend.share, itertools.count()
+    fit = prepared(run)
+
+    def gone(backend: SerialBackend, value: Any, label: str | None = None) -> Any:
+        if next(counted) >= 14:
+            raise ClusterLostError("gone.")
+        return share(backend, value, label)
+
+    with monkeypatch.context() as patch, pytest.raises(ClusterLostError):
+        patch.setattr(SerialBackend, "share", gone)
+        drive(fit_course(lambda _: fit), SerialBackend, Deaf())
+    stored = Store.open(run).state()[0]
+    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0)
+    assert found(gone_on(run, fit)) == undisturbed
+
+
+class Deaf:
+    """Is told events and does nothing."""
+
+    def tell(self, event: Any) -> None:
+        """Take one event."""
+
+    def end(self, sentence: str) -> None:
+        """Take the last word."""
 
 
 def failing(monkeypatch, allowed: int) -> list[str]:
