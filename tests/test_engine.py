@@ -303,6 +303,21 @@ def test_every_total_holds_the_weight_of_all_rows(schedule, weighted) -> None:
             assert step.info.rows == pytest.approx(whole) and step.info.counts.sum() == pytest.approx(whole)
 
 
+def test_a_run_is_quiet_where_its_elbo_neither_rises_nor_falls_by_the_tolerance() -> None:
+    schedule = Stochastic(9, delay=0.0, forgetting=0.51)
+    model = mixture(schedule=schedule, initial="k-means++", initial_components=7, tolerance=1e-3)
+    rows = clusters(2, spread=1.0)
+    source = source_of(rows[np.argsort(rows[:, 0])])  # batches unlike one another
+    problem, state = begun(model, source)
+    fell = 0
+    for _, (following, info) in zip(range(20), laps(problem, source, state, SerialBackend()), strict=False):
+        change = np.inf if state.elbo is None else info.elbo_before_moves - state.elbo
+        fell += change < -1e-3 * 900
+        assert following.quiet == (abs(change) < 1e-3 * 900)
+        state = following
+    assert fell > 0
+
+
 def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
     source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
     schedule = Stochastic(3, delay=2.0, forgetting=0.7)

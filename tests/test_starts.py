@@ -11,6 +11,7 @@ from dpdist.backends.dask import local_backend
 from dpdist.families import IsotropicGaussian
 from dpdist.fitting import pose, start_summary
 from dpdist.moves.seeding import nearest_seeds
+from dpdist.sequential.growth import pass_over
 from dpdist.sources import ArraySource
 from dpdist.sources.base import Cut
 from dpdist.summary import Summary
@@ -144,6 +145,30 @@ def test_starts_draw_from_every_partition_by_keys_of_its_own(monkeypatch) -> Non
     for points in drawn:  # half of all: a quarter of the numbers twice, not half of them
         assert (np.unique(points, return_counts=True)[1] == 2).sum() == pytest.approx(2500, abs=200)
     assert len(drawn[0]) != len(drawn[1]) or (drawn[0] != drawn[1]).any()
+
+
+def test_a_sequential_start_keeps_small_groups_and_no_more_components_than_may_be() -> None:
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0], [40.0, 40.0]])
+    rows = centres[rng.choice(4, size=3000, p=[0.4, 0.3, 0.29, 0.01])] + rng.normal(size=(3000, 2))
+    given = {"family": IsotropicGaussian(1.0), "initial": "sva", "initial_rows": 3000}
+    found = start(mixture(**given), source_of(rows, 500))
+    assert len(found.counts) == 4
+    np.testing.assert_allclose(np.sort(found.counts)[0], (rows.min(axis=1) > 20).sum(), rtol=1e-6)
+    assert len(start(mixture(**given, max_components=3), source_of(rows, 500)).counts) <= 3
+
+
+def test_a_sequential_start_over_a_sample_passes_in_a_random_order(monkeypatch) -> None:
+    passed = []
+
+    def spy(blocks, *given):
+        passed.append(np.concatenate([rows[:, 0] for rows, _ in blocks]))
+        return pass_over(blocks, *given)
+
+    monkeypatch.setattr("dpdist.starts.pass_over", spy)
+    given = {"family": IsotropicGaussian(1.0), "initial": "sva", "initial_rows": 20_000}
+    start(mixture(**given), source_of(np.arange(5000.0)[:, None] / 500, 1000))
+    assert abs(np.corrcoef(passed[0], np.arange(5000))[0, 1]) < 0.1
 
 
 def test_the_variance_of_a_sequential_start_is_what_its_clusters_leave_by_weight(monkeypatch) -> None:

@@ -15,6 +15,7 @@ from dpdist.allocations import FiniteDirichlet
 from dpdist.backends import SerialBackend
 from dpdist.engine import laps
 from dpdist.moves.base import Reason, Verdict
+from dpdist.moves.merge import pair_gains, propose_merges
 from dpdist.moves.plan import MovePlan
 from dpdist.moves.split import Splits, seed_children
 from dpdist.problem import Problem
@@ -221,6 +222,7 @@ def ends() -> list[End]:
     impatient = MovePlan(rest=2, tries=3, refine=2)
     runs = [
         halves,
+        (*crowded(4, 2.0, moves=MovePlan(rest=2, tries=3, refine=1, merges=1), initial_components=15), 3),
         (*crowded(), 26),
         (*crowded(4, concentration=FiniteDirichlet(3, 1.0), initial_components=3), 12),
         (*crowded(5, weights=weights), 20),
@@ -361,6 +363,25 @@ def test_components_busy_splitting_are_no_targets_of_deletes(ends) -> None:
         deletes += len(tried)
         assert not set(splits.targets.tolist()) & (set(tried.targets.tolist()) | set(tried.absorbers.ravel().tolist()))
     assert deletes > 0
+
+
+def test_as_many_merges_and_deletes_are_tried_as_planned_the_best_and_the_smallest(ends) -> None:
+    bounded = 0
+    for end in ends:
+        plan, count, total = end.problem.plan, end.info.n_components, end.info.total
+        splits, merges, deletes = end.following.trials
+        if count < 2:
+            assert not len(merges) and not len(deletes)
+            continue
+        gains = pair_gains(end.problem.model, total)
+        np.testing.assert_array_equal(merges.pairs, propose_merges(gains, plan.merges * count).pairs)
+        assert len(merges) <= plan.merges * count
+        bounded += len(merges) == plan.merges * count
+        assert len(deletes) <= max(1, count // 10)
+        free = np.setdiff1d(np.arange(count), splits.targets)
+        if len(free) > plan.absorbers and count > plan.absorbers:
+            assert len(deletes) and total.counts[deletes.targets[0]] == total.counts[free].min()
+    assert bounded > 0
 
 
 def test_components_without_distinct_rows_are_left_alone() -> None:
