@@ -157,7 +157,7 @@ PARTS: list[Any] = [
     TransformPlan(True, True, 3),
     TopicPlan(False, False, False, 5, 6, 7, 8, 9, 10, 11, 12),
     OnlinePlan(False, False, 3, 4, 5, False, 6, 0.5, 70, "free"),
-    Effort(0.25, 7, True),
+    Effort(0.25, 7, False),
 ]
 
 
