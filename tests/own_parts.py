@@ -61,14 +61,18 @@ class GeometricSticks(Allocation):
     name = "geometric_sticks"
     ordered = True
 
+    def logs(self, components: int) -> np.ndarray:
+        return np.log(self.share) + np.arange(components) * np.log1p(-self.share)
+
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
-        return counts @ self.log_weights(counts[(0,) * (counts.ndim - 1)])
+        return counts @ self.logs(counts.shape[-1])
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
-        return np.log(self.share) + np.arange(len(counts)) * np.log1p(-self.share)
+        return self.logs(len(counts))
 
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
-        return np.exp(self.log_weights(counts)), float((1 - self.share) ** len(counts))
+        weights = np.exp(self.logs(len(counts)))
+        return weights, float(1 - weights.sum())
 
     def plug_in(self, counts: np.ndarray) -> DirichletProcess:
         return DirichletProcess(1 / self.share - 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -11,13 +12,16 @@ from scipy import sparse
 
 from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.backends import SerialBackend
-from dpdist.families import FAMILIES, Gaussian, Moments
+from dpdist.errors import InputError
+from dpdist.families import FAMILIES, Family, Gaussian, IsotropicGaussian, Moments, Poisson
 from dpdist.model import Model
 from dpdist.moves.delete import Deletes
 from dpdist.moves.merge import Merges
+from dpdist.moves.plan import MovePlan
 from dpdist.moves.split import Splits
 from dpdist.sources import as_source
-from dpdist.testing import check_allocation, check_backend, check_family, check_move, check_source
+from dpdist.testing import check_allocation, check_backend, check_family, check_move, check_source, check_stored
+from tests.own_parts import Exponential, GeometricSticks, KnownSpread, Never
 from tests.test_moves import rows_for
 
 TRIALS = [
@@ -59,13 +63,184 @@ def test_sources_conform(make) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Tilted(Gaussian):
-    """A family whose coefficients are not its gradient."""
+class Broken(Poisson):
+    """A family that keeps every law but the one that it is told to break."""
+
+    law: str = ""
+    held: Any = None
+
+    def breaks(self, law: str) -> bool:
+        return self.law == law
+
+    def with_defaults(self, moments: Moments) -> Broken:
+        held = self.held if not self.breaks("defaults") else float(self.held or 0) + 1
+        return replace(super().with_defaults(moments), held=held)
+
+    def features(self, rows: Any, dtype: type = np.float64) -> Any:
+        features = super().features(rows, np.float64 if self.breaks("dtype") else dtype)
+        if self.breaks("ones") or (self.breaks("sparse") and sparse.issparse(rows)):
+            features[:, -1] = 2.0
+        return features - features.mean(axis=0) * [1, 1, 0] if self.breaks("neighbours") else features
+
+    def log_base_measure(self, rows: Any) -> np.ndarray:
+        base = super().log_base_measure(rows)
+        if self.breaks("base measure"):
+            return base.sum(keepdims=True)
+        return base - base.mean() if self.breaks("base of others") else base
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        evidence = super().log_evidence(stats)
+        if self.breaks("nothing"):
+            return evidence + 0.01
+        return evidence - evidence.mean() if self.breaks("others") else evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        return 1.01 * super().coefficients(stats)
+        found = super().coefficients(stats)
+        found[-1] *= 1.001 if self.breaks("gradient") else 1.0
+        return found
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        return super().log_predictive(features, stats) + (1e-5 if self.breaks("predictive") else 0.0)
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        drawn = super().sample(stats, rng)
+        if self.breaks("width"):
+            return drawn[:, :1]
+        return np.rint(1.2 * drawn) if self.breaks("draws") else drawn
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        found = super().describe(stats)
+        if self.breaks("every component"):
+            return {"rate": (("component", "column"), found["rate"][1][:1])}
+        return {"weight": found["rate"]} if self.breaks("description") else found
 
 
-def test_a_family_that_breaks_a_law_is_found() -> None:
-    with pytest.raises(AssertionError, match="gradient"):
-        check_family(Tilted(), np.random.default_rng(0).normal(size=(30, 2)))
+BREAKS = {
+    "defaults": "left alone by defaults",
+    "dtype": "precision asked for",
+    "ones": "last statistic",
+    "sparse": "statistics of dense ones",
+    "neighbours": "depend on no other row",
+    "base measure": "an entry a row",
+    "base of others": "base measure of a row",
+    "nothing": "evidence of no rows",
+    "others": "evidence of no rows|depends on no other|is the gradient|are the gradient",
+    "gradient": "are the gradient",
+    "predictive": "difference of evidences",
+    "width": "width of the rows",
+    "draws": "come from the predictive",
+    "every component": "a component is described at a time",
+}
+COUNTS = np.random.default_rng(3).poisson([2.0, 5.0], size=(60, 2)).astype(float)
+
+
+@pytest.mark.parametrize("law", BREAKS)
+def test_a_family_that_breaks_a_law_is_found(law) -> None:
+    check_family(Broken(), COUNTS)
+    with pytest.raises(AssertionError, match=BREAKS[law]):
+        check_family(Broken(law=law), COUNTS)
+
+
+def test_a_family_that_cannot_be_stored_is_found() -> None:
+    with pytest.raises(InputError, match=r"other than component, .*; got 'weight'"):
+        check_family(Broken(law="description"), COUNTS)
+    with pytest.raises(InputError, match="held of Broken should be a number"):
+        check_family(Broken(held=object()), COUNTS)
+
+
+@dataclass(frozen=True, eq=False)
+class Unmoved(IsotropicGaussian):
+    """A prior that stays where it is."""
+
+    about = Family.about
+
+
+@dataclass(frozen=True, eq=False)
+class Blurred(Gaussian):
+    """Draws that vary a tenth too much."""
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        mean = self.posterior(stats).mean
+        return mean + 1.1 * (super().sample(stats, rng) - mean)
+
+
+@pytest.mark.parametrize(("family", "law"), [(Unmoved(), "moving rows"), (Blurred(), "come from the predictive")])
+def test_a_family_of_real_rows_that_breaks_a_law_is_found(family, law) -> None:
+    with pytest.raises(AssertionError, match=law):
+        check_family(family, np.random.default_rng(0).normal(size=(60, 2)) + 3.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Deviant(GeometricSticks):
+    """An allocation that breaks the law that it is told to."""
+
+    law: str = ""
+    held: Any = None
+
+    def logs(self, components: int) -> np.ndarray:
+        return np.log(0.05 * np.arange(1.0, components + 1)) if self.law == "order" else super().logs(components)
+
+    def log_evidence(self, counts: np.ndarray) -> np.ndarray:
+        evidence = super().log_evidence(counts)
+        if self.law == "nothing":
+            return evidence + 1.0
+        if self.law == "many":
+            return evidence.mean() + 0.0 * evidence
+        return evidence - 0.1 * counts.shape[-1] * counts.any() if self.law == "empty" else evidence
+
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        return super().log_weights(counts) + (0.01 if self.law == "gradient" else 0.0)
+
+    def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        weights, rest = super().weights(counts)
+        if self.law == "even":
+            return np.full(len(counts), (1 - rest) / len(counts)), rest
+        if self.law == "negative":
+            return weights + rest + 0.5, -(len(counts) - 1) * rest - 0.5 * len(counts)
+        return weights, rest + (0.01 if self.law == "sum" else 0.0)
+
+
+DEVIATIONS = {
+    "nothing": "evidence of no counts",
+    "many": "evidence of many counts",
+    "empty": "without rows adds no evidence",
+    "gradient": "are the gradient",
+    "order": "descending counts",
+    "sum": "sum to 1",
+    "negative": "no less than 0",
+    "even": "lie below the log",
+}
+
+
+@pytest.mark.parametrize("law", DEVIATIONS)
+def test_an_allocation_that_breaks_a_law_is_found(law) -> None:
+    check_allocation(Deviant())
+    with pytest.raises(AssertionError, match=DEVIATIONS[law]):
+        check_allocation(Deviant(law=law))
+
+
+def test_an_allocation_that_cannot_be_stored_is_found() -> None:
+    with pytest.raises(InputError, match="held of Deviant should be a number"):
+        check_allocation(Deviant(held={}))
+
+
+@dataclass(frozen=True, eq=False)
+class Forgetful(MovePlan):
+    """A plan that does not keep what it is given."""
+
+    held: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "held", (self.held or 0) + 1)
+
+
+def test_a_part_that_does_not_come_back_is_found() -> None:
+    with pytest.raises(AssertionError, match="what is read is what was stored: held"):
+        check_stored(Forgetful())
+
+
+def test_parts_of_ones_own_conform() -> None:
+    check_family(Exponential(2.0), np.random.default_rng(0).exponential([1.0, 3.0], size=(50, 2)))
+    check_allocation(GeometricSticks(0.3))
+    for part in (KnownSpread(2.0), Never()):
+        check_stored(part)

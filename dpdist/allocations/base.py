@@ -10,12 +10,12 @@ import numpy as np
 
 
 class Allocation(ABC):
-    """A prior over assignments, seen through the log evidence of expected counts N (K,).
+    """A prior over assignments, seen through the log evidence of expected counts N (K,); subclasses are dataclasses.
 
     As for families, ``log_evidence`` of no counts is 0 and ``log_weights`` is its gradient, E_q[log w_k].
     """
 
-    #: Short name, used by configurations and checkpoints.
+    #: Short name, used by configurations and reports.
     name: str
     #: Whether the value depends on the order of the components.
     ordered: bool = False
@@ -35,7 +35,10 @@ class Allocation(ABC):
         """Posterior mean weights (K,) and the mass left to components not yet seen."""
 
     def plug_in(self, counts: np.ndarray) -> Allocation:
-        """A cheap stand-in near `counts`, good enough to rank moves, never to accept them."""
+        """A cheap stand-in near `counts`, good enough to rank moves, never to accept them.
+
+        A sequential pass takes its concentration from it, so there it should be a DirichletProcess or FiniteDirichlet.
+        """
         return self
 
     def hyperparameters(self) -> dict[str, Any]:

@@ -62,11 +62,13 @@ def fill_zeros(scale: np.ndarray) -> np.ndarray:
 class Family(ABC):
     """A likelihood with its conjugate prior; subclasses are frozen dataclasses of hyperparameters.
 
+    A model is stored with the import path of its family and the fields; so a class of your own belongs in a module.
+
     Hyperparameters left at ``None`` are filled by :meth:`with_defaults`; the mathematical methods need
     them filled.
     """
 
-    #: Short name, used by configurations and checkpoints.
+    #: Short name, used by configurations and reports.
     name: str
     #: Whether rows may be moved to another origin, the prior moving along.
     has_location: bool = False
@@ -93,7 +95,11 @@ class Family(ABC):
 
     @abstractmethod
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Posterior means for people: name -> (dimension names, array), first dimension ``component``."""
+        """Posterior means for people: name -> (dimension names, array), first dimension ``component``.
+
+        They are stored under these names beside a model; what is not in :data:`dpdist.schema.VARIABLES` is the family's
+        own.
+        """
 
     @abstractmethod
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
