@@ -17,7 +17,7 @@ from zarr.codecs import Crc32cCodec
 
 from dpdist.errors import CheckpointError
 
-#: Version of the layout below; a reader refuses newer ones.
+#: Version of the layout below; a reader refuses others.
 FORMAT = 3
 
 
