@@ -33,6 +33,7 @@ from dpdist.topics.online import OnlinePlan
 from dpdist.topics.problem import TopicPlan
 
 Rows = Callable[[np.random.Generator, int, int], np.ndarray]
+Prior = Callable[[np.random.Generator, int], dict[str, Any]]
 
 
 def real_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
@@ -51,18 +52,47 @@ def binary_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     return (rng.random((n, d)) < rng.uniform(0.3, 0.7, size=d)).astype(float)
 
 
+def wishart_prior(rng: np.random.Generator, d: int) -> dict[str, Any]:
+    """Hyperparameters of a family that learns a full covariance."""
+    factor = np.eye(d) + rng.uniform(-0.4, 0.4, size=(d, d))
+    return {"degrees_of_freedom": d + rng.uniform(2.0, 8.0), "scale": factor @ factor.T}
+
+
+def gaussian_prior(rng: np.random.Generator, d: int) -> dict[str, Any]:
+    """Hyperparameters of a full-covariance Gaussian."""
+    mean = 0.0 if rng.random() < 0.3 else rng.normal(size=d)
+    return {"mean": mean, "mean_precision": rng.uniform(0.1, 3.0), **wishart_prior(rng, d)}
+
+
+def diagonal_prior(rng: np.random.Generator, d: int) -> dict[str, Any]:
+    """Hyperparameters of a diagonal Gaussian."""
+    shape, rate = rng.uniform(1.5, 6.0), rng.uniform(0.2, 3.0, size=d)
+    return {"mean": rng.normal(size=d), "mean_precision": rng.uniform(0.1, 3.0), "shape": shape, "rate": rate}
+
+
+def isotropic_prior(rng: np.random.Generator, d: int) -> dict[str, Any]:
+    """Hyperparameters of an isotropic Gaussian."""
+    return {"mean": rng.normal(size=d), "variance": rng.uniform(0.2, 3.0), "mean_variance": rng.uniform(0.2, 3.0)}
+
+
+def uneven(*names: str) -> Prior:
+    """Positive hyperparameters of the given names, each with a value a column."""
+    return lambda rng, d: {name: rng.uniform(0.2, 3.0, size=d) for name in names}
+
+
 @dataclass(frozen=True)
 class FamilyCase:
     """A family and what the laws need to know about it.
 
-    ``make(**hyperparameters)`` gives the unfilled family, ``rows(rng, n, d)`` data that it takes, ``sparse`` whether
-    those may be CSR, ``real`` whether its rows are real vectors that have a scale, ``refused`` hyperparameters that
-    must be refused for three columns.
+    ``make(**hyperparameters)`` gives the unfilled family, ``rows(rng, n, d)`` data that it takes, ``prior(rng, d)``
+    hyperparameters unlike the defaults, ``sparse`` whether rows may be CSR, ``real`` whether they are real vectors that
+    have a scale, ``refused`` hyperparameters that must be refused for three columns.
     """
 
     name: str
     make: Callable[..., Family]
     rows: Rows
+    prior: Prior
     sparse: bool = False
     real: bool = False
     refused: tuple[dict[str, Any], ...] = field(default=(), repr=False)
@@ -73,6 +103,7 @@ _BAD_SCALES = (
     {"scale": [1.0, 2.0]},
     {"scale": np.arange(9.0).reshape(3, 3)},
     {"scale": np.ones((3, 3))},
+    {"scale": 2 * np.eye(3) + np.eye(3, k=1)},
     {"degrees_of_freedom": 2.0},
     {"degrees_of_freedom": np.nan},
     {"degrees_of_freedom": np.inf, "scale": 1.0},
@@ -83,14 +114,16 @@ FAMILIES = [
         "gaussian",
         Gaussian,
         real_rows,
+        gaussian_prior,
         real=True,
         refused=(*_BAD_SCALES, {"mean_precision": 0.0}, {"mean": [0.0, 1.0]}, {"mean": np.nan}),
     ),
-    FamilyCase("zero_mean_gaussian", ZeroMeanGaussian, real_rows, real=True, refused=_BAD_SCALES),
+    FamilyCase("zero_mean_gaussian", ZeroMeanGaussian, real_rows, wishart_prior, real=True, refused=_BAD_SCALES),
     FamilyCase(
         "diagonal_gaussian",
         DiagonalGaussian,
         real_rows,
+        diagonal_prior,
         real=True,
         refused=(
             {"mean_precision": -1.0},
@@ -105,6 +138,7 @@ FAMILIES = [
         "isotropic_gaussian",
         IsotropicGaussian,
         real_rows,
+        isotropic_prior,
         real=True,
         refused=({"variance": 0.0}, {"mean_variance": np.inf}, {"mean": np.zeros((3, 1))}, {"mean": [0, np.nan, 0]}),
     ),
@@ -112,6 +146,7 @@ FAMILIES = [
         "multinomial",
         Multinomial,
         count_rows,
+        uneven("pseudocount"),
         sparse=True,
         refused=({"pseudocount": 0.0}, {"pseudocount": [1.0, 1.0]}, {"pseudocount": np.nan}),
     ),
@@ -119,6 +154,7 @@ FAMILIES = [
         "bernoulli",
         Bernoulli,
         binary_rows,
+        uneven("ones", "zeros"),
         sparse=True,
         refused=({"ones": 0.0}, {"zeros": -1.0}, {"ones": [1.0, 1.0]}),
     ),
@@ -126,6 +162,7 @@ FAMILIES = [
         "poisson",
         Poisson,
         count_rows,
+        uneven("shape", "rate"),
         sparse=True,
         refused=({"shape": 0.0}, {"rate": -1.0}, {"rate": [1.0, 1.0]}, {"shape": [1.0] * 4}),
     ),

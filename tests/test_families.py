@@ -30,12 +30,15 @@ located_families = pytest.mark.parametrize(
 
 
 class Setting:
-    """Rows, their filled family, features, and statistics of random responsibilities."""
+    """Rows, a family with a prior of its own or by defaults, features, statistics of random responsibilities."""
 
-    def __init__(self, case: FamilyCase, seed: int, n: int = 40, d: int = 3, k: int = 3) -> None:
+    def __init__(
+        self, case: FamilyCase, seed: int, n: int = 40, d: int = 3, k: int = 3, defaults: bool | None = None
+    ) -> None:
         self.rng = np.random.default_rng(seed)
         self.rows = case.rows(self.rng, n, d)
-        self.family = filled(case, self.rows)
+        by_defaults = self.rng.random() < 0.3 if defaults is None else defaults
+        self.family = filled(case, self.rows, **({} if by_defaults else case.prior(self.rng, d)))
         self.features = self.family.features(self.rows)
         self.resp = self.rng.dirichlet(np.ones(k), size=n)
         self.stats = self.resp.T @ self.features
@@ -140,6 +143,8 @@ def test_predictive_equals_the_difference_of_evidences(case, seed, d) -> None:
     found = setting.family.log_predictive(setting.features, stats)
     assert found.shape == (len(setting.rows), 4)
     np.testing.assert_allclose(found, Family.log_predictive(setting.family, setting.features, stats), atol=1e-8)
+    alone = Family.log_predictive(setting.family, setting.features[:2], stats)
+    np.testing.assert_allclose(found[:2], alone, atol=1e-8)
 
 
 @every_family
@@ -209,7 +214,7 @@ def test_families_without_location_stay_where_they_are() -> None:
 @real_families
 @given(seed=SEEDS, d=COLUMNS)
 def test_defaults_follow_the_scale_of_the_data(case, seed, d) -> None:
-    setting = Setting(case, seed, d=d)
+    setting = Setting(case, seed, d=d, defaults=True)
     family = filled(case, 1000 * setting.rows)
     features = family.features(1000 * setting.rows)
     stats = setting.resp.T @ features
@@ -224,7 +229,7 @@ def test_defaults_follow_the_scale_of_the_data(case, seed, d) -> None:
 def test_dense_and_sparse_rows_give_the_same(case, seed, d) -> None:
     setting = Setting(case, seed, d=d)
     rows = sparse.csr_array(setting.rows)
-    family = filled(case, rows)
+    family = setting.family
     features = family.features(rows)
     assert sparse.issparse(features)
     np.testing.assert_array_equal(features.toarray(), setting.features)
@@ -271,8 +276,9 @@ def test_descriptions_are_the_posterior_means_of_the_textbook(case, seed, d) -> 
 
 
 @every_family
-def test_draws_have_the_moments_of_the_posterior_predictive(case) -> None:
-    setting, count = Setting(case, 4, n=4, k=1), 20_000
+@pytest.mark.parametrize("defaults", [True, False])
+def test_draws_have_the_moments_of_the_posterior_predictive(case, defaults) -> None:
+    setting, count = Setting(case, 4, n=4, k=1, defaults=defaults), 20_000
     draws = setting.family.sample(np.repeat(setting.stats, count, axis=0), setting.rng)
     brute = reference_of(setting.family)
     posterior = brute.posterior(setting.rows, np.ones(4))
@@ -310,12 +316,45 @@ def test_defaults_are_those_documented(case) -> None:
 
 
 @every_family
-def test_defaults_leave_given_hyperparameters_alone(case) -> None:
-    setting = Setting(case, 6)
-    other = moments_of(case.rows(setting.rng, 30, 3))
+@given(seed=SEEDS, d=COLUMNS)
+def test_defaults_leave_given_hyperparameters_alone(case, seed, d) -> None:
+    setting = Setting(case, seed, d=d)
+    prior, other = case.prior(setting.rng, d), moments_of(case.rows(setting.rng, 30, d))
     again = setting.family.with_defaults(other)
     for name, value in setting.family.hyperparameters().items():
         np.testing.assert_array_equal(getattr(again, name), value)
+    for name, value in prior.items():
+        alone = getattr(case.make(**{name: value}).with_defaults(other), name)
+        np.testing.assert_array_equal(alone, np.broadcast_to(value, np.shape(alone)))
+
+
+#: What defaults leave of the moments to the prior's own means, and a hyperparameter that must not matter to it.
+EXPECTED = {
+    "gaussian": ("covariance", lambda m: 0.1 * np.diag(m.variance), {"degrees_of_freedom": 9.5}),
+    "zero_mean_gaussian": (
+        "covariance",
+        lambda m: 0.1 * np.diag(m.variance + m.mean**2),
+        {"degrees_of_freedom": 9.5},
+    ),
+    "diagonal_gaussian": ("variance", lambda m: 0.1 * m.variance, {"shape": 4.5}),
+    "isotropic_gaussian": ("mean", lambda m: m.mean, {"variance": 4.5}),
+    "multinomial": ("probability", lambda m: np.full(3, 1 / 3), {"pseudocount": 2.5}),
+    "bernoulli": ("probability", lambda m: np.full(3, 0.75), {"ones": 1.5}),
+    "poisson": ("rate", lambda m: m.mean, {"shape": 2.5}),
+}
+
+
+@every_family
+def test_defaults_put_the_prior_where_they_say_whatever_else_is_given(case) -> None:
+    name, expected, given = EXPECTED[case.name]
+    rows = case.rows(np.random.default_rng(7), 40, 3)
+    moments = moments_of(rows)
+    for prior in ({}, given):
+        if case.name == "bernoulli" and not prior:
+            continue
+        family = filled(case, rows, **prior)
+        nothing = np.zeros((1, family.features(rows).shape[1]))
+        np.testing.assert_allclose(family.describe(nothing)[name][1][0], expected(moments), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -380,6 +419,15 @@ def test_second_moments_lost_to_rounding_are_an_error(name, distance) -> None:
     for method in (family.log_evidence, family.coefficients, family.describe):
         with pytest.raises(PrecisionError, match=r"lost its precision.*Standardise the columns .*\.$"):
             method(stats)
+
+
+@pytest.mark.parametrize("distance", [2e6, 1e8])
+def test_squares_lost_to_rounding_are_an_error_of_the_evidence(distance) -> None:
+    case = next(case for case in FAMILIES if case.name == "isotropic_gaussian")
+    far = distance + real_rows(np.random.default_rng(0), 60, 3)
+    family = filled(case, far)
+    with pytest.raises(PrecisionError, match=r"lost its precision.*Standardise the columns .*\.$"):
+        family.log_evidence(family.features(far).sum(axis=0)[None])
 
 
 def test_a_scatter_that_is_not_positive_definite_is_an_error() -> None:
