@@ -791,7 +791,7 @@ BAD = [
     ({"compute_dtype": "float16"}, "compute_dtype should be 'float64' or 'float32'"),
     ({"floor": 0.5}, "floor should be from 0 to below 0.01"),
     ({"family": IsotropicGaussian(variance=-1.0)}, "variance should be finite and above zero"),
-    ({"family": mixture()}, "DPMixture has no sequential pass"),
+    ({"family": mixture()}, "a family of dpdist.families.*; got DPMixture"),
     ({"row_transform": dpdist.TransformPlan(pca=7)}, "pca should be from 1"),
 ]
 
