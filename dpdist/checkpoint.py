@@ -196,7 +196,7 @@ class Store(RunStore):
             schema.write(group, name, values)
         if fitted.stop is not None:
             predictor = MixturePredictor(problem.model, problem.preparation, total, fitted.ids)
-            write_description(group, predictor.described())
+            write_description(group, predictor.exported())
 
     @staticmethod
     def read_total(group: zarr.Group) -> Summary:

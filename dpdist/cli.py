@@ -17,6 +17,7 @@ from rich.table import Table
 from dpdist import __version__
 from dpdist.backends import Backend
 from dpdist.certificates import make_certificates
+from dpdist.columns import listed
 from dpdist.config import CONFIGS, FitConfig, PassConfig, parse_config, read_config
 from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
@@ -315,13 +316,17 @@ def predict(
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Label rows with the ids of their most probable components, or documents with the proportions of their topics."""
+    """Label rows with their most probable components, or documents with the proportions of their topics.
+
+    Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
+    those of the raw columns, whatever transform was fitted.
+    """
     if command_of(run) == "topics":
         predict_topics(run, data, out, top, density, partial(launcher_of, workers, scheduler, serial), overwrite)
         return
     predictor = stored_predictor(run)
     source = as_source(data)
-    predictor.preparation.check_columns(source.shape[1])
+    predictor.preparation.check_source(source)
     claim_folder(out, overwrite)
     with backend_of(workers, scheduler, serial, source) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
@@ -357,12 +362,14 @@ def convert(
     columns: Annotated[str | None, typer.Option(help="Columns to take, separated by commas.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write rows to a Zarr array, a block at a time."""
+    """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named."""
     from dpdist.convert import convert as write_rows
 
     chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     rows, width = write_rows(file, out, overwrite=overwrite, columns=chosen)
-    OUTPUT.print(f"{rows} rows of {width} columns in {out}", highlight=False)
+    names = as_source(out).names
+    told = f": {listed(names)}" if names else ""
+    OUTPUT.print(f"{rows} rows of {width} columns in {out}{told}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

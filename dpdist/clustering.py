@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import DaskBackend, active_client
+from dpdist.columns import Names
 from dpdist.descriptions import variable_of
 from dpdist.errors import InputError
 from dpdist.model import DTYPES
@@ -54,7 +55,11 @@ class Clustering(DensityMixin, BaseEstimator):
     weights_: np.ndarray
 
     def predict(self, x: Any) -> np.ndarray:
-        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids."""
+        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
+
+        There is no ``labels_``: the labels of the last model take a pass of their own and N numbers, so they are
+        computed where they are asked for.
+        """
         return self._gather(x, "labels")
 
     def fit_predict(self, x: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
@@ -72,7 +77,7 @@ class Clustering(DensityMixin, BaseEstimator):
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def score_samples(self, x: Any) -> np.ndarray:
-        """Log predictive density of each row in nats, (N,), in the coordinates of the transform if there is one."""
+        """Log predictive density of each row in raw columns, (N,), in nats; with PCA, on the plane that it keeps."""
         return self._gather(x, "log_density")
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -84,7 +89,7 @@ class Clustering(DensityMixin, BaseEstimator):
 
         Returns
         -------
-        x : (n_samples, d), in the coordinates of the transform if there is one
+        x : (n_samples, D) raw rows; with PCA, on the plane that it keeps
         components : (n_samples,) positions; K for a component not yet seen
         """
         check_is_fitted(self)
@@ -95,13 +100,11 @@ class Clustering(DensityMixin, BaseEstimator):
         weights, rest = self._predictor.weights()
         chances = np.append(weights, rest)
         components = generator.choice(len(chances), size=n_samples, p=chances / chances.sum())
-        rows = self._predictor.sample(components, generator)
-        origin = self._predictor.preparation.origin
-        return rows if origin is None else rows + origin, components
+        return self._predictor.draw(components, generator), components
 
     @property
     def components_(self) -> xr.Dataset:
-        """Posterior means of every component, with named dimensions."""
+        """Posterior means of every component in raw columns, with named dimensions; with PCA, on the plane it keeps."""
         check_is_fitted(self)
         variables: dict[str, Any] = {
             name: (dims, values, {"long_name": variable_of(name, dims).doc})
@@ -113,7 +116,7 @@ class Clustering(DensityMixin, BaseEstimator):
     def _show(self, predictor: Predictor) -> None:
         """Take a fitted model as this estimator's own."""
         self._predictor = predictor
-        self.n_features_in_ = predictor.preparation.columns
+        show_columns(self, predictor.preparation.columns, predictor.preparation.names)
         self.n_components_ = len(predictor.ids)
         self.component_ids_ = predictor.ids
         self.weights_, self.rest_weight_ = predictor.weights()
@@ -142,12 +145,20 @@ class Clustering(DensityMixin, BaseEstimator):
     def _map(self, x: Any, method: str, *arguments: Any) -> list[Any]:
         check_is_fitted(self)
         source, backend = as_source(x), default_backend()
-        self._predictor.preparation.check_columns(source.shape[1], type(self).__name__)
+        self._predictor.preparation.check_source(source, type(self).__name__)
         partitions = source.partitions
         shared = backend.share(self._predictor)
         columns = [[shared] * len(partitions), [method] * len(partitions)]
         columns += [[argument] * len(partitions) for argument in arguments]
         return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
+
+
+def show_columns(estimator: BaseEstimator, columns: int, names: Names | None) -> None:
+    """Set ``n_features_in_``, and ``feature_names_in_`` where the columns have names."""
+    estimator.n_features_in_ = columns
+    vars(estimator).pop("feature_names_in_", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
 def default_backend() -> Backend:

@@ -4,7 +4,8 @@ A reader tells the shape and dtype of a table and yields its rows in blocks. The
 writes them aside and renames the finished array into place. No more than a few chunks are in memory at once, however
 large the file. The dtype is kept, except that booleans become uint8 and big-endian numbers native. Numbers that are
 not finite pass through; ``fit`` reports them. Each chunk carries a checksum, and the finished array a mark that all
-chunks were written, so that a damaged or lost one is noticed where it is read.
+chunks were written, so that a damaged or lost one is noticed where it is read. Names of columns are kept with the
+array, so that a model fitted to it refuses rows whose columns are others, or in another order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import zarr
 from dpdist.outputs import claim_folder, put_in_place, written_aside
 from dpdist.readers import Table, open_table
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS
-from dpdist.sources.zarr import COMPLETE
+from dpdist.sources.zarr import COMPLETE, NAMES
 
 #: Bounds on a chunk: rows, and bytes as stored.
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20
@@ -41,7 +42,8 @@ def convert(
     out : where the array goes; appears only when it is complete
     overwrite : replace a Zarr array or group that is there
     columns : names of the columns to take, in this order; CSV and Parquet only. Columns of a CSV file without a header
-        are named ``0``, ``1`` and so on. All by default, but for an index that pandas wrote
+        are named ``0``, ``1`` and so on. All by default, but for the index of a data frame: what pandas or Dask
+        recorded as such, and a first column of CSV without a name
     progress : called with the rows written and the rows in all after each chunk
 
     Returns
@@ -93,6 +95,8 @@ def _write(table: Table, path: Path, progress: Callable[[int, int | None], None]
     if written < array.shape[0]:
         array.resize((written, columns))
     array.attrs[COMPLETE] = True
+    if table.names is not None:
+        array.attrs[NAMES] = list(table.names)
     return written, columns
 
 

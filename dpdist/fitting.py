@@ -151,7 +151,7 @@ def prepared_family(
     family = family if origin is None else family.about(origin)
     typical = family.features(np.atleast_2d(moments.mean if origin is None else np.zeros_like(origin)))
     check_description(family.describe(typical), typical.shape[1], family)
-    return family, Preparation(transform, origin, source.shape[1])
+    return family, Preparation(transform, origin, source.shape[1], source.names)
 
 
 def surveyed(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
@@ -262,6 +262,7 @@ class Fit:
     run: Callable[[Any, Source, State, Backend], Iterator[Step]] = steps
 
     def __post_init__(self) -> None:
+        self.source.prepare_for_laps()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()

@@ -33,8 +33,9 @@ def write_labels(
     Parameters
     ----------
     predictor, source, backend : model, rows and where to run
-    out : folder; arrays ``label`` (N,), stable ids; with ``top > 1`` also ``top_id`` and ``top_probability``
-        (N, top); with `density` also ``log_density`` (N,)
+    out : folder; arrays ``label`` (N,), positions as ``predict`` of the estimators gives them, and ``id`` (K,), so that
+        ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
+        `density` also ``log_density`` (N,)
     overwrite : whether to replace what is there
 
     Raises
@@ -42,11 +43,12 @@ def write_labels(
     OutputExistsError, InputError
         If `out` is taken, or the rows have another width than the model's.
     """
-    predictor.preparation.check_columns(source.shape[1])
-    kinds = _label_kinds(top)
+    predictor.preparation.check_source(source)
+    most = min(top, len(predictor.ids))
+    kinds = _label_kinds(most)
     if density:
         kinds["log_density"] = ((), "float64")
-    _write(out, overwrite, source, backend, kinds, {}, _label, predictor, top, density)
+    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _label, predictor, most, density)
 
 
 def write_proportions(
@@ -63,8 +65,8 @@ def write_proportions(
     Parameters
     ----------
     predictor, source, backend : topic model, documents and where to run
-    out : folder; arrays ``id`` (K,), stable ids of the topics, ``proportion`` (N, K) and ``label`` (N,), the id of the
-        largest; with ``top > 1`` also ``top_id`` and ``top_probability`` (N, top)
+    out : folder; arrays ``proportion`` (N, K), ``label`` (N,), the column of the largest, and ``id`` (K,), so that
+        ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K))
     overwrite : whether to replace what is there
 
     Raises
@@ -73,8 +75,9 @@ def write_proportions(
         If `out` is taken, or the documents do not fit the model.
     """
     predictor.check_words(source.shape[1])
-    kinds = {**_label_kinds(top), "proportion": ((len(predictor.ids),), "float64")}
-    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, top)
+    most = min(top, len(predictor.ids))
+    kinds = {**_label_kinds(most), "proportion": ((len(predictor.ids),), "float64")}
+    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, most)
 
 
 #: Partitions under way at once; bounds the coordinator's memory.
@@ -121,7 +124,7 @@ def _write(
 def _label_kinds(top: int) -> _Kinds:
     kinds: _Kinds = {"label": ((), "int64")}
     if top > 1:
-        kinds |= {"top_id": ((top,), "int64"), "top_probability": ((top,), "float64")}
+        kinds |= {"top_label": ((top,), "int64"), "top_probability": ((top,), "float64")}
     return kinds
 
 
@@ -142,7 +145,7 @@ def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -
 
 
 def _label(partition: Partition, predictor: Predictor, top: int, density: bool) -> dict[str, np.ndarray]:
-    found = _ranked(*predictor.top(partition, min(max(top, 1), len(predictor.ids))), predictor.ids, top)
+    found = _ranked(*predictor.top(partition, top))
     if density:
         found["log_density"] = predictor.log_density(partition)
     return found
@@ -150,19 +153,15 @@ def _label(partition: Partition, predictor: Predictor, top: int, density: bool) 
 
 def _share(partition: Partition, predictor: DocumentPredictor, top: int) -> dict[str, np.ndarray]:
     shares = predictor.proportions(partition)
-    order = np.argsort(-shares, axis=1, kind="stable")[:, : max(top, 1)]
-    largest = np.take_along_axis(shares, order, axis=1)
-    return {"proportion": shares, **_ranked(order, largest, predictor.ids, top)}
+    order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+    return {"proportion": shares, **_ranked(order, np.take_along_axis(shares, order, axis=1))}
 
 
-def _ranked(places: np.ndarray, shares: np.ndarray, all_ids: np.ndarray, top: int) -> dict[str, np.ndarray]:
-    """Label, and on request the `top` ids and probabilities, of rows whose best components are at `places` (n, L)."""
-    ids = all_ids[places]
-    found = {"label": ids[:, 0]}
-    if top > 1:
-        missing = ((0, 0), (0, top - ids.shape[1]))
-        found["top_id"] = np.pad(ids, missing, constant_values=-1)
-        found["top_probability"] = np.pad(shares, missing)
+def _ranked(places: np.ndarray, shares: np.ndarray) -> dict[str, np.ndarray]:
+    """Label, and where there are several the best components and their probabilities, of rows; each (n, L)."""
+    found = {"label": places[:, 0]}
+    if places.shape[1] > 1:
+        found |= {"top_label": places, "top_probability": shares}
     return found
 
 

@@ -99,7 +99,7 @@ def _prepared_likelihood(
     likelihood.check_moments(moments)
     typical = likelihood.prior_draws(np.random.default_rng(0), 1, moments.dimension)
     check_description(likelihood.describe(typical), likelihood.size(moments.dimension) + 1, likelihood)
-    return likelihood, Preparation(transform, None, source.shape[1])
+    return likelihood, Preparation(transform, None, source.shape[1], source.names)
 
 
 def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
@@ -145,7 +145,7 @@ def resumed_pass(
 
 def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
     """Raise :class:`InputError` unless rows are such as the model was made from; `asker` is named in the message."""
-    problem.preparation.check_columns(source.shape[1], asker)
+    problem.preparation.check_source(source, asker)
     if source.sparse and not problem.learner.accepts_sparse:
         raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
     survey = survey_source(source, backend, products=problem.preparation.transform.matrix is not None)

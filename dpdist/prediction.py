@@ -5,7 +5,8 @@ posterior predictive
 
     log [ sum_k w_k exp(A(S_k + t(x)) - A(S_k)) + w_rest exp(A(t(x))) ] + log h(x)
 
-with posterior mean weights and w_rest the leftover of the stick, so it integrates to 1.
+with posterior mean weights and w_rest the leftover of the stick, so it integrates to 1; it is given in raw columns, as
+are draws and what describes components (:mod:`dpdist.preparation`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy.special import logsumexp, softmax
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
 from dpdist.model import Model, Precision
-from dpdist.preparation import Preparation
+from dpdist.preparation import Description, Preparation
 from dpdist.sequence import SequentialProblem
 from dpdist.sequential.base import Learner
 from dpdist.sequential.growth import Growth
@@ -66,16 +67,23 @@ class Predictor(ABC):
         """A predictive draw for each of some components (n,); K is one not yet seen. Prepared coordinates."""
 
     @abstractmethod
-    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    def describe(self) -> Description:
         """Point estimates of the components, prepared coordinates."""
 
-    def described(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Point estimates of the components, means moved back from the model's origin."""
-        found, origin = self.describe(), self.preparation.origin
-        if origin is not None and "mean" in found:
-            dims, mean = found["mean"]
-            found["mean"] = (dims, mean + origin)
-        return found
+    def draw(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """As :meth:`sample`, raw rows (n, D)."""
+        return self.preparation.restore(self.sample(components, rng))
+
+    def described(self) -> Description:
+        """Point estimates of the components, raw columns."""
+        return self.preparation.restored(self.describe())
+
+    def exported(self) -> Description:
+        """What is stored of :meth:`described`: not the (K, D, D) covariances of fewer columns that PCA kept."""
+        preparation, found = self.preparation, self.describe()
+        if preparation.width < preparation.columns:
+            found.pop("covariance", None)
+        return preparation.restored(found)
 
     def labels(self, partition: Partition) -> np.ndarray:
         """Position of the most probable component, (n,) int64."""
@@ -92,16 +100,18 @@ class Predictor(ABC):
         score = self.scorer()
 
         def best(rows: Rows) -> np.ndarray:
-            shares = softmax(score(rows), axis=1)
-            order = np.argsort(-shares, axis=1, kind="stable")[:, :count]
-            return np.stack([order, np.take_along_axis(shares, order, axis=1)], axis=2)
+            scores = score(rows)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+            return np.stack([order, np.take_along_axis(softmax(scores, axis=1), order, axis=1)], axis=2)
 
         both = self._by_block(partition, best)
         return both[:, :, 0].astype(np.int64), both[:, :, 1]
 
     def log_density(self, partition: Partition) -> np.ndarray:
-        """Log predictive density of rows, (n,), in the coordinates of the transform."""
-        return self._by_block(partition, self.density())
+        """Log predictive density of rows, (n,), raw columns, nats."""
+        with one_thread():
+            log_volume = self.preparation.transform.log_volume
+        return self._by_block(partition, self.density()) + log_volume
 
     def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         stored, _ = partition.load()
@@ -159,7 +169,7 @@ class MixturePredictor(Predictor):
         stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
         return self.model.family.sample(stats[components], rng)
 
-    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    def describe(self) -> Description:
         return self.model.family.describe(self.total.stats)
 
 
@@ -209,7 +219,7 @@ class SequentialPredictor(Predictor):
         table = np.concatenate([self.table, np.zeros((1, self.columns))])
         return self.learner.sample(table[components], rng)
 
-    def describe(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    def describe(self) -> Description:
         return self.learner.describe(self.table)
 
 

@@ -2,21 +2,34 @@
 
     z = (x - shift) @ matrix  (or  (x - shift) * scale),   then   z - origin
 
-The transform is the user's (centring, scaling, PCA); its results are the coordinates reported. The origin is
-dpdist's own: location families are moved to the data's mean once a run, so that sums of squares keep their
-digits.
+The transform is the user's (centring, scaling, PCA). The origin is dpdist's own: location families are moved to the
+data's mean once a run, so that sums of squares keep their digits. Neither is seen from outside: the ELBO, densities,
+draws and what components are described by are those of the raw columns,
+
+    log p(x) = log p(z) + log |dz/dx|,   a mean m is   m @ axes + shift,   a covariance C is   axes' C axes,
+
+where the rows of ``axes = matrix' / scale`` are the kept axes in raw columns. Where PCA drops some, all of this lives
+on the plane that they span: a row is scored by its place there, per unit of the plane's own volume in raw columns
+(|dz/dx| where nothing is dropped); draws and means lie on it, and covariances have its rank. Hyperparameters that a
+family is given are those of transformed rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
+from dpdist.columns import Names, check_names
 from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows, fill_zeros
+from dpdist.sources.base import Source
 from dpdist.survey import Survey
+
+#: What describes components: name -> (names of dimensions, values), the first dimension the components.
+Description = dict[str, tuple[tuple[str, ...], np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +64,36 @@ class Transform:
         if self.scale is not None:
             values *= self.scale
         return values if self.matrix is None else values @ self.matrix
+
+    def restore(self, values: np.ndarray) -> np.ndarray:
+        """Raw rows (n, D) that transformed ones (n, d) stand for."""
+        if self.matrix is not None:
+            values = values @ self.matrix.T
+        if self.scale is not None:
+            values = values / self.scale
+        return values if self.shift is None else values + self.shift
+
+    def restore_variance(self, variance: np.ndarray) -> np.ndarray:
+        """Variances of raw columns (K, D) from those of uncorrelated transformed ones (K, d)."""
+        if self.matrix is not None:
+            variance = variance @ (self.matrix.T**2)
+        return variance if self.scale is None else variance / self.scale**2
+
+    def restore_covariance(self, covariance: np.ndarray) -> np.ndarray:
+        """Covariances of raw columns (K, D, D) from those of transformed ones (K, d, d)."""
+        if self.matrix is not None:
+            covariance = self.matrix @ covariance @ self.matrix.T
+        return covariance if self.scale is None else covariance / np.outer(self.scale, self.scale)
+
+    @property
+    def log_volume(self) -> float:
+        """log |dz/dx|, by which raw log densities exceed transformed ones; on the plane where columns are dropped."""
+        if self.scale is None:
+            return 0.0
+        if self.matrix is None:
+            return float(np.log(self.scale).sum())
+        axes = self.matrix.T / self.scale
+        return float(-0.5 * np.linalg.slogdet(axes @ axes.T).logabsdet)
 
     def moments(self, survey: Survey) -> Moments:
         """Moments of the transformed rows, from the survey of the raw ones."""
@@ -121,16 +164,23 @@ class Preparation:
     transform : Transform
     origin : (d,) subtracted last, or None
     columns : int, the width that raw rows must have
+    names : of the raw columns, if they have any
     """
 
     transform: Transform
     origin: np.ndarray | None
     columns: int
+    names: Names | None = None
 
     @property
     def width(self) -> int:
         """Columns of prepared rows."""
         return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
+
+    def check_source(self, source: Source, asker: str = "the model") -> None:
+        """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number."""
+        check_names(self.names, source.names, asker)
+        self.check_columns(source.shape[1], asker)
 
     def check_columns(self, columns: int, asker: str = "the model") -> None:
         """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""
@@ -149,3 +199,20 @@ class Preparation:
         if self.origin is None:
             return np.ascontiguousarray(prepared, dtype=np.float64)
         return np.subtract(prepared, self.origin, dtype=np.float64)
+
+    def restore(self, prepared: np.ndarray) -> np.ndarray:
+        """Raw rows (n, D) that prepared ones (n, d) stand for."""
+        return self.transform.restore(prepared if self.origin is None else prepared + self.origin)
+
+    def restored(self, described: Description) -> Description:
+        """What describes components, in raw columns; variables of other names than those below stay as they are."""
+        transform = self.transform
+        ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+            "mean": self.restore,
+            "variance": transform.restore_variance,
+            "mean_variance": transform.restore_variance,
+            "covariance": transform.restore_covariance,
+        }
+        return {
+            name: (dims, ways[name](values) if name in ways else values) for name, (dims, values) in described.items()
+        }

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpdist.columns import Names
 from dpdist.errors import DpdistError, InputError
 from dpdist.sources.base import require_shape
 
 #: What a CSV file holds where a number is missing, in its first line.
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
-#: Start of the name that pandas gives a Parquet column holding an index.
-_PANDAS_INDEX = "__index_level_"
+#: How the names begin that pandas and Dask give to a Parquet column holding an index without a name.
+_UNNAMED_INDEX = ("__index_level_", "__null_dask_index__")
 #: Bytes read at once to count lines.
 _READ_BYTES = 2**20
 
@@ -42,11 +43,13 @@ class Table:
     shape : (rows, columns); for CSV the rows are an estimate
     dtype : of the rows as they will be stored
     blocks : given a number of rows, yields all rows in order as (n, columns) arrays of about that many
+    names : of the columns, where the file tells them
     """
 
     shape: tuple[int, int]
     dtype: np.dtype
     blocks: Callable[[int], Iterator[np.ndarray]]
+    names: Names | None = None
 
 
 def open_table(source: str, columns: Sequence[str] | None) -> Table:
@@ -84,9 +87,9 @@ def _stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
     return dtype.newbyteorder("=")
 
 
-def _chosen(columns: Sequence[str] | None, names: Sequence[str], path: Path) -> list[str]:
-    """The columns to take, each of which must be there once."""
-    chosen = list(names if columns is None else columns)
+def _chosen(columns: Sequence[str] | None, names: Sequence[str], path: Path, index: Sequence[str] = ()) -> list[str]:
+    """The columns to take, each of which must be there once: those asked for, or all but an index."""
+    chosen = [name for name in names if name not in index] if columns is None else list(columns)
     there = Counter(names)
     missing = [name for name in chosen if not there[name]]
     if missing or not chosen:
@@ -195,7 +198,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None) -> Table:
     names = first if header else [str(i) for i in range(len(first))]
     require_shape((len(head) - header, len(names)), str(path))
     # pandas writes its index as a first column without a name
-    chosen = _chosen(columns, names[1:] if names[0] == "" else names, path)
+    chosen = _chosen(columns, names, path, [""] if names[0] == "" else [])
     place = {name: i for i, name in enumerate(names)}
     places = [place[name] for name in chosen]
     rows = max(1, _count_lines(path) - header)
@@ -205,7 +208,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None) -> Table:
             for frame in _read_frames(path, header, size, None if len(chosen) == len(names) else sorted(set(places))):
                 yield np.column_stack([_numbers(frame[i], names[i], path) for i in places])
 
-    return Table((rows, len(chosen)), np.dtype(np.float64), blocks)
+    return Table((rows, len(chosen)), np.dtype(np.float64), blocks, tuple(chosen) if header else None)
 
 
 def _read_frames(path: Path, header: bool, size: int, places: list[int] | None) -> Iterator[pd.DataFrame]:
@@ -257,8 +260,9 @@ def _open_parquet(path: Path, columns: Sequence[str] | None) -> Table:
     arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
     with _reading(path, "Parquet"):
         file = parquet.ParquetFile(path, memory_map=True)
-    schema = file.schema_arrow
-    names = _chosen(columns, [name for name in schema.names if not name.startswith(_PANDAS_INDEX)], path)
+        schema = file.schema_arrow
+        index = _index_columns(schema)
+    names = _chosen(columns, schema.names, path, index)
     rows = file.metadata.num_rows
     require_shape((rows, len(names)), str(path))
     types = [schema.field(name).type for name in names]
@@ -267,8 +271,9 @@ def _open_parquet(path: Path, columns: Sequence[str] | None) -> Table:
         require_shape((rows, width), str(path))
         dtype = _arrow_dtype(arrow, numbers, names[0], path)
         block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
+        told = None
     else:
-        width = len(names)
+        width, told = len(names), tuple(names)
         dtype = np.result_type(*(_arrow_dtype(arrow, t, n, path) for t, n in zip(types, names, strict=True)))
         block = functools.partial(_column_block, names=names, dtype=dtype, path=path)
 
@@ -276,7 +281,14 @@ def _open_parquet(path: Path, columns: Sequence[str] | None) -> Table:
         with _reading(path, "Parquet"):
             yield from map(block, file.iter_batches(size, columns=names))
 
-    return Table((rows, width), dtype, blocks)
+    return Table((rows, width), dtype, blocks, told)
+
+
+def _index_columns(schema: Any) -> list[str]:
+    """Columns that hold the index of a data frame: those that pandas or Dask recorded as such, whatever their names."""
+    recorded = (schema.pandas_metadata or {}).get("index_columns", [])
+    unnamed = [name for name in schema.names if name.startswith(_UNNAMED_INDEX)]
+    return unnamed + [name for name in recorded if isinstance(name, str)]  # a range is recorded as a dictionary
 
 
 def _pyarrow(module: str) -> ModuleType:

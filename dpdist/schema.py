@@ -39,7 +39,7 @@ VARIABLES: dict[str, Variable] = {
     "mean": Variable(("component", "column"), "posterior mean of a component's mean"),
     "covariance": Variable(("component", "column", "column_2"), "posterior mean of a component's covariance"),
     "variance": Variable(("component", "column"), "posterior mean of a component's variances"),
-    "mean_variance": Variable(("component",), "posterior variance of a component's mean"),
+    "mean_variance": Variable(("component", "column"), "posterior variance of a component's mean"),
     "probability": Variable(("component", "column"), "posterior mean of a component's probabilities"),
     "rate": Variable(("component", "column"), "posterior mean of a component's rates"),
     # preparation
@@ -128,10 +128,10 @@ VARIABLES: dict[str, Variable] = {
     "vocabulary_text": Variable(("byte",), "the words of all columns in their order, UTF-8, one after the other"),
     "vocabulary_offset": Variable(("word_boundary",), "where each word begins in that, and the last one ends"),
     # predictions
-    "label": Variable(("row",), "id of the most probable component"),
-    "top_id": Variable(("row", "rank"), "ids of the most probable components, best first; -1 for none"),
+    "label": Variable(("row",), "position of the most probable component; id[label] is its stable identity"),
+    "top_label": Variable(("row", "rank"), "positions of the most probable components, best first"),
     "top_probability": Variable(("row", "rank"), "their probabilities"),
-    "log_density": Variable(("row",), "log predictive density", "nat"),
+    "log_density": Variable(("row",), "log predictive density in raw columns", "nat"),
     "proportion": Variable(("row", "component"), "expected proportion of a topic in a document"),
 }
 

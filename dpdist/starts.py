@@ -222,14 +222,15 @@ def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndar
 
 
 def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
-    family, total = problem.model.family, None
+    family, total, log_volume = problem.model.family, None, problem.preparation.transform.log_volume
     step = block_rows(family.features(rows[:1]).shape[1])
     for start in range(0, max(1, len(weights)), step):
         block, own = rows[start : start + step], weights[start : start + step]
         part, features = resp[start : start + step], family.features(block)
         logs = np.log(part, out=np.zeros_like(part), where=part > 0)
         stats = np.ascontiguousarray((features.T @ (own[:, None] * part)).T)
-        summary = Summary(stats, -own @ (part * logs), float(own @ family.log_base_measure(block)))
+        base = float(own @ (family.log_base_measure(block) + log_volume))
+        summary = Summary(stats, -own @ (part * logs), base)
         total = summary if total is None else total + summary
     assert total is not None, "there is at least one block"
     return total

@@ -53,6 +53,7 @@ def read_problem(group: zarr.Group) -> Problem:
 def write_preparation(group: zarr.Group, preparation: Preparation) -> None:
     """Store a preparation in an empty group; its number of columns is for the caller to keep."""
     transform = preparation.transform
+    group.attrs["names"] = preparation.names
     arrays = {
         "shift": transform.shift,
         "factor": transform.scale,
@@ -71,4 +72,5 @@ def read_preparation(group: zarr.Group, columns: int) -> Preparation:
         return schema.read(group, name) if name in group else None
 
     transform = Transform(optional("shift"), optional("factor"), optional("matrix"))
-    return Preparation(transform, optional("origin"), columns)
+    names: Any = group.attrs["names"]
+    return Preparation(transform, optional("origin"), columns, None if names is None else tuple(names))

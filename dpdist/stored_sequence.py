@@ -192,7 +192,7 @@ def _write_components(group: zarr.Group, problem: SequentialProblem, state: Sequ
     for name, values in arrays.items():
         schema.write(group, name, values)
     if finished:
-        write_description(group, predictor.described())
+        write_description(group, predictor.exported())
 
 
 def _write_problem(group: zarr.Group, problem: SequentialProblem, asked: Asked | None) -> None:

@@ -127,7 +127,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def vocabulary_(self) -> list[str] | None:
-        """The word of each column, (W,), if the model was fitted to a corpus that has them, else None."""
+        """The word of each column, (W,), if the documents that the model was fitted to had them, else None."""
         check_is_fitted(self)
         return None if self._problem.words is None else list(self._problem.words)
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.clustering import asked_of, default_backend, keeping_of, path_of, seed_of
+from dpdist.clustering import asked_of, default_backend, keeping_of, path_of, seed_of, show_columns
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
@@ -97,8 +97,11 @@ class HDPTopicModel(TopicEstimator):
         Laps made, and mini-batches of `partial_fit`.
     n_features_in_ : int
         W, size of the vocabulary.
+    feature_names_in_ : (W,) array of str
+        The word of each column, only where it is known: of a corpus that has them, or a data frame's names. Documents
+        with other words are refused; those of which no words are known are taken as they are.
     vocabulary_ : list of str or None
-        The word of each column, where the model was fitted to a corpus that has them; kept through saving.
+        The same, None where it is not known; kept through saving.
 
     References
     ----------
@@ -306,7 +309,8 @@ class HDPTopicModel(TopicEstimator):
         assert fitted is not None, "a lap was finished"
         self._predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
         self._problem, self._fitted, self._history = problem, fitted, history
-        self.n_features_in_, self.n_topics_ = problem.model.vocabulary, len(fitted.ids)
+        show_columns(self, problem.model.vocabulary, problem.words)
+        self.n_topics_ = len(fitted.ids)
         self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
         self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

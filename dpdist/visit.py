@@ -150,8 +150,9 @@ def visit(partition: Partition, preparation: Preparation, orders: Orders, _known
     rng = generator(orders.seed, "sample", orders.lap, partition.index)
     leaf, samples = None, []
     with one_thread():
+        log_volume = preparation.transform.log_volume
         for block in blocks(rows, weights, preparation, orders.posterior):
-            seen = visit_block(block, orders, rng, counted)
+            seen = visit_block(block, orders, rng, counted, log_volume)
             leaf = seen.leaf if leaf is None else leaf + seen.leaf
             samples.append(seen.sample)
     assert leaf is not None, "there is at least one block"
@@ -198,13 +199,21 @@ def block_rows(columns: int) -> int:
     return min(MOST_BLOCK_ROWS, max(fewest, BLOCK_NUMBERS // columns))
 
 
-def visit_block(part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Generator, counted: bool) -> Visit:
-    """The local step on one block, with everything that rides along; `counted` if its rows are to be counted, too."""
+def visit_block(
+    part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Generator, counted: bool, log_volume: float = 0.0
+) -> Visit:
+    """The local step on one block, with everything that rides along.
+
+    Parameters
+    ----------
+    counted : whether its rows are to be counted, too
+    log_volume : as :class:`Transform` has it
+    """
     rows, weights = part
     posterior = orders.posterior
     features = posterior.family.features(rows, posterior.precision.dtype)
     resp, summary = share_out(posterior, features, weights)
-    base = float(weights @ posterior.family.log_base_measure(rows))
+    base = float(weights @ (posterior.family.log_base_measure(rows) + log_volume))
     block = Block(rows, features, weights, resp, posterior)
     leaf = Leaf(Summary(summary.stats, summary.entropy, base), tuple(trial.measure(block) for trial in orders.trials))
     return Visit(leaf, _draw(block, orders, rng, _rows_seen(block, orders.trials) if counted else None))

@@ -11,8 +11,8 @@ Words = tuple[str, ...]
 
 
 def words_of(source: Source) -> Words | None:
-    """The words of a corpus; None if it has none, or the documents are no corpus."""
-    words = source.vocabulary if isinstance(source, CorpusSource) else None
+    """The words of a corpus, or the names of the columns; None if there are none."""
+    words = source.vocabulary if isinstance(source, CorpusSource) else source.names
     return None if words is None else tuple(words)
 
 

@@ -76,8 +76,9 @@ def test_fit_show_predict(folder, run) -> None:
     assert "3000 rows labelled" in succeeded(done)
     labels = xr.open_zarr(folder / "labels.zarr", consolidated=False)
     model, rows = dpdist.load(run), np.load(folder / "rows.npy")
-    np.testing.assert_array_equal(labels["label"].values, model.component_ids_[model.predict(rows)])
-    np.testing.assert_array_equal(labels["top_id"].values[:, 0], labels["label"].values)
+    np.testing.assert_array_equal(labels["label"].values, model.predict(rows))
+    np.testing.assert_array_equal(labels["id"].values, model.component_ids_)
+    np.testing.assert_array_equal(labels["top_label"].values, model.predict_top(rows, 2)[0])
     np.testing.assert_allclose(labels["log_density"].values, model.score_samples(rows))
 
 

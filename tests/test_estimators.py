@@ -36,7 +36,7 @@ def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:
     kinds = [
         rows,
         rows.tolist(),
-        da.from_array(rows, chunks=(300, 2)),
+        da.from_array(rows, chunks=(300, 3)),
         xr.DataArray(rows, dims=("row", "column")),
         xr.DataArray(da.from_array(rows, chunks=(300, 3))),
         stored,
@@ -119,7 +119,7 @@ def test_predict_takes_raw_rows_through_the_transform() -> None:
     plain = clusters(7)
     model = mixture(row_transform=dpdist.TransformPlan(pca=3, scale=True), max_laps=40).fit(rows)
     assert model.n_components_ == mixture(max_laps=40).fit(plain).n_components_
-    assert model.predict(rows).shape == (900,) and model.components_["mean"].shape[1] == 3
+    assert model.predict(rows).shape == (900,) and model.components_["mean"].shape[1] == 12
 
 
 @pytest.mark.parametrize("family", [Multinomial(), Poisson(), Bernoulli()], ids=lambda f: f.name)

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "dpdist"
 #: Imports go down only: a module may import from lower floors and from its own folder.
 FLOORS = [
     ["digests", "errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
-    ["outputs", "checks", "cadence", "records"],
+    ["outputs", "checks", "columns", "cadence", "records"],
     ["kernels"],
     ["families", "allocations"],
     ["likelihoods"],
@@ -23,7 +23,8 @@ FLOORS = [
     ["moves", "sequential"],
     ["places", "certificates"],
     ["lease"],
-    ["sources", "backends"],
+    ["backends"],
+    ["sources"],
     ["clusters"],
     ["submission"],
     ["readers", "documents", "vocabularies"],
@@ -81,6 +82,7 @@ OWNERS = {
         "clusters/slurm.py",
         "clusters/ssh.py",
         "metrics.py",
+        "sources/dask.py",
     },
     "numba": {"kernels/jit.py"},
     "sklearn": {"clustering.py", "demo.py", "mixture.py", "sva.py", "topic_estimator.py", "topic_model.py"},

@@ -105,15 +105,16 @@ def test_show_tells_what_a_pass_reached(run: Command, folder: Path, model: str) 
         assert words in text
 
 
-def test_predict_labels_rows_with_stable_ids(run: Command, folder: Path, model: str) -> None:
+def test_predict_labels_rows_as_the_estimator_does(run: Command, folder: Path, model: str) -> None:
     run("extend", model, "more.zarr", "--out", "grown.zarr", "--serial")
     loaded = dpdist.load(folder / "grown.zarr")
     options = ("--top", 2, "--density", "--serial")
     assert "500 rows labelled" in run("predict", "grown.zarr", "held.zarr", "--out", "labels.zarr", *options)
     labels = xr.open_zarr(folder / "labels.zarr", consolidated=False)
     held = folder / "held.zarr"
-    np.testing.assert_array_equal(labels["label"].values, loaded.component_ids_[loaded.predict(held)])
-    np.testing.assert_array_equal(labels["top_id"].values[:, 0], labels["label"].values)
+    np.testing.assert_array_equal(labels["label"].values, loaded.predict(held))
+    np.testing.assert_array_equal(labels["id"].values, loaded.component_ids_)
+    np.testing.assert_array_equal(labels["top_label"].values, loaded.predict_top(held, 2)[0])
     np.testing.assert_allclose(labels["top_probability"].values, loaded.predict_top(held, 2)[1])
     np.testing.assert_array_equal(labels["log_density"].values, loaded.score_samples(held))
 

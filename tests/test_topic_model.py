@@ -465,8 +465,8 @@ def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics:
     shares = model.transform(folder / "test.zarr")
     np.testing.assert_array_equal(found["proportion"].values, shares)
     np.testing.assert_array_equal(found["id"].values, model.topic_ids_)
-    np.testing.assert_array_equal(found["label"].values, model.topic_ids_[shares.argmax(axis=1)])
-    np.testing.assert_array_equal(found["top_id"].values[:, 0], found["label"].values)
+    np.testing.assert_array_equal(found["label"].values, shares.argmax(axis=1))
+    np.testing.assert_array_equal(found["top_label"].values, np.argsort(-shares, axis=1, kind="stable")[:, :2])
     np.testing.assert_array_equal(found["top_probability"].values, -np.sort(-shares, axis=1)[:, :2])
 
 

@@ -43,6 +43,22 @@ class Labelled(Protocol):
         """Such as "partition 17 (rows 4096 to 8192)"."""
 
 
+class Remote(ABC):
+    """A value the bulk of which a Dask cluster holds already.
+
+    Attributes
+    ----------
+    future : distributed.Future of the bulk
+    """
+
+    future: Any
+
+    @property
+    @abstractmethod
+    def completion(self) -> Callable[[Any], Any]:
+        """A function that travels without the bulk, and makes the whole value of it."""
+
+
 class Backend(ABC):
     """Runs pure functions near shared values."""
 

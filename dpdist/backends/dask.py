@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, get_client
+from distributed import Client, Future, get_client
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
-from dpdist.backends.base import Backend, Counts, Ref, add_results
+from dpdist.backends.base import Backend, Counts, Ref, Remote, add_results
 from dpdist.backends.faults import Limits, scheduler_gone, stuck, verdict
 from dpdist.backends.grouping import group_size
 from dpdist.backends.lineage import Held, Task, ancestry, describe, pack, recipes
@@ -89,6 +89,8 @@ class DaskBackend(Backend):
         client.subscribe_topic(self._topic, self._note_try)
 
     def share(self, value: Any, label: str | None = None) -> Ref:
+        if isinstance(value, Remote):
+            return self._submit([Task(value.completion, (self._own(value.future),), "shared value", label)])[0]
         packed = pack(value, label)
         if packed is not None:
             return packed
@@ -236,6 +238,16 @@ class DaskBackend(Backend):
         task = self._tasks.get(told["key"])
         logger.warning("%s failed with %s and is tried again", describe(task) if task else "a task", told["told"])
 
+    def _own(self, future: Future) -> Future:
+        """The same result as a future of our client."""
+        there, here = (client.scheduler.address for client in (future.client, self.client))
+        if there != here:
+            raise InputError(
+                f"the data are persisted on the Dask cluster at {there}, and the work is for the one at {here}. Give "
+                "the data as they were before that, or use that cluster."
+            )
+        return future if future.client is self.client else Future(future.key, self.client)
+
     def _threads(self) -> int:
         return sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
 
@@ -282,15 +294,23 @@ def _hold(task: Task, future: Any) -> Held:
 
 def _as_call(task: Task, terms: Terms) -> tuple[bytes, list[Any]]:
     """The call with slots for what the cluster brings, and the futures of that."""
-    slots: dict[Task, Slot] = {}
+    slots: dict[Task | Future, Slot] = {}
 
     def place(argument: Any) -> Any:
         if isinstance(argument, list):
             return [place(each) for each in argument]
-        return slots.setdefault(argument, Slot(len(slots))) if isinstance(argument, Task) else argument
+        return slots.setdefault(argument, Slot(len(slots))) if isinstance(argument, Task | Future) else argument
 
     call = Call(terms, task.function, tuple(place(argument) for argument in task.arguments))
-    return bytes(call), [held.future for held in map(Task.held, slots) if held is not None]
+    return bytes(call), [future for future in map(_future, slots) if future is not None]
+
+
+def _future(needed: Task | Future) -> Future | None:
+    """What brings the value of a task, if anybody holds it; a future of others' work brings its own."""
+    if isinstance(needed, Future):
+        return needed
+    held = needed.held()
+    return None if held is None else held.future
 
 
 def _key(error: BaseException) -> Any:

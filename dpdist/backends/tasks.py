@@ -83,9 +83,16 @@ class TaskFault(Exception):
         self.key, self.told, self.worker = key, told, worker
 
 
-def perform(sent: bytes, inputs: Sequence[Outcome]) -> Outcome:
-    """Make the call, unless the worker is another version's or an input is an error."""
+def perform(sent: bytes, brought: Sequence[Any]) -> Outcome:
+    """Make the call, unless the worker is another version's or an input is an error.
+
+    Parameters
+    ----------
+    sent : the call
+    brought : for its slots, outcomes of calls or results of others' tasks
+    """
     call: Call = pickle.loads(sent)
+    inputs = [each if isinstance(each, Outcome) else Outcome(each, 0.0) for each in brought]
     error = own_refusal(call.terms.versions) or next((each.error for each in inputs if each.error), None)
     if error is not None:
         return Outcome(None, 0.0, error)

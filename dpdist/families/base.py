@@ -98,7 +98,8 @@ class Family(ABC):
         """Posterior means for people: name -> (dimension names, array), first dimension ``component``.
 
         They are stored under these names beside a model; what is not in :data:`dpdist.schema.VARIABLES` is the family's
-        own.
+        own. What is called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` is carried back to raw columns
+        where rows are transformed; anything else is told as it is.
         """
 
     @abstractmethod

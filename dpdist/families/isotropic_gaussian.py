@@ -94,10 +94,9 @@ class IsotropicGaussian(Family):
         return predictive
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        return {
-            "mean": (("component", "column"), self._mean(stats)),
-            "mean_variance": (("component",), 1 / self._precision(stats)),
-        }
+        mean = self._mean(stats)
+        spread = np.broadcast_to(1 / self._precision(stats)[:, None], mean.shape)
+        return {"mean": (("component", "column"), mean), "mean_variance": (("component", "column"), spread)}
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         spread = np.sqrt(self.variance + 1 / self._precision(stats))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zarr import Array as ZarrArray
 
+from dpdist.columns import Names, as_names
 from dpdist.errors import InputError
 from dpdist.sources.arrays import ArraySource
 from dpdist.sources.base import Partition, Source
@@ -35,7 +36,8 @@ def as_source(data: Any, weights: Any = None) -> Source:
 
     Parameters
     ----------
-    data : Source, NumPy array, SciPy sparse matrix, dask.array, xarray.DataArray, zarr.Array, str or path
+    data : Source, NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, str or
+        path
     weights : (N,) row weights, optional
 
     Raises
@@ -53,8 +55,17 @@ def as_source(data: Any, weights: Any = None) -> Source:
         return ZarrSource(data, weights)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(inner, "dask.array", "Array"):
-        return _dask().DaskSource(inner, weights)
-    return ArraySource(inner, weights)
+        return _dask().DaskSource(inner, weights, _names(data))
+    return ArraySource(inner, weights, names=_names(data))
+
+
+def _names(data: Any) -> Names | None:
+    """Names of the columns of a data frame, or of an array of xarray that has labels along them."""
+    if any(_is_of(data, library, "DataFrame") for library in ("pandas", "polars", "dask.dataframe")):
+        return as_names(list(data.columns))
+    if _is_of(data, "xarray", "DataArray") and data.ndim == 2 and data.dims[1] in data.indexes:
+        return as_names(list(data.indexes[data.dims[1]]))
+    return None
 
 
 def _stored(path: str, weights: Any) -> Source:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpdist.columns import Names
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
 from dpdist.sources.base import Cut, Partition, Source, cut_rows, require_shape, require_weights
@@ -28,6 +29,11 @@ class ArrayPartition(Partition):
         return self.values, self.weights
 
 
+def partition_of(index: int, start: int, stop: int, weights: np.ndarray | None, values: Rows) -> ArrayPartition:
+    """A partition of rows that came last, as when a cluster brings them."""
+    return ArrayPartition(index, start, stop, values, weights)
+
+
 class ArraySource(Source):
     """A NumPy array or SciPy sparse matrix.
 
@@ -37,10 +43,16 @@ class ArraySource(Source):
     weights : (N,) row weights, optional
     partition_rows : rows of a partition; default: by size
     cut : boundaries of the partitions, in place of `partition_rows`
+    names : of the columns, if they have any
     """
 
     def __init__(
-        self, values: Any, weights: Any = None, partition_rows: int | None = None, cut: Cut | None = None
+        self,
+        values: Any,
+        weights: Any = None,
+        partition_rows: int | None = None,
+        cut: Cut | None = None,
+        names: Names | None = None,
     ) -> None:
         self.values = _as_rows(values)
         self.sparse = sparse.issparse(self.values)
@@ -48,7 +60,7 @@ class ArraySource(Source):
         require_shape(self.values.shape, self.label)
         self.shape = (int(self.values.shape[0]), int(self.values.shape[1]))
         self.weights = require_weights(weights, self.shape[0])
-        self._partition_rows, self._cut = partition_rows, cut
+        self._partition_rows, self._cut, self.names = partition_rows, cut, names
 
     @cached_property
     def cut(self) -> Cut:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.columns import Names
 from dpdist.digests import digest_of_rows
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
@@ -62,6 +63,8 @@ class Source(ABC):
     sparse: bool = False
     #: (rows,) row weights, or None
     weights: np.ndarray | None
+    #: Names of the columns, if they have any.
+    names: Names | None = None
     #: Of each partition's rows and weights, as the first pass over them found them; None before.
     digests: tuple[str, ...] | None = None
 
@@ -78,6 +81,9 @@ class Source(ABC):
         """Identity of the data: :meth:`identity` and a digest of each partition, which is read if no pass was made."""
         digests = self.digests or [partition.digest() for partition in self.partitions]
         return {**self.identity(), DIGESTS: list(digests)}
+
+    def prepare_for_laps(self) -> None:  # noqa: B027 (most sources are read again at no other cost)
+        """Called before rows are read again and again; a source that is not made for it warns."""
 
     def glance(self) -> str:
         """The digests of a few partitions, read now, spread over all of them."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dpdist.backends.base import Remote
 from dpdist.digests import digest_of_rows
 from dpdist.errors import CheckpointError
 from dpdist.families.base import Rows
@@ -68,6 +70,20 @@ class CheckedPartition(Partition):
         return self.inner.label
 
 
+class RemoteCheckedPartition(CheckedPartition, Remote):
+    """A checked partition whose rows a cluster holds."""
+
+    @property
+    def future(self) -> Any:  # type: ignore[override]
+        """Of the rows."""
+        return self.inner.future  # type: ignore[attr-defined]
+
+    @property
+    def completion(self) -> Callable[[Any], Partition]:
+        complete = self.inner.completion  # type: ignore[attr-defined]
+        return functools.partial(_completed, complete, self.expected, self.session, self.run)
+
+
 class CheckedSource(Source):
     """The data of a run that is resumed.
 
@@ -80,15 +96,29 @@ class CheckedSource(Source):
 
     def __init__(self, source: Source, digests: Sequence[str], run: str) -> None:
         self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights
+        self.names = source.names
         self._expected = self.digests = tuple(digests)
         self._source, self._run, self._session = source, run, uuid.uuid4().hex
 
     @property
     def partitions(self) -> list[Partition]:
         return [
-            CheckedPartition(each.index, each.start, each.stop, each, digest, self._session, self._run)
+            _checked(each, digest, self._session, self._run)
             for each, digest in zip(self._source.partitions, self._expected, strict=True)
         ]
 
     def identity(self) -> dict[str, Any]:
         return self._source.identity()
+
+    def prepare_for_laps(self) -> None:
+        self._source.prepare_for_laps()
+
+
+def _checked(inner: Partition, expected: str, session: str, run: str) -> CheckedPartition:
+    kind = RemoteCheckedPartition if isinstance(inner, Remote) else CheckedPartition
+    return kind(inner.index, inner.start, inner.stop, inner, expected, session, run)
+
+
+def _completed(complete: Callable[[Any], Partition], expected: str, session: str, run: str, bulk: Any) -> Partition:
+    """A checked partition made where the rows of it are."""
+    return _checked(complete(bulk), expected, session, run)

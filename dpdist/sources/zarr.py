@@ -21,6 +21,7 @@ from zarr.codecs import BloscCodec
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
+from dpdist.columns import as_names
 from dpdist.errors import CorruptDataError, DpdistError, InputError
 from dpdist.families.base import Rows
 from dpdist.places.objects import is_object_url, zarr_store
@@ -30,6 +31,8 @@ from dpdist.sources.base import Cut, Partition, Source, cut_rows, require_shape,
 ROWS = "rows"
 #: Attribute of an array all of whose chunks were written: one that is missing is an error, not a block of zeros.
 COMPLETE = "dpdist_complete"
+#: Attribute with the names of the columns, if they have any.
+NAMES = "dpdist_columns"
 #: Arrays of more chunks are not listed when they are opened: it would take seconds.
 MOST_LISTED = 10_000
 #: What decoding raises for bytes that are not what was written.
@@ -90,6 +93,8 @@ class ZarrSource(Source):
             raise InputError(f"{label} should hold real numbers; got dtype {array.dtype}. Convert it to float.")
         self.shape = (int(array.shape[0]), int(array.shape[1]))
         self.weights = require_weights(weights, self.shape[0])
+        named: Any = array.attrs.get(NAMES)
+        self.names = None if named is None else as_names(named)
 
     @classmethod
     def open(cls, path: str, weights: Any = None) -> ZarrSource:
