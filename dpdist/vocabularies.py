@@ -38,6 +38,6 @@ def check_same_words(known: Words | None, source: Source, model: str) -> None:
         return
     place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
     raise InputError(
-        f"the words of {source.label} should be those of the corpus that {model} was fitted to, in their order; column "
+        f"the words of {source.label} should be those that {model} was fitted to, in their order; column "
         f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
     )

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import uuid
+from pathlib import Path
 
+import dask.array as da
+import dask.bag as db
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 from distributed import Client, LocalCluster
 
+import dpdist
 from dpdist.backends import SerialBackend
 from dpdist.backends.base import add_pairwise
 from dpdist.backends.dask import DaskBackend, local_backend
 from dpdist.engine import steps
+from dpdist.errors import InputError
 from dpdist.schedules import Memoized
-from dpdist.sources import as_source
+from dpdist.sources import ArraySource, as_source
 from tests.runs import begun, clusters, digest, mixture
 
 
@@ -65,6 +73,85 @@ def test_in_memory_rows_run_on_an_active_client_to_the_same_bits(dask_backend) -
         labels = distributed.predict(rows)
     assert serial.elbo_ == distributed.elbo_
     np.testing.assert_array_equal(serial.predict(rows), labels)
+
+
+ARRAYS = {
+    "held here": lambda rows: da.from_array(rows, chunks=(300, 3)),
+    "persisted": lambda rows: (da.from_array(rows, chunks=(300, 3)) - 0).persist(),
+    "persisted in columns": lambda rows: da.from_array(rows, chunks=(300, 2)).persist(),
+    "computed from persisted": lambda rows: 2 * (da.from_array(rows / 2, chunks=(300, 3)) - 0).persist(),
+    "in xarray": lambda rows: xr.DataArray(da.from_array(rows, chunks=(300, 3)).persist()),
+    "not persisted": lambda rows: da.from_array(rows, chunks=(300, 3)) - 0,
+}
+
+
+@pytest.mark.filterwarnings("ignore:the dask.array is not persisted:UserWarning")
+@pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_a_dask_array_is_fitted_like_the_same_rows_wherever_its_blocks_are(dask_backend, kind) -> None:
+    rows = clusters(1, rows=1500)
+    serial = fitted(ArraySource(rows, partition_rows=300), SerialBackend())
+    with dask_backend.client.as_current():
+        array = ARRAYS[kind](rows)
+        distributed = fitted(array, None)
+        labels, here = distributed.predict(array), fitted(array, SerialBackend())
+    assert serial.elbo_ == distributed.elbo_ == here.elbo_
+    np.testing.assert_array_equal(serial.predict(rows), labels)
+
+
+def fitted(data, backend):
+    """A mixture after a few laps on some backend."""
+    model = mixture(max_laps=4)
+    for _ in model.iter_fit(data, backend=backend):
+        pass
+    return model
+
+
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_blocks_that_a_cluster_holds_are_not_computed_again_nor_brought_here(dask_backend, tmp_path) -> None:
+    def counted(block: np.ndarray, folder: str) -> np.ndarray:
+        Path(folder, uuid.uuid4().hex).touch()
+        return block
+
+    rows = clusters(2, rows=1500)
+    with dask_backend.client.as_current():
+        array = da.from_array(rows, chunks=(300, 3)).map_blocks(counted, str(tmp_path), meta=rows[:0]).persist()
+        source = as_source(array)
+        assert not any(len(pickle.dumps(each.completion)) > 2000 for each in source.partitions)
+        assert fitted(source, dask_backend).predict(array).shape == (1500,)
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_a_persisted_stream_is_read(dask_backend) -> None:
+    rows = clusters(3, rows=600)
+    with dask_backend.client.as_current():
+        bag = db.from_sequence([rows[:300], rows[300:]], npartitions=2).persist()
+        found = dpdist.SVA(random_state=0).fit(bag)
+    expected = dpdist.SVA(random_state=0).fit(iter([rows[:300], rows[300:]]))
+    np.testing.assert_array_equal(found.predict_proba(rows), expected.predict_proba(rows))
+
+
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_rows_that_another_cluster_holds_are_refused_in_a_sentence(dask_backend) -> None:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as other,
+    ):
+        array = other.persist(da.ones((20, 2), chunks=(5, 2)))
+        with pytest.raises(InputError, match=r"persisted on the Dask cluster at .*Give the data as they were before"):
+            fitted(array, dask_backend)
+
+
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_a_failure_to_compute_blocks_is_told_as_it_is(dask_backend) -> None:
+    def broken(block: np.ndarray) -> np.ndarray:
+        raise KeyError("no such file")
+
+    with dask_backend.client.as_current():
+        array = da.ones((20, 2), chunks=(5, 2)).map_blocks(broken, meta=np.ones((0, 0))).persist()
+        with pytest.raises(KeyError, match="no such file"):
+            fitted(array, dask_backend)
 
 
 def test_backends_share_map_and_sum_alike(dask_backend) -> None:

@@ -5,6 +5,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -18,6 +19,7 @@ from numpy.testing import assert_array_equal
 from dpdist.convert import MOST_CHUNK_BYTES, chunk_rows, convert
 from dpdist.errors import InputError, OutputExistsError
 from dpdist.readers import READERS
+from dpdist.sources import as_source
 from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
 from dpdist.sources.zarr import COMPLETE, ZarrSource
 
@@ -210,6 +212,70 @@ def test_an_index_that_pandas_wrote_is_left_out(tmp_path, out, rows):
 
 
 # Parquet
+
+
+def by_pandas(frame, path):
+    frame.to_parquet(path)
+    return path
+
+
+def by_dask(frame, path):
+    dd.from_pandas(frame, npartitions=1).to_parquet(path.with_suffix(".parts"))
+    return next(path.with_suffix(".parts").glob("*.parquet"))
+
+
+INDEXES = {
+    "range": pd.RangeIndex(ROWS),
+    "range with steps": pd.RangeIndex(7, 7 + 2 * ROWS, 2),
+    "numbers": pd.Index(np.arange(ROWS) + 7),
+    "named": pd.Index(np.arange(ROWS) + 7, name="id"),
+    "named range": pd.RangeIndex(ROWS, name="id"),
+    "text": pd.Index([f"row {n:05}" for n in range(ROWS)], name="c9"),
+    "several": pd.MultiIndex.from_arrays([np.arange(ROWS), np.arange(ROWS)], names=["day", None]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of dask's own
+@pytest.mark.parametrize("write", [by_pandas, by_dask])
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_index_of_a_data_frame_is_no_column(tmp_path, out, rows, write, index):
+    if write is by_dask and index == "several":
+        pytest.skip("dask has no index of several columns")
+    names = [f"c{i}" for i in range(COLUMNS)]
+    array = written(write(pd.DataFrame(rows, columns=names, index=INDEXES[index]), tmp_path / "rows.parquet"), out)
+    assert_same(array, rows)
+    assert as_source(out).names == tuple(names)
+
+
+def test_an_index_is_taken_where_it_is_asked_for(tmp_path, out):
+    frame = pd.DataFrame({"a": [1, 2], "b": [3, 4]}, index=pd.Index([7, 8], name="id"))
+    array = written(by_pandas(frame, tmp_path / "rows.parquet"), out, columns=["b", "id"])
+    assert_array_equal(array[:], [[3, 7], [4, 8]])
+    assert as_source(out).names == ("b", "id")
+
+
+@pytest.mark.parametrize("name", ["__index_level_0__", "__null_dask_index__"])
+def test_an_index_is_known_by_its_name_where_nothing_is_recorded(tmp_path, out, name):
+    source = write_table(tmp_path / "rows.parquet", **{"a": [1.0, 2.0], name: [0, 1], "id": [5.0, 6.0]})
+    assert_array_equal(written(source, out)[:], [[1, 5], [2, 6]])
+
+
+def test_a_table_of_nothing_but_an_index_is_refused(tmp_path, out):
+    source = by_pandas(pd.DataFrame(index=pd.Index([7, 8], name="id")), tmp_path / "rows.parquet")
+    refused(source, out, r"should give at least one column; none were named\. Choose among: id\.")
+
+
+def test_names_of_columns_are_kept_in_their_order(tmp_path, out):
+    text = "b,a,c\n1,2,3\n4,5,6\n"
+    written(write_text(tmp_path / "rows.csv", text), out)
+    assert as_source(out).names == ("b", "a", "c")
+    written(write_text(tmp_path / "rows.csv", text), out, overwrite=True, columns=["c", "b"])
+    assert as_source(str(out)).names == as_source(zarr.open_array(out)).names == ("c", "b")
+    written(write_text(tmp_path / "rows.csv", "1,2\n3,4\n"), out, overwrite=True)
+    assert as_source(out).names is None
+    vectors = write_table(tmp_path / "v.parquet", v=pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2)))
+    written(vectors, out, overwrite=True)
+    assert as_source(out).names is None
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32(), COLUMNS), pa.list_(pa.float32()), pa.large_list(pa.float32())])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -14,6 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dpdist
 from dpdist.families import Bernoulli, Gaussian, Multinomial, Poisson
 from dpdist.schedules import Memoized
+from dpdist.sources import ArraySource
 from tests.runs import clusters, mixture
 
 EXPECTED_FAILURES = {
@@ -47,6 +49,86 @@ def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:
         model = mixture(max_laps=40).fit(kind)
         assert model.n_components_ == 5
         assert len(np.unique(model.predict(kind))) == 5
+
+
+FITTED = {
+    "mixture": lambda: mixture(max_laps=2),
+    "finite": lambda: dpdist.FiniteMixture(n_components=2, max_laps=2, random_state=0),
+    "pass": lambda: dpdist.SVA(random_state=0),
+    "topics": lambda: dpdist.HDPTopicModel(initial_topics=2, max_laps=2, random_state=0),
+    "online topics": lambda: dpdist.HDPTopicModel(
+        initial_topics=2, max_laps=2, schedule=dpdist.schedules.Stochastic(waves=2), random_state=0
+    ),
+}
+NAMED = {
+    "pandas": lambda rows, names: pd.DataFrame(rows, columns=names),
+    "xarray": lambda rows, names: xr.DataArray(rows, dims=("row", "column"), coords={"column": names}),
+    "xarray of dask": lambda rows, names: xr.DataArray(
+        da.from_array(rows, chunks=(50, 4)), dims=("row", "column"), coords={"column": names}
+    ),
+    "source": lambda rows, names: ArraySource(rows, names=tuple(names)),
+}
+
+
+def asked(model, data) -> list[np.ndarray]:
+    """All that a model says of rows, one by one and as a whole."""
+    methods = ("transform", "predict", "predict_proba", "score_samples", "score")
+    return [np.asarray(getattr(model, method)(data)) for method in methods if hasattr(model, method)]
+
+
+@pytest.mark.parametrize("kind", NAMED)
+@pytest.mark.parametrize("estimator", FITTED)
+def test_columns_are_known_by_name_whoever_asks_and_after_saving(tmp_path, estimator, kind) -> None:
+    rows, names = np.random.default_rng(0).poisson([1, 5, 2, 9], size=(200, 4)).astype(float), ["q", "b", "z", "a"]
+    model = FITTED[estimator]().fit(NAMED[kind](rows, names))
+    model.save(tmp_path / "model.zarr")
+    for each in (model, dpdist.load(tmp_path / "model.zarr")):
+        assert each.feature_names_in_.dtype == object and each.feature_names_in_.tolist() == names
+        assert each.n_features_in_ == 4
+        expected = asked(each, NAMED["pandas"](rows, names))
+        for found, known in zip(asked(each, NAMED[kind](rows, names)), expected, strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-9)
+        turned = NAMED[kind](rows[:, ::-1], names[::-1])
+        for method in ("transform", "predict", "score"):
+            if hasattr(each, method):
+                with pytest.raises(dpdist.InputError, match=r"should match those that were|the words of the "):
+                    getattr(each, method)(turned)
+    again = model.fit(rows)
+    assert not hasattr(again, "feature_names_in_")
+
+
+def test_a_stream_and_an_extension_go_on_with_the_same_columns(tmp_path) -> None:
+    rows = pd.DataFrame(clusters(0), columns=["x", "y", "z"])
+    model = dpdist.SVA(random_state=0).fit(iter([rows[:300], rows[300:600]]))
+    assert model.feature_names_in_.tolist() == ["x", "y", "z"]
+    with pytest.raises(dpdist.InputError, match="same order"):
+        model.partial_fit(rows[["z", "y", "x"]])
+    model.save(tmp_path / "model.zarr")
+    with pytest.raises(dpdist.InputError, match="same order"):
+        dpdist.extend(tmp_path / "model.zarr", rows[["y", "x", "z"]])
+    with pytest.raises(dpdist.InputError, match="same order"):
+        dpdist.SVA(random_state=0).fit(rows, holdout=rows[["y", "x", "z"]])
+    assert dpdist.extend(tmp_path / "model.zarr", rows[600:]).feature_names_in_.tolist() == ["x", "y", "z"]
+
+
+def test_numbers_are_no_names_and_are_not_to_be_mixed_with_them() -> None:
+    rows = clusters(0)
+    model = mixture(max_laps=1).fit(pd.DataFrame(rows))
+    assert not hasattr(model, "feature_names_in_")
+    model.predict(rows)
+    with pytest.raises(dpdist.InputError, match="all be text, or none of them; got 'b' and 1"):
+        mixture(max_laps=1).fit(pd.DataFrame(rows, columns=[1, "b", 2]))
+
+
+def test_words_of_a_data_frame_are_the_vocabulary() -> None:
+    counts = pd.DataFrame(np.kron(np.eye(2, dtype=int), np.full((30, 2), 4)), columns=["tea", "milk", "oak", "elm"])
+    model = FITTED["topics"]().fit(counts)
+    assert model.vocabulary_ == ["tea", "milk", "oak", "elm"]
+    assert {frozenset(words) for words in model.top_words(words=2)} == {
+        frozenset({"tea", "milk"}),
+        frozenset({"oak", "elm"}),
+    }
+    assert model.transform(counts.to_numpy()).shape == (60, 2)
 
 
 def test_attributes_after_a_fit() -> None:

@@ -178,3 +178,88 @@ def test_more_components_than_columns_are_refused_in_a_sentence(keep) -> None:
 def test_rows_of_another_width_are_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"rows should have 3 columns, .* got 2"):
         Preparation(Transform(), None, 3).apply(np.ones((4, 2)))
+
+
+@every_plan
+@given(seed=SEEDS, moved=st.booleans())
+def test_what_is_restored_is_the_row_or_its_place_on_the_plane_that_is_kept(plan, seed, moved) -> None:
+    rows = scaled_rows(seed)
+    preparation = prepared_by(plan, rows, np.random.default_rng(seed).normal(size=plan.pca or 5) if moved else None)
+    prepared = preparation.apply(rows)
+    restored = preparation.restore(prepared)
+    np.testing.assert_allclose(preparation.apply(restored), prepared, rtol=1e-9, atol=1e-9)
+    if preparation.width == 5:
+        np.testing.assert_allclose(restored, rows, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(preparation.restore(preparation.apply(restored)), restored, rtol=1e-9, atol=1e-9)
+
+
+def prepared_by(plan, rows: np.ndarray, origin: np.ndarray | None = None) -> Preparation:
+    """The preparation that a plan makes of rows."""
+    return Preparation(plan.fit(surveyed(rows, plan)), origin, rows.shape[1])
+
+
+@every_plan
+@given(seed=SEEDS)
+def test_moments_of_rows_on_the_kept_plane_follow_from_those_of_prepared_ones(plan, seed) -> None:
+    rows = scaled_rows(seed)
+    preparation = prepared_by(plan, rows)
+    prepared, transform = preparation.apply(rows), preparation.transform
+    raw = preparation.restore(prepared)
+    covariance = np.cov(prepared.T, ddof=0)[None]
+    found = transform.restore_covariance(covariance)[0]
+    np.testing.assert_allclose(found, np.cov(raw.T, ddof=0), rtol=1e-8, atol=1e-8 * np.abs(found).max())
+    apart = np.random.default_rng(seed).uniform(1, 2, size=(2, preparation.width))
+    full = transform.restore_covariance(np.stack([np.diag(row) for row in apart]))
+    np.testing.assert_allclose(transform.restore_variance(apart), np.diagonal(full, axis1=1, axis2=2), rtol=1e-9)
+    np.testing.assert_allclose(preparation.restore(prepared.mean(axis=0)[None])[0], raw.mean(axis=0), rtol=1e-9)
+
+
+@every_plan
+@given(seed=SEEDS)
+def test_the_volume_is_that_of_a_box_of_prepared_rows(plan, seed) -> None:
+    preparation = prepared_by(plan, scaled_rows(seed))
+    corner, *ends = preparation.restore(np.concatenate([np.zeros((1, preparation.width)), np.eye(preparation.width)]))
+    edges = np.array(ends) - corner
+    box = 0.5 * np.log(np.linalg.det(edges @ edges.T))
+    assert preparation.transform.log_volume == pytest.approx(-box, abs=1e-8)
+    assert plan.scale or preparation.transform.log_volume == 0.0
+
+
+def test_variables_of_other_names_are_told_as_they_are() -> None:
+    preparation = prepared_by(TransformPlan(scale=True, center=True), scaled_rows(0), np.ones(5))
+    given_ = {name: (("component", "column"), np.ones((2, 5))) for name in ("rate", "mean", "flavour")}
+    found = preparation.restored(given_)
+    assert list(found) == list(given_) and all(found[name][0] == given_[name][0] for name in found)
+    np.testing.assert_array_equal(found["rate"][1], 1.0)
+    np.testing.assert_array_equal(found["flavour"][1], 1.0)
+    np.testing.assert_array_equal(found["mean"][1], preparation.restore(np.ones((2, 5))))
+
+
+NAMED = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("c", "b", "a"), r"^The feature names should match .* during fit\.\nFeature names must be in the same order"),
+        (("a", "b", "x"), r"unseen at fit time:\n- x\nFeature names seen at fit time, yet now missing:\n- c\n"),
+        (("a", "b"), r"during fit\.\nFeature names seen at fit time, yet now missing:\n- c\n"),
+        (("a", "b", "c", *"hgfdei"), r"unseen at fit time:\n- d\n- e\n- f\n- g\n- h\n- \.\.\.\nGive"),
+    ],
+)
+def test_columns_of_other_names_or_in_another_order_are_refused(names, told) -> None:
+    preparation = Preparation(Transform(), None, 3, NAMED)
+    preparation.check_source(ArraySource(np.ones((2, 3)), names=NAMED))
+    with pytest.raises(InputError, match=told):
+        preparation.check_source(ArraySource(np.ones((2, len(names))), names=names))
+
+
+def test_it_is_warned_where_only_one_side_has_names() -> None:
+    named, plain = ArraySource(np.ones((2, 3)), names=NAMED), ArraySource(np.ones((2, 3)))
+    with pytest.warns(UserWarning, match="X does not have valid feature names, but SVA was fitted with feature names"):
+        Preparation(Transform(), None, 3, NAMED).check_source(plain, "SVA")
+    with pytest.warns(UserWarning, match="X has feature names, but SVA was fitted without feature names"):
+        Preparation(Transform(), None, 3).check_source(named, "SVA")
+    Preparation(Transform(), None, 3).check_source(plain, "SVA")
+    with pytest.raises(InputError, match="rows should have 3 columns"):
+        Preparation(Transform(), None, 3).check_source(ArraySource(np.ones((2, 2))))

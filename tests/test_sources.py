@@ -118,6 +118,25 @@ def test_a_partition_is_whole_chunks_or_part_of_one(rows, row_bytes, chunk) -> N
         assert whole or start // chunk == (stop - 1) // chunk
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_a_partition_of_a_dask_array_travels_without_the_others(held) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 5))
+    array = da.from_array(rows, chunks=(100, 5)) if held else da.from_array(rows, chunks=(100, 5)) + 1
+    for partition in as_source(array).partitions:
+        assert len(pickle.dumps(partition)) < 100 * 5 * 8 + 3000
+        assert (type(partition).__name__ == "ArrayPartition") == held
+
+
+def test_a_dask_array_that_is_computed_anew_in_every_lap_says_so_before_laps_only() -> None:
+    array = da.from_array(ROWS, chunks=(4, 3))
+    for held in (array, (array + 1).persist(scheduler="synchronous"), xr.DataArray(array)):
+        as_source(held).prepare_for_laps()
+    lazy = as_source(array + 1)
+    all_rows(lazy)
+    with pytest.warns(UserWarning, match=r"each pass over it computes its blocks anew; call array\.persist\(\) first"):
+        lazy.prepare_for_laps()
+
+
 @given(rows=st.integers(1, 40), size=st.integers(1, 50))
 def test_partitions_of_a_given_size_cover_all_rows(rows, size) -> None:
     values = np.arange(2.0 * rows).reshape(rows, 2)
