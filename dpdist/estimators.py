@@ -55,7 +55,8 @@ class DPMixture(Mixture):
     moves : MovePlan, optional
         Which moves to make; default: splits, merges and deletes.
     row_transform : TransformPlan, optional
-        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none.
+        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
+        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.preparation`).
     compute_dtype : {"float64", "float32"}
         Of the two matrix products; sums are float64 always.
     floor : float
@@ -73,13 +74,16 @@ class DPMixture(Mixture):
     n_components_ : int
         Number of clusters, K.
     elbo_ : float
-        Exact evidence lower bound of the whole data, in nats, every constant included.
+        Exact evidence lower bound of the whole data in raw columns, in nats, every constant included.
     weights_ : (K,)
         Posterior mean mixture weights; ``rest_weight_`` is left to clusters not yet seen.
     component_ids_ : (K,) int64
         Stable identities, kept through reordering, resuming and saving.
     components_ : xarray.Dataset
-        Posterior means of the clusters' parameters.
+        Posterior means of the clusters' parameters in raw columns; with PCA, covariances take K x D x D numbers for
+        the D raw columns, and are not stored.
+    n_features_in_, feature_names_in_ : int, (D,) array of str
+        Columns, and their names if the data had any.
     history_ : xarray.Dataset
         ELBO, K and seconds by lap; every proposal, its exact gain and what became of it.
     converged_ : bool

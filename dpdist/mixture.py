@@ -52,7 +52,8 @@ class Mixture(Clustering):
 
         Parameters
         ----------
-        x : (N, D) NumPy array, SciPy sparse matrix, dask.array, xarray.DataArray, zarr.Array, or a path to Zarr
+        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, or a
+            path to Zarr
         y : ignored
         sample_weight : (N,) weights, zero or more, optional
 

@@ -68,7 +68,8 @@ class SVA(Clustering):
     shuffle : bool
         Whether partitions, and rows within each, are taken in a seeded random order.
     row_transform : TransformPlan, optional
-        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none.
+        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
+        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.preparation`).
     compute_dtype : {"float64", "float32"}
         Of the matrix products of :class:`IsotropicGaussian`; sums are float64 always.
     floor : float
@@ -88,7 +89,9 @@ class SVA(Clustering):
     component_ids_ : (K,) int64
         Stable identities, kept through saving and extension with new data.
     components_ : xarray.Dataset
-        Posterior means of the clusters' parameters.
+        Posterior means of the clusters' parameters in raw columns.
+    n_features_in_, feature_names_in_ : int, (D,) array of str
+        Columns, and their names if the data had any.
     rows_seen_ : int
     pruned_weight_ : float
         Weight of the rows whose clusters were removed.
@@ -150,8 +153,8 @@ class SVA(Clustering):
 
         Parameters
         ----------
-        x : (N, D) NumPy array, SciPy sparse matrix, dask.array, xarray.DataArray, zarr.Array, a path to Zarr, or an
-            iterator or dask.bag of (n, D) blocks, which is read once, in order
+        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path to
+            Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order
         y : ignored
         sample_weight : (N,) weights, zero or more, optional; not for streams
         holdout : rows whose score is followed in ``history_``, optional
