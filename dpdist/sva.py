@@ -153,8 +153,8 @@ class SVA(Clustering):
 
         Parameters
         ----------
-        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path to
-            Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order
+        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path
+            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order
         y : ignored
         sample_weight : (N,) weights, zero or more, optional; not for streams
         holdout : rows whose score is followed in ``history_``, optional
