@@ -19,7 +19,6 @@ from dpdist.sources.base import Source
 from dpdist.stored_parts import Asked
 from dpdist.stored_sequence import SequentialStore
 from dpdist.topic_recipe import TopicRecipe
-from dpdist.vocabularies import words_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def prepare_topics(recipe: TopicRecipe, source: Source, limits: Limits, backend:
     begin_topics = recipe.begin(source, limits)
     _claim(keeping)
     fit = begin_topics(backend)
-    fit.problem = replace(fit.problem, words=words_of(source))
+    fit.problem = replace(fit.problem, words=source.names)
     return _kept(fit, keeping)
 
 

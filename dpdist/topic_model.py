@@ -27,7 +27,6 @@ from dpdist.topic_recipe import TopicRecipe
 from dpdist.topics.documents import Effort
 from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.topics.problem import TopicPlan, TopicProblem
-from dpdist.vocabularies import words_of
 
 
 class HDPTopicModel(TopicEstimator):
@@ -238,7 +237,7 @@ class HDPTopicModel(TopicEstimator):
         check_corpus(corpus, batch.shape[0])
         history = self._history if begun else History()
         problem, state = self._going_on() if begun else self._beginning(batch, corpus)
-        problem = replace(problem, words=self._problem.words if begun else words_of(source))
+        problem = replace(problem, words=self._problem.words if begun else source.names)
         info, fitted = continue_online(problem, batch, corpus, state, seen, history)
         history.add(info)
         self.adopt(problem, fitted, history)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from dpdist.columns import Names
 from dpdist.errors import DpdistError, InputError
 from dpdist.sources import CorpusSource, Source
 from dpdist.sources.corpus import holds_corpus
 
 #: The word of each column, in order.
-Words = tuple[str, ...]
-
-
-def words_of(source: Source) -> Words | None:
-    """The words of a corpus, or the names of the columns; None if there are none."""
-    words = source.vocabulary if isinstance(source, CorpusSource) else source.names
-    return None if words is None else tuple(words)
+Words = Names
 
 
 def words_at(data: str | None) -> Words | None:
     """The words of the corpus at a path or URL; None if it has none, or is not there any more."""
     try:
-        return words_of(CorpusSource.open(data)) if data is not None and holds_corpus(data) else None
+        return CorpusSource.open(data).names if data is not None and holds_corpus(data) else None
     except (DpdistError, OSError):
         return None
 
@@ -33,7 +28,7 @@ def check_same_words(known: Words | None, source: Source, model: str) -> None:
     source : the documents
     model : how the message names it
     """
-    own = words_of(source)
+    own = source.names
     if known is None or own is None or known == own:
         return
     place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)

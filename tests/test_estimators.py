@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpdist
+from dpdist.corpora import write_corpus
 from dpdist.families import Bernoulli, Gaussian, Multinomial, Poisson
 from dpdist.schedules import Memoized
 from dpdist.sources import ArraySource
@@ -129,6 +130,18 @@ def test_words_of_a_data_frame_are_the_vocabulary() -> None:
         frozenset({"oak", "elm"}),
     }
     assert model.transform(counts.to_numpy()).shape == (60, 2)
+
+
+def test_words_of_a_corpus_are_names_of_columns(tmp_path) -> None:
+    counts = sparse.csr_array(np.kron(np.eye(2, dtype=int), np.full((30, 2), 4)))
+    write_corpus(tmp_path / "a.zarr", [counts], ["tea", "milk", "oak", "elm"])
+    write_corpus(tmp_path / "b.zarr", [counts], ["oak", "elm", "tea", "milk"])
+    model = mixture(family=Multinomial(), max_laps=2).fit(tmp_path / "a.zarr")
+    assert model.feature_names_in_.tolist() == ["tea", "milk", "oak", "elm"]
+    assert model.predict(tmp_path / "a.zarr").shape == (60,)
+    for estimator in (model, FITTED["topics"]().fit(tmp_path / "a.zarr")):
+        with pytest.raises(dpdist.InputError, match=r"in the same order|should be those that"):
+            estimator.score(tmp_path / "b.zarr")
 
 
 def test_attributes_after_a_fit() -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import zarr
 from scipy import sparse
 
+from dpdist.columns import Names
 from dpdist.errors import CorruptDataError, DpdistError, InputError
 from dpdist.sources.base import Cut, Partition, Source
 from dpdist.sources.zarr import COMPLETE, open_array, open_node, read_stored, told_of_damage
@@ -130,6 +131,11 @@ class CorpusSource(Source):
     def vocabulary(self) -> list[str] | None:
         """The word of each column; None if they were not given."""
         return self._strings("vocabulary")
+
+    @cached_property
+    def names(self) -> Names | None:  # type: ignore[override]
+        """The words, as names of the columns."""
+        return None if self.vocabulary is None else tuple(self.vocabulary)
 
     @cached_property
     def document_ids(self) -> np.ndarray | list[str] | None:
