@@ -44,11 +44,10 @@ def write_labels(
         If `out` is taken, or the rows have another width than the model's.
     """
     predictor.preparation.check_source(source)
-    most = min(top, len(predictor.ids))
-    kinds = _label_kinds(most)
+    kinds = _label_kinds(top, len(predictor.ids))
     if density:
         kinds["log_density"] = ((), "float64")
-    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _label, predictor, most, density)
+    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _label, predictor, top, density)
 
 
 def write_proportions(
@@ -75,9 +74,8 @@ def write_proportions(
         If `out` is taken, or the documents do not fit the model.
     """
     predictor.check_words(source.shape[1])
-    most = min(top, len(predictor.ids))
-    kinds = {**_label_kinds(most), "proportion": ((len(predictor.ids),), "float64")}
-    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, most)
+    kinds = {**_label_kinds(top, len(predictor.ids)), "proportion": ((len(predictor.ids),), "float64")}
+    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, top)
 
 
 #: Partitions under way at once; bounds the coordinator's memory.
@@ -121,10 +119,11 @@ def _write(
         put_in_place(aside, target)
 
 
-def _label_kinds(top: int) -> _Kinds:
+def _label_kinds(top: int, components: int) -> _Kinds:
     kinds: _Kinds = {"label": ((), "int64")}
     if top > 1:
-        kinds |= {"top_label": ((top,), "int64"), "top_probability": ((top,), "float64")}
+        width = min(top, components)
+        kinds |= {"top_label": ((width,), "int64"), "top_probability": ((width,), "float64")}
     return kinds
 
 
@@ -145,7 +144,7 @@ def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -
 
 
 def _label(partition: Partition, predictor: Predictor, top: int, density: bool) -> dict[str, np.ndarray]:
-    found = _ranked(*predictor.top(partition, top))
+    found = _ranked(*predictor.top(partition, top), top)
     if density:
         found["log_density"] = predictor.log_density(partition)
     return found
@@ -154,13 +153,13 @@ def _label(partition: Partition, predictor: Predictor, top: int, density: bool) 
 def _share(partition: Partition, predictor: DocumentPredictor, top: int) -> dict[str, np.ndarray]:
     shares = predictor.proportions(partition)
     order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
-    return {"proportion": shares, **_ranked(order, np.take_along_axis(shares, order, axis=1))}
+    return {"proportion": shares, **_ranked(order, np.take_along_axis(shares, order, axis=1), top)}
 
 
-def _ranked(places: np.ndarray, shares: np.ndarray) -> dict[str, np.ndarray]:
-    """Label, and where there are several the best components and their probabilities, of rows; each (n, L)."""
+def _ranked(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.ndarray]:
+    """Label, and on request the best components (n, L) and their probabilities, of rows."""
     found = {"label": places[:, 0]}
-    if places.shape[1] > 1:
+    if top > 1:
         found |= {"top_label": places, "top_probability": shares}
     return found
 

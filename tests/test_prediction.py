@@ -475,6 +475,14 @@ def test_written_labels_are_those_that_predict_gives(tmp_path, kind, top) -> Non
         assert places.shape == (600, min(top, model.n_components_))
 
 
+def test_the_best_of_a_single_component_is_written_where_several_are_asked_for(tmp_path) -> None:
+    setting = Setting(FAMILIES[0], 0, k=1)
+    write_labels(setting.predictor, ArraySource(setting.raw), SerialBackend(), tmp_path / "labels.zarr", top=3)
+    found = zarr.open_group(tmp_path / "labels.zarr")
+    assert found["top_label"].shape == found["top_probability"].shape == (ROWS, 1)
+    assert (found["top_probability"][:] == 1).all() and (found["label"][:] == 0).all()
+
+
 def test_labels_are_written_whole_or_not_at_all(tmp_path) -> None:
     setting, out = Setting(FAMILIES[0], 0), tmp_path / "labels.zarr"
     bad = setting.raw.copy()
