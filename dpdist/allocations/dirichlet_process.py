@@ -9,17 +9,21 @@ Sources: Blei & Jordan (2006); Hughes & Sudderth (2013), section 3.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import betaln, gammainc, gammaincinv, logsumexp, psi
 
 from dpdist.allocations.base import Allocation, counts_after
+from dpdist.allocations.stick_merges import stick_merge_gains
 from dpdist.checks import LARGEST, require_scale, require_whole
 from dpdist.errors import InputError
 
 #: Least concentration of a grid.
 LEAST = 1e-12
+#: Nats below the mode at which all nodes together are less than rounding.
+_NEGLIGIBLE = 45.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,9 @@ class DirichletProcess(Allocation):
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
         return _log_weights(counts, self.concentration)
+
+    def merge_gains(self, counts: np.ndarray) -> np.ndarray:
+        return stick_merge_gains(counts, self.concentration)
 
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         weights, rest = _weights(counts, np.array([self.concentration]))
@@ -92,12 +99,30 @@ class LearnedDirichletProcess(Allocation):
         object.__setattr__(self, "_log_prior", log_prior)
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
-        evidence: np.ndarray = logsumexp(self._log_joint(counts), axis=-1)
+        joint = self._log_joint(counts, self._likely(counts))
+        mode = joint.max(axis=-1)
+        evidence: np.ndarray = mode + np.log(np.exp(joint - mode[..., None]).sum(axis=-1))
         return evidence
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
         expected: np.ndarray = self._posterior(counts) @ _log_weights(counts, self._grid[:, None])
         return expected
+
+    def merge_gains(self, counts: np.ndarray) -> np.ndarray:
+        """The log of the mean over the posterior of gamma of exp(gain given gamma).
+
+        Along log gamma the gain of a pair falls, and no faster: one count fewer takes off log gamma, and the counts
+        onward from each component before and after interlace. So a node's share of the mean is bounded beforehand.
+        """
+        joint, logs = self._log_joint(self.in_order(counts)), np.log(self._grid)
+        mode = int(joint.argmax())
+        highest = stick_merge_gains(counts, self._grid[mode])
+        mean = np.zeros_like(highest)
+        for node in np.flatnonzero(joint + np.abs(logs - logs[mode]) > joint[mode] - _NEGLIGIBLE):
+            mean += np.exp(joint[node] - joint[mode] + stick_merge_gains(counts, self._grid[node]) - highest)
+        gains: np.ndarray = highest + np.log(mean) - logsumexp(joint - joint[mode])
+        np.fill_diagonal(gains, 0.0)
+        return gains
 
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         posterior = self._posterior(counts)
@@ -111,8 +136,32 @@ class LearnedDirichletProcess(Allocation):
     def plug_in(self, counts: np.ndarray) -> DirichletProcess:
         return DirichletProcess(self.expected_concentration(counts))
 
-    def _log_joint(self, counts: np.ndarray) -> np.ndarray:
-        return _log_evidence(counts[..., None, :], self._grid[:, None]) + self._log_prior
+    def _log_joint(self, counts: np.ndarray, nodes: slice = slice(None)) -> np.ndarray:
+        """log p_j + A(N | gamma_j) at some nodes, (..., J): one logarithm a component and node.
+
+        The sticks' Gamma functions cancel between neighbours, so that up to what does not depend on gamma
+
+            A(N | gamma) = K log gamma + log B(gamma, 1 + R_1) - sum_{k > 1} log(gamma + R_k),  R_k = N_>=k;
+
+        what is left out follows from A(N | 1).
+        """
+        grid, (onward, _) = self._grid[nodes], counts_after(counts)
+        whole, later = onward[..., :1], onward[..., None, 1:]
+        own = counts.shape[-1] * np.log(grid) + betaln(grid, 1 + whole) - np.log(grid[:, None] + later).sum(axis=-1)
+        at_one = betaln(1.0, 1 + whole) - np.log1p(later).sum(axis=-1)
+        joint: np.ndarray = _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
+        return joint
+
+    def _likely(self, counts: np.ndarray) -> slice:
+        """The nodes outside of which lies less than rounding of the posterior of any of `counts` (..., K).
+
+        The joint density is log-concave in log gamma: where it is far below another node, it is so further out too.
+        """
+        stride = max(1, math.isqrt(self.nodes // 2))
+        joint = self._log_joint(counts, slice(None, None, stride))
+        near = joint > joint.max(axis=-1, keepdims=True) - _NEGLIGIBLE
+        kept = stride * np.flatnonzero(near.reshape(-1, near.shape[-1]).any(axis=0))
+        return slice(max(0, kept[0] - stride), kept[-1] + stride + 1)
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts)

@@ -54,6 +54,13 @@ class FiniteDirichlet(Allocation):
         logs: np.ndarray = psi(each + counts) - psi(self.concentration + counts.sum())
         return logs
 
+    def merge_gains(self, counts: np.ndarray) -> np.ndarray:
+        each = self.concentration / self.components
+        alone = gammaln(each + counts)
+        gains = gammaln(each + counts[:, None] + counts) + gammaln(each) - alone[:, None] - alone
+        np.fill_diagonal(gains, 0.0)
+        return gains
+
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         each = self.concentration / self.components
         total = self.concentration + counts.sum()

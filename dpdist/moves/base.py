@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from dpdist.allocations import Allocation
 from dpdist.model import Block, Model, Posterior
 from dpdist.summary import Summary, concatenate
 
@@ -104,44 +106,76 @@ def judge(
 ) -> list[Verdict]:
     """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
     candidates = _candidates(model, total, trials, measured)
-    counts = sorted_counts(model, total.counts)
-    gains = [candidate.fixed + _allocation_gain(model, counts, candidate, total) for candidate in candidates]
-    elbo, taken, verdicts = model.elbo(total), set[int](), []
-    for index in np.argsort(-np.array(gains), kind="stable"):
-        candidate, gain = candidates[index], gains[index]
-        noise = rounding(dtype, candidate.scale, elbo)
-        if gain > noise and not taken.isdisjoint(candidate.removed):
+    standing = _Standing(model.allocation, total.counts, np.ones(len(total.counts), bool), np.zeros(0))
+    gains = np.array([standing.gain(candidate) for candidate in candidates])
+    elbo, verdicts = model.elbo(total), []
+    for index in np.argsort(-gains, kind="stable"):
+        candidate, gain = candidates[index], float(gains[index])
+        noise, free = rounding(dtype, candidate.scale, elbo), standing.holds(candidate)
+        if gain > 0 and free:
+            gain = standing.gain(candidate)
+        reason = reason_for(gain, noise)
+        if reason is Reason.ACCEPTED and not free:
             reason = Reason.CONFLICT
-        else:
-            gain = candidate.fixed + _allocation_gain(model, counts, candidate, total) if gain > 0 else gain
-            reason = _decide(model, gain, noise, len(counts) + _growth(candidate))
-        if reason is Reason.ACCEPTED:
-            taken.update(candidate.removed)
-            counts = _counts_with(model, counts, candidate, total)
-        verdicts.append(Verdict(candidate.trial, candidate.proposal, float(gain), reason))
+        elif reason is Reason.ACCEPTED and standing.too_many_with(candidate):
+            reason = Reason.LIMIT
+        elif reason is Reason.ACCEPTED:
+            standing = standing.after(candidate)
+        verdicts.append(Verdict(candidate.trial, candidate.proposal, gain, reason))
     return verdicts
 
 
-def sorted_counts(model: Model, counts: np.ndarray) -> np.ndarray:
-    """Counts in the order that the components take after the lap."""
-    return np.sort(counts)[::-1] if model.allocation.ordered else counts
-
-
 def reason_for(gain: float, noise: float) -> Reason:
-    """What becomes of a proposal that nothing but its gain speaks for or against; `noise` is the rounding of it."""
-    if gain <= 0:
+    """What becomes of a proposal that nothing but its gain speaks for or against; `noise` is the rounding of it.
+
+    A gain that is not a number is none.
+    """
+    if not gain > 0:
         return Reason.NO_GAIN
-    return Reason.ROUNDING if gain <= noise else Reason.ACCEPTED
+    return Reason.ACCEPTED if gain > noise else Reason.ROUNDING
 
 
-def _decide(model: Model, gain: float, noise: float, components: int) -> Reason:
-    limit, reason = model.allocation.max_components, reason_for(gain, noise)
-    beyond = limit is not None and components > limit
-    return Reason.LIMIT if beyond and reason is Reason.ACCEPTED else reason
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """The counts of the components as the proposals accepted so far leave them.
 
+    Parameters
+    ----------
+    allocation : of the model
+    counts : (K,), of the components before
+    kept : (K,) bool, those of them that no accepted proposal removed
+    added : counts of the replacements accepted
+    """
 
-def _growth(candidate: _Candidate) -> int:
-    return len(candidate.replaced.entropy) - len(candidate.removed)
+    allocation: Allocation
+    counts: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
+
+    @cached_property
+    def evidence(self) -> float:
+        """A_alloc of the components in the order that they take after the lap."""
+        counts = np.concatenate([self.counts[self.kept], self.added])
+        return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
+
+    def holds(self, candidate: _Candidate) -> bool:
+        """Whether all that a candidate removes is still there."""
+        return bool(self.kept[list(candidate.removed)].all())
+
+    def after(self, candidate: _Candidate) -> _Standing:
+        """With a candidate accepted."""
+        kept = self.kept.copy()
+        kept[list(candidate.removed)] = False
+        return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
+
+    def gain(self, candidate: _Candidate) -> float:
+        """What accepting a candidate adds to the ELBO."""
+        return candidate.fixed + (self.after(candidate).evidence - self.evidence)
+
+    def too_many_with(self, candidate: _Candidate) -> bool:
+        """Whether a candidate adds components beyond the largest number that the allocation allows."""
+        limit, growth = self.allocation.max_components, len(candidate.replaced.counts) - len(candidate.removed)
+        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
 
 def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> list[_Candidate]:
@@ -163,19 +197,6 @@ def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured:
             _Candidate(t, j, removed, part, float(own.sum()) - before + entropy, float(np.abs(own).sum()))
         )
     return candidates
-
-
-def _counts_with(model: Model, counts: np.ndarray, candidate: _Candidate, total: Summary) -> np.ndarray:
-    """Counts after a candidate: one entry equal to each removed count goes, the replacements' come."""
-    left = counts.tolist()
-    for k in candidate.removed:
-        left.remove(total.counts[k])
-    return sorted_counts(model, np.array(left + candidate.replaced.counts.tolist()))
-
-
-def _allocation_gain(model: Model, counts: np.ndarray, candidate: _Candidate, total: Summary) -> float:
-    after = _counts_with(model, counts, candidate, total)
-    return float(model.allocation.log_evidence(after) - model.allocation.log_evidence(counts))
 
 
 @dataclass(frozen=True, eq=False)

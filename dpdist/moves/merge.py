@@ -12,7 +12,7 @@ import numpy as np
 
 from dpdist.kernels.softmax import pair_entropy
 from dpdist.model import Block, Model
-from dpdist.moves.base import Trial, sorted_counts
+from dpdist.moves.base import Trial
 from dpdist.summary import Summary
 
 #: Pair evidences are computed in chunks of about this many numbers.
@@ -64,27 +64,13 @@ def pair_gains(model: Model, total: Summary) -> np.ndarray:
     gains = np.full((components, components), -np.inf)
     first, second = np.triu_indices(components, 1)
     evidence = model.family.log_evidence(total.stats)
+    shared = model.allocation.merge_gains(total.counts)
     step = max(1, _CHUNK // total.stats.shape[1])
     for start in range(0, len(first), step):
         a, b = first[start : start + step], second[start : start + step]
         joint = model.family.log_evidence(total.stats[a] + total.stats[b])
-        gains[a, b] = joint - evidence[a] - evidence[b] + _allocation_gains(model, total.counts, a, b)
+        gains[a, b] = joint - evidence[a] - evidence[b] + shared[a, b]
     return gains
-
-
-def _allocation_gains(model: Model, counts: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    allocation = model.allocation.plug_in(counts)
-    merged = np.repeat(counts[None, :], len(first), axis=0)
-    rows = np.arange(len(first))
-    merged[rows, first] += merged[rows, second]
-    merged[rows, second] = -1.0  # sorts last
-    if allocation.ordered:
-        merged = np.sort(merged, axis=1)[:, ::-1]
-        merged = merged[:, :-1]
-    else:
-        merged[rows, second] = 0.0
-    before = allocation.log_evidence(sorted_counts(model, counts))
-    return np.asarray(allocation.log_evidence(merged) - before)
 
 
 def propose_merges(gains: np.ndarray, limit: int) -> Merges:

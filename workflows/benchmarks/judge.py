@@ -1,0 +1,129 @@
+"""What the end of a lap costs the coordinator beside the rows: the gain of every pair, and verdicts on every proposal.
+
+Drawn clusters in 16 columns, as many components as asked for from a k-means++ start; every component is split, the
+best pairs are merged and the smallest components deleted, as many of each as a lap tries. Times are those of one
+thread; the peak is what computing the gains of all pairs allocates. ``--small`` checks that the verdicts add up.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from common import alternate, draw_clusters, options, print_table, spread
+
+from dpdist import DPMixture
+from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
+from dpdist.backends import SerialBackend
+from dpdist.families import IsotropicGaussian
+from dpdist.fitting import begin
+from dpdist.model import Block, Model, Precision, share_out
+from dpdist.moves.base import Reason, Trial, change_from, judge
+from dpdist.moves.delete import propose_deletes
+from dpdist.moves.merge import pair_gains, propose_merges
+from dpdist.moves.plan import MovePlan
+from dpdist.moves.split import Splits
+from dpdist.sources import ArraySource
+from dpdist.summary import Summary
+from dpdist.threads import one_thread
+
+ALLOCATIONS = {"fixed": DirichletProcess(5.0), "learned": LearnedDirichletProcess()}
+
+
+class Size(NamedTuple):
+    """How large the benchmark is."""
+
+    components: tuple[int, ...]
+    rows: int  # a component
+    columns: int
+    rounds: int
+
+
+FULL, SMALL = Size((100, 300, 857), 20, 16, 3), Size((12,), 20, 3, 1)
+
+
+class Lap(NamedTuple):
+    """What stands at the end of a lap."""
+
+    model: Model
+    total: Summary
+    trials: Sequence[Trial]
+    measured: Sequence[Summary]
+
+
+def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
+    """A lap over drawn rows in which all the moves of the default plan were tried."""
+    rows, _ = draw_clusters(size.rows * components, size.columns, max(2, components // 2), seed=0)
+    start = DPMixture(IsotropicGaussian(), initial="k-means++", initial_components=components, random_state=0)
+    problem, state = begin(start.recipe(), ArraySource(rows), SerialBackend())
+    assert state.start is not None, "there is a start"
+    model = Model(problem.model.family, allocation)
+    posterior = model.posterior(state.start.summary, Precision())
+    part = problem.preparation.apply(rows)
+    features, weights = model.family.features(part), np.ones(len(rows))
+    resp, total = share_out(posterior, features, weights)
+    trials, measured = [], []
+    for trial, seeds in tried(model, total):
+        armed = trial.armed(model, posterior, seeds)
+        trials.append(armed)
+        measured.append(armed.measure(Block(part, features, weights, resp, posterior)))
+    return Lap(model, total, trials, measured)
+
+
+def tried(model: Model, total: Summary) -> list[tuple[Trial, Summary]]:
+    """The trials of a lap, the statistics of the children with them."""
+    plan, components = MovePlan(), len(total.entropy)
+    columns = total.stats.shape[1]
+    everyone = np.arange(components)
+    splits = Splits(everyone, 2, np.zeros(components, int), np.full(components, -np.inf))
+    children = np.repeat(0.5 * total.stats, 2, axis=0)
+    children[::2, 1] += children[::2, -1]
+    gains = pair_gains(model, total)
+    merges = propose_merges(gains, plan.merges * components)
+    deletes = propose_deletes(total, gains, np.zeros(components, bool), plan.absorbers, max(1, components // 10))
+    blank = Summary.zeros(0, columns)
+    return [(splits, Summary(children, np.zeros(len(children)))), (merges, blank), (deletes, blank)]
+
+
+def peak(lap: Lap) -> float:
+    """MB that the gains of all pairs take at their peak."""
+    tracemalloc.start()
+    pair_gains(lap.model, lap.total)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most / 2**20
+
+
+def check(lap: Lap) -> None:
+    """The accepted gains are the change of the ELBO."""
+    verdicts = judge(*lap)
+    after = change_from(*lap, verdicts).apply(lap.total, lap.trials, lap.measured)
+    gained = sum(verdict.gain for verdict in verdicts if verdict.reason is Reason.ACCEPTED)
+    change = lap.model.elbo(after) - lap.model.elbo(lap.total.take(np.argsort(-lap.total.counts)))
+    assert np.isclose(gained, change), f"verdicts promise {gained} nats, the ELBO rises by {change}"
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    given = options(__doc__).parse_args()
+    size = SMALL if given.small else FULL
+    table = []
+    with one_thread():
+        for components in size.components:
+            for name, allocation in ALLOCATIONS.items():
+                lap = lap_of(components, allocation, size)
+                if given.small:
+                    check(lap)
+                work = {"pairs": lambda lap=lap: pair_gains(lap.model, lap.total), "judge": lambda lap=lap: judge(*lap)}
+                seconds = alternate(work, size.rounds)
+                proposals = sum(len(trial) for trial in lap.trials)
+                times = [spread(seconds["pairs"], 3), f"{peak(lap):.0f}", spread(seconds["judge"], 3)]
+                table.append([components, name, proposals, *times])
+    print(f"D={size.columns}, one thread, {size.rounds} rounds")
+    print_table(["K", "concentration", "proposals", "gains of pairs, s", "peak MB", "verdicts, s"], table)
+
+
+if __name__ == "__main__":
+    main()
