@@ -58,7 +58,7 @@ def divide_rows(
     Returns
     -------
     bool
-        False if some row had no finite largest logit.
+        False if some row had no finite largest logit, or a logit that is not a number.
     """
     replacements = coefficients.shape[1]
     share = np.empty(replacements)
@@ -78,6 +78,8 @@ def divide_rows(
             for m in range(replacements):
                 share[m] = np.exp(share[m] - top)
                 total += share[m]
+            if not np.isfinite(total):
+                return False
             kept = 0.0
             for m in range(replacements):
                 if share[m] < floor * total:

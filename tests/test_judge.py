@@ -1,0 +1,287 @@
+"""The accept rule over arbitrary proposals: it always ends, and its verdicts can be gone through one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.families import Family
+from dpdist.model import Model
+from dpdist.moves.base import Reason, Trial, Verdict, change_from, judge, reason_for, rounding
+from dpdist.summary import Summary, concatenate
+
+
+@dataclass(frozen=True, eq=False)
+class Stated(Family):
+    """A likelihood whose log evidence is the first statistic: any gain can be stated, of any size of numbers."""
+
+    name = "stated"
+
+    def with_defaults(self, moments):
+        return self
+
+    def features(self, rows, dtype=np.float64):
+        return np.stack([np.zeros(len(rows)), np.ones(len(rows))], axis=1)
+
+    def log_evidence(self, stats):
+        return stats[:, 0].copy()
+
+    def coefficients(self, stats):
+        return np.zeros((2, len(stats)))
+
+    def describe(self, stats):
+        return {}
+
+    def sample(self, stats, rng):
+        return np.zeros((len(stats), 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Trial):
+    """Proposals told one by one: what each removes, puts in its place, and who inherits."""
+
+    taken: tuple[tuple[int, ...], ...]
+    put: tuple[Summary, ...]
+    inherit: tuple[tuple[int, ...], ...] = ()
+
+    kind = "listed"
+
+    def __len__(self):
+        return len(self.taken)
+
+    def blank(self, columns):
+        return Summary.zeros(0, columns)
+
+    def measure(self, block):
+        raise NotImplementedError
+
+    def removed(self, proposal):
+        return self.taken[proposal]
+
+    def replacement(self, proposal, summary, measured):
+        return self.put[proposal]
+
+    def heirs(self, proposal, summary, measured):
+        return self.inherit[proposal]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A lap's end."""
+
+    model: Model
+    total: Summary
+    trials: tuple[Listed, ...]
+    dtype: type = np.float64
+
+    @property
+    def measured(self) -> list[Summary]:
+        return [Summary.zeros(0, 2)] * len(self.trials)
+
+    def verdicts(self) -> list[Verdict]:
+        return judge(self.model, self.total, self.trials, self.measured, self.dtype)
+
+    def put(self, verdict: Verdict) -> Summary:
+        return self.trials[verdict.trial].put[verdict.proposal]
+
+    def taken(self, verdict: Verdict) -> set[int]:
+        return set(self.trials[verdict.trial].taken[verdict.proposal])
+
+    def noise(self, verdict: Verdict) -> float:
+        """Four units in the last place of the numbers added up, and 64 of the bound's own."""
+        scale = np.abs(self.put(verdict).stats[:, 0]).sum()
+        return 4 * float(np.finfo(self.dtype).eps) * scale + 64 * np.finfo(float).eps * abs(self.model.elbo(self.total))
+
+
+class Replay:
+    """The components as accepted proposals leave them, each held as it is."""
+
+    def __init__(self, case: Case) -> None:
+        self.model = case.model
+        self.kept = {k: case.total.take([k]) for k in range(len(case.total.entropy))}
+        self.added: list[Summary] = []
+
+    def summary(self) -> Summary:
+        """All components, in the order of the lap's end."""
+        whole = concatenate([*self.kept.values(), *self.added])
+        order = np.argsort(-whole.counts, kind="stable") if self.model.allocation.ordered else slice(None)
+        return whole.take(np.arange(len(whole.counts))[order])
+
+    def holds(self, taken: set[int]) -> bool:
+        return taken <= self.kept.keys()
+
+    def after(self, taken: set[int], put: Summary) -> Replay:
+        other = Replay.__new__(Replay)
+        other.model, other.added = self.model, [*self.added, put]
+        other.kept = {k: part for k, part in self.kept.items() if k not in taken}
+        return other
+
+    def gain(self, taken: set[int], put: Summary) -> float:
+        return self.model.elbo(self.after(taken, put).summary()) - self.model.elbo(self.summary())
+
+
+COUNTS = st.sampled_from([0.0, 1.0, 1.0, 2.5, 7.0, 40.0]) | st.floats(0.0, 50.0)
+#: Gains on the scale of what allocations add, of the rounding of large numbers, and of nothing at all.
+SMALL = st.sampled_from([0.0, 1e-300, 1e-14, -1e-14, 0.25, -0.25]) | st.floats(-20.0, 20.0)
+ANY = SMALL | st.sampled_from([np.nan, np.inf, -np.inf, 1e300])
+SIZES = st.sampled_from([0.0, 1.0, 1e3, 1e6])
+
+
+@st.composite
+def allocations(draw, components: int):
+    limit = draw(st.sampled_from([None, 1, components, components + 1, components + 2]))
+    concentration = draw(st.sampled_from([0.1, 1.0, 5.0]))
+    kind = draw(st.sampled_from([DirichletProcess, LearnedDirichletProcess, FiniteDirichlet]))
+    if kind is FiniteDirichlet:
+        return FiniteDirichlet(max(components, limit or 30), concentration)
+    return kind(concentration, max_components=limit) if kind is DirichletProcess else kind(max_components=limit)
+
+
+@st.composite
+def cases(draw, entropies=SMALL) -> Case:
+    """Few components, often of equal counts or none; proposals that overlap, tie, shrink and grow."""
+    size = draw(st.integers(1, 6))
+    counts = np.array(draw(st.lists(COUNTS, min_size=size, max_size=size)))
+    heights = draw(SIZES) * np.array(draw(st.lists(st.integers(-3, 3), min_size=size, max_size=size)))
+    entropy = np.array(draw(st.lists(SMALL, min_size=size, max_size=size)))
+    total = Summary(np.stack([heights, counts], axis=1), entropy)
+    trials = tuple(draw(st.lists(listed(total, entropies), max_size=3)))
+    dtype = draw(st.sampled_from([np.float64, np.float32]))
+    return Case(Model(Stated(), draw(allocations(size))), total, trials, dtype)
+
+
+@st.composite
+def listed(draw, total: Summary, entropies) -> Listed:
+    place = st.integers(0, len(total.entropy) - 1)
+    taken = draw(st.lists(st.lists(place, min_size=1, max_size=3, unique=True).map(tuple), max_size=5))
+    return Listed(tuple(taken), tuple(draw(replacements(total.take(removed), entropies)) for removed in taken))
+
+
+@st.composite
+def replacements(draw, removed: Summary, entropies) -> Summary:
+    """What was removed in other shares, its entropy changed by anything."""
+    shares = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)), dtype=float)
+    shares /= shares.sum()
+    changes = np.array(draw(st.lists(entropies, min_size=len(shares), max_size=len(shares))))
+    return Summary(shares[:, None] * removed.stats.sum(axis=0), shares * removed.entropy.sum() + changes)
+
+
+@settings(max_examples=200)
+@given(case=cases())
+def test_every_verdict_follows_from_the_state_that_those_before_it_left(case) -> None:
+    start = state = Replay(case)
+    tolerance, limit = 1e-9 + 1e-12 * np.abs(case.total.stats[:, 0]).sum(), case.model.allocation.max_components
+    before = np.inf
+    for verdict in case.verdicts():
+        taken, put = case.taken(verdict), case.put(verdict)
+        alone, free = start.gain(taken, put), state.holds(taken)
+        now = state.gain(taken, put) if free and verdict.gain > 0 else alone
+        assert alone <= before + tolerance, "best first"
+        assert verdict.gain == pytest.approx(now, abs=tolerance) or alone == pytest.approx(0, abs=tolerance)
+        growth = len(put.entropy) - len(taken)
+        size = len(state.kept) + sum(len(part.entropy) for part in state.added)
+        beyond = limit is not None and growth > 0 and size + growth > limit
+        assert verdict.reason is expected_reason(verdict.gain, case.noise(verdict), free, beyond)
+        before, state = alone, state.after(taken, put) if verdict.reason is Reason.ACCEPTED else state
+
+
+def expected_reason(gain: float, noise: float, free: bool, beyond: bool) -> Reason:
+    """The first thing that speaks against a proposal."""
+    objections = {
+        Reason.NO_GAIN: gain <= 0,
+        Reason.ROUNDING: gain <= noise,
+        Reason.CONFLICT: not free,
+        Reason.LIMIT: beyond,
+        Reason.ACCEPTED: True,
+    }
+    return next(reason for reason, holds in objections.items() if holds)
+
+
+@given(case=cases())
+def test_accepted_gains_add_up_to_the_change_of_the_bound(case) -> None:
+    verdicts, state = case.verdicts(), Replay(case)
+    accepted = [verdict for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
+    whole = change_from(case.model, case.total, case.trials, case.measured, verdicts).apply(
+        case.total, case.trials, case.measured
+    )
+    rise = case.model.elbo(whole) - case.model.elbo(state.summary())
+    tolerance = 1e-9 + 1e-11 * np.abs(case.total.stats[:, 0]).sum()
+    assert sum(verdict.gain for verdict in accepted) == pytest.approx(rise, abs=tolerance)
+    for verdict in accepted:
+        state = state.after(case.taken(verdict), case.put(verdict))
+    np.testing.assert_array_equal(whole.stats, state.summary().stats)
+    np.testing.assert_array_equal(whole.entropy, state.summary().entropy)
+
+
+@given(case=cases(ANY))
+def test_whatever_the_gains_each_proposal_gets_one_verdict_and_the_accepted_are_disjoint(case) -> None:
+    with np.errstate(all="ignore"):
+        verdicts = case.verdicts()
+    every = [(t, j) for t, trial in enumerate(case.trials) for j in range(len(trial))]
+    assert sorted((verdict.trial, verdict.proposal) for verdict in verdicts) == every
+    accepted = [verdict for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
+    taken = Counter(k for verdict in accepted for k in case.taken(verdict))
+    assert max(taken.values(), default=1) == 1
+    assert all(verdict.gain > case.noise(verdict) for verdict in accepted)
+
+
+def stated(gains: Sequence[float], taken: Sequence[tuple[int, ...]], components: int = 4) -> Case:
+    """Proposals that put one component of equal statistics in the place of one, so that entropy alone gains."""
+    total = Summary(np.tile([0.0, 5.0], (components, 1)), np.zeros(components))
+    put = tuple(
+        Summary(total.take(k).stats, np.full(len(k), gain / len(k))) for gain, k in zip(gains, taken, strict=True)
+    )
+    return Case(Model(Stated(), DirichletProcess()), total, (Listed(tuple(taken), put),))
+
+
+def test_a_gain_within_its_rounding_of_a_component_that_is_taken_ends_nothing() -> None:
+    case = stated([3.0, 1e-15, 1.0], [(0, 1), (1,), (1, 2)])
+    found = {verdict.proposal: verdict.reason for verdict in case.verdicts()}
+    assert found == {0: Reason.ACCEPTED, 1: Reason.ROUNDING, 2: Reason.CONFLICT}
+
+
+def test_of_two_equal_proposals_the_first_is_accepted() -> None:
+    reasons = [(v.proposal, v.reason) for v in stated([2.0, 2.0, 2.0], [(3,), (1,), (1,)]).verdicts()]
+    assert reasons == [(0, Reason.ACCEPTED), (1, Reason.ACCEPTED), (2, Reason.CONFLICT)]
+
+
+def test_the_evidence_of_a_state_is_found_once() -> None:
+    class Counted(DirichletProcess):
+        calls = 0
+
+        def log_evidence(self, counts):
+            Counted.calls += 1
+            return super().log_evidence(counts)
+
+    case = stated([1.0] * 30, [(k % 4,) for k in range(30)])
+    accepted = sum(
+        verdict.reason is Reason.ACCEPTED
+        for verdict in judge(Model(Stated(), Counted()), case.total, case.trials, case.measured)
+    )
+    assert accepted == 4
+    assert Counted.calls <= 2 + 30 + 2 * accepted  # the lap's, every proposal, and again those that are accepted
+
+
+@pytest.mark.parametrize("gain", [np.nan, -np.inf, -1.0, -1e-300, 0.0])
+@pytest.mark.parametrize("noise", [0.0, 1.0, np.inf, np.nan])
+def test_what_does_not_rise_has_no_gain(gain, noise) -> None:
+    assert reason_for(gain, noise) is Reason.NO_GAIN
+
+
+@pytest.mark.parametrize(("gain", "noise"), [(1.0, 1.0), (1e-12, 1e-11), (1.0, np.inf), (1.0, np.nan)])
+def test_what_rises_by_no_more_than_its_rounding_is_refused(gain, noise) -> None:
+    assert reason_for(gain, noise) is Reason.ROUNDING
+    assert reason_for(gain, 0.999 * gain) is Reason.ACCEPTED
+
+
+@given(scale=st.floats(1.0, 1e12), elbo=st.floats(-1e12, 1e12), dtype=st.sampled_from([np.float32, np.float64]))
+def test_rounding_grows_with_the_numbers_and_with_their_coarseness(scale, elbo, dtype) -> None:
+    least = 4 * float(np.finfo(dtype).eps) * scale + 64 * np.finfo(float).eps * abs(elbo)
+    assert rounding(dtype, scale, elbo) == pytest.approx(least, rel=1e-12)

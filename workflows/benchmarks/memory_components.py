@@ -1,0 +1,67 @@
+"""Peak memory of the coordinator and of a worker as the components grow, moves on.
+
+16,000 rows in 16 columns around 50 means, Gaussians of one variance from a k-means++ start of as many components as
+asked for; two laps with all moves, the gains of every pair with them, on one worker process. Each size runs in
+processes of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+from common import options, print_table
+from memory import COLUMNS, draw_blocks, in_own_process, measured
+
+
+class Size(NamedTuple):
+    """How large the benchmark is."""
+
+    rows: int
+    components: tuple[int, ...]
+    most: float  # MB that the coordinator may come to
+
+
+FULL, SMALL = Size(16_000, (128, 441, 857), 1000.0), Size(2_000, (10, 100), 500.0)
+
+
+def fit_measured(components: int, size: Size) -> dict[str, Any]:
+    """Two laps from a start of so many components; memory in MB before and at its peak."""
+    from dpdist import DPMixture
+    from dpdist.families import IsotropicGaussian
+
+    rows = np.concatenate(list(draw_blocks(size.rows))).astype(np.float64)
+    model = DPMixture(
+        IsotropicGaussian(),
+        initial="k-means++",
+        initial_components=components,
+        tolerance=0.0,
+        max_laps=2,
+        random_state=0,
+    )
+    return measured(lambda backend: model.iter_fit(rows, backend=backend), 1)
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = options(__doc__)
+    parser.add_argument("--measure", metavar="K", help="measure one fit in this process (the benchmark calls itself)")
+    given = parser.parse_args()
+    size = SMALL if given.small else FULL
+    if given.measure:
+        print(json.dumps(fit_measured(int(given.measure), size)))
+        return
+    found = [in_own_process(__file__, str(components), given) for components in size.components]
+    print(f"{size.rows} rows, D={COLUMNS}, 2 laps")
+    lines = [
+        [components, *(f"{peak:.0f} MB" for peak in (one["before"], one["peak"], one["workers"][0]))]
+        for components, one in zip(size.components, found, strict=True)
+    ]
+    print_table(["K", "coordinator before", "its peak", "peak of the worker"], lines)
+    highest = max(one["peak"] for one in found)
+    assert highest < size.most, f"the coordinator came to {highest:.0f} MB"
+
+
+if __name__ == "__main__":
+    main()
