@@ -71,6 +71,8 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     counts = np.sort(rng.gamma(1.0, 30.0, size=4))[::-1]
     _hold("the evidence of no counts is 0", np.asarray(allocation.log_evidence(np.zeros(4))), 0.0)
     _check_gradient(allocation.log_evidence, allocation.log_weights(counts)[None], counts[None])
+    found = allocation.merge_gains(counts)
+    _hold("merges gain the change of the evidence", found, Allocation.merge_gains(allocation, counts))
     weights, rest = allocation.weights(counts)
     _hold("weights and rest sum to 1", np.asarray(weights.sum() + rest), 1.0)
     assert (weights >= 0).all() and rest >= 0, "weights and rest are no less than 0"

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from scipy.special import logsumexp
 
 from dpdist.allocations import ALLOCATIONS as KNOWN
-from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.checks import LARGEST, SMALLEST
 from dpdist.errors import InputError
 from tests.cases import ALLOCATIONS
@@ -123,6 +124,58 @@ def test_an_empty_component_at_the_end_adds_no_evidence(allocation, counts) -> N
     longer = np.append(counts, 0.0)
     assert allocation.log_evidence(longer) == pytest.approx(float(allocation.log_evidence(counts)), abs=1e-9)
     np.testing.assert_allclose(allocation.log_weights(longer)[:-1], allocation.log_weights(counts), rtol=1e-9)
+
+
+@given(counts=COUNTS)
+def test_merging_any_two_gains_the_change_of_the_evidence(counts) -> None:
+    allocation, before = DirichletProcess(2.0), DirichletProcess(2.0).log_evidence(-np.sort(-counts))
+    gains = Allocation.merge_gains(allocation, counts)
+    assert (gains == gains.T).all()
+    assert not gains.diagonal().any()
+    for a in range(len(counts)):
+        for b in range(a + 1, len(counts)):
+            after = sorted([*np.delete(counts, [a, b]), counts[a] + counts[b]], reverse=True)
+            change = float(allocation.log_evidence(np.array(after)) - before)
+            assert gains[a, b] == pytest.approx(change, abs=1e-9 * (1 + abs(before)))
+
+
+@pytest.mark.parametrize(
+    "allocation",
+    [*ALLOCATIONS, DirichletProcess(SMALLEST), DirichletProcess(1e3), LearnedDirichletProcess(50.0, 1.0, nodes=37)],
+    ids=lambda a: f"{a.name} {a.hyperparameters()}",
+)
+@pytest.mark.parametrize("shape", [0.02, 0.5, 100.0], ids=["far apart", "apart", "nearly equal"])
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_a_short_way_to_the_gains_of_merges_leads_where_the_long_one_does(allocation, shape, size) -> None:
+    rng = np.random.default_rng(size)
+    for scale in (0.1, 10.0, 1e5):
+        counts = rng.gamma(shape, scale / shape, size=size)
+        counts[rng.random(size) < 0.1] = 0.0
+        counts[rng.random(size) < 0.2] = counts[-1]
+        found, meant = allocation.merge_gains(counts), Allocation.merge_gains(allocation, counts)
+        whole = counts.sum() + 1e3
+        np.testing.assert_allclose(found, meant, rtol=1e-9, atol=1e-16 * size * whole * np.log(whole) + 1e-10)
+        assert (found == found.T).all()
+        assert not found.diagonal().any()
+
+
+@given(
+    counts=COUNTS,
+    nodes=st.sampled_from([2, 3, 16, 40, 256]),
+    prior=st.sampled_from([(1.0, 0.1), (0.1, 1e-3), (300, 1)]),
+)
+def test_the_evidence_of_a_learned_concentration_leaves_no_node_out(counts, nodes, prior) -> None:
+    allocation = LearnedDirichletProcess(*prior, nodes=nodes)
+    given_each = [float(DirichletProcess(node).log_evidence(counts)) for node in allocation._grid]
+    meant = logsumexp(np.array(given_each) + allocation._log_prior)
+    assert allocation.log_evidence(counts) == pytest.approx(meant, rel=1e-10, abs=1e-8)
+
+
+@ordered_allocations
+def test_descending_is_the_order_of_ordered_allocations(allocation) -> None:
+    counts = np.array([[2.0, 7.0, 0.0], [1.0, 1.0, 5.0]])
+    assert allocation.in_order(counts).tolist() == [[7.0, 2.0, 0.0], [5.0, 1.0, 1.0]]
+    assert FiniteDirichlet(5).in_order(counts).tolist() == counts.tolist()
 
 
 @fixed_allocations

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
+from dpdist import DPMixture
 from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.families import Family
+from dpdist.families import Family, IsotropicGaussian
 from dpdist.model import Model
 from dpdist.moves.base import Reason, Trial, Verdict, change_from, judge, reason_for, rounding
 from dpdist.summary import Summary, concatenate
@@ -104,13 +106,13 @@ class Replay:
     """The components as accepted proposals leave them, each held as it is."""
 
     def __init__(self, case: Case) -> None:
-        self.model = case.model
+        self.model, self.base = case.model, case.total.base
         self.kept = {k: case.total.take([k]) for k in range(len(case.total.entropy))}
         self.added: list[Summary] = []
 
     def summary(self) -> Summary:
         """All components, in the order of the lap's end."""
-        whole = concatenate([*self.kept.values(), *self.added])
+        whole = replace(concatenate([*self.kept.values(), *self.added]), base=self.base)
         order = np.argsort(-whole.counts, kind="stable") if self.model.allocation.ordered else slice(None)
         return whole.take(np.arange(len(whole.counts))[order])
 
@@ -119,7 +121,7 @@ class Replay:
 
     def after(self, taken: set[int], put: Summary) -> Replay:
         other = Replay.__new__(Replay)
-        other.model, other.added = self.model, [*self.added, put]
+        other.model, other.base, other.added = self.model, self.base, [*self.added, put]
         other.kept = {k: part for k, part in self.kept.items() if k not in taken}
         return other
 
@@ -151,7 +153,7 @@ def cases(draw, entropies=SMALL) -> Case:
     counts = np.array(draw(st.lists(COUNTS, min_size=size, max_size=size)))
     heights = draw(SIZES) * np.array(draw(st.lists(st.integers(-3, 3), min_size=size, max_size=size)))
     entropy = np.array(draw(st.lists(SMALL, min_size=size, max_size=size)))
-    total = Summary(np.stack([heights, counts], axis=1), entropy)
+    total = Summary(np.stack([heights, counts], axis=1), entropy, base=-2.5)
     trials = tuple(draw(st.lists(listed(total, entropies), max_size=3)))
     dtype = draw(st.sampled_from([np.float64, np.float32]))
     return Case(Model(Stated(), draw(allocations(size))), total, trials, dtype)
@@ -218,6 +220,30 @@ def test_accepted_gains_add_up_to_the_change_of_the_bound(case) -> None:
         state = state.after(case.taken(verdict), case.put(verdict))
     np.testing.assert_array_equal(whole.stats, state.summary().stats)
     np.testing.assert_array_equal(whole.entropy, state.summary().entropy)
+    assert whole.base == case.total.base
+
+
+@given(case=cases(), data=st.data())
+def test_identities_go_with_their_components_and_new_ones_are_never_used_again(case, data) -> None:
+    verdicts = case.verdicts()
+    change = change_from(case.model, case.total, case.trials, case.measured, verdicts)
+    size = len(case.total.entropy)
+    ids = np.array(data.draw(st.permutations(range(10, 10 + size))))
+    tagged, heirs, trials = Summary(case.total.stats, np.arange(size, dtype=float)), {}, []
+    for trial in case.trials:
+        put, inherit = [], []
+        for taken, part in zip(trial.taken, trial.put, strict=True):
+            own = data.draw(st.permutations([*taken, -1, -1, -1]))[: len(part.entropy)]
+            tags = 100.0 + len(heirs) + np.arange(len(own))
+            heirs |= dict(zip(tags, own, strict=True))
+            put.append(Summary(part.stats, tags))
+            inherit.append(tuple(own))
+        trials.append(Listed(trial.taken, tuple(put), tuple(inherit)))
+    found, following = change.identities(ids, 50, tagged, trials, case.measured)
+    places = change.apply(tagged, trials, case.measured).entropy
+    owners = [heirs.get(tag, int(tag)) for tag in places]
+    assert [i if i < 50 else None for i in found.tolist()] == [int(ids[k]) if k >= 0 else None for k in owners]
+    assert sorted(i for i in found.tolist() if i >= 50) == list(range(50, following))
 
 
 @given(case=cases(ANY))
@@ -245,6 +271,14 @@ def test_a_gain_within_its_rounding_of_a_component_that_is_taken_ends_nothing() 
     case = stated([3.0, 1e-15, 1.0], [(0, 1), (1,), (1, 2)])
     found = {verdict.proposal: verdict.reason for verdict in case.verdicts()}
     assert found == {0: Reason.ACCEPTED, 1: Reason.ROUNDING, 2: Reason.CONFLICT}
+
+
+def test_a_run_goes_on_where_gains_are_within_their_rounding() -> None:
+    rows = load_digits().data[:300]
+    model = DPMixture(IsotropicGaussian(), compute_dtype="float32", max_laps=16, random_state=1)
+    elbos = [info.elbo for _, info in model.iter_fit(rows)]
+    assert len(elbos) == 16
+    assert (np.diff(elbos) > -1e-6 * np.abs(elbos[1:])).all()
 
 
 def test_of_two_equal_proposals_the_first_is_accepted() -> None:

@@ -57,7 +57,7 @@ class FiniteDirichlet(Allocation):
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components
         alone = gammaln(each + counts)
-        gains = gammaln(each + counts[:, None] + counts) + gammaln(each) - alone[:, None] - alone
+        gains = gammaln(each + (counts[:, None] + counts)) + gammaln(each) - (alone[:, None] + alone)
         np.fill_diagonal(gains, 0.0)
         return gains
 

@@ -1,0 +1,290 @@
+"""Which moves are tried: gains of pairs, merges and deletes, children found in a sample, by their meaning."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from dpdist.errors import PrecisionError
+from dpdist.model import Block, Model, Posterior, Precision, share_out
+from dpdist.moves import merge
+from dpdist.moves.base import Trial
+from dpdist.moves.delete import Deletes, propose_deletes
+from dpdist.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.moves.plan import MovePlan
+from dpdist.moves.seeding import nearest_seeds
+from dpdist.moves.split import Splits, seed_children
+from dpdist.summary import Summary
+from tests.cases import ALLOCATIONS, FAMILIES, filled
+
+KINDS = [(case, thin) for case in FAMILIES for thin in (False, True) if case.sparse or not thin]
+every_family = pytest.mark.parametrize("case", FAMILIES, ids=lambda c: c.name)
+sparse_families = pytest.mark.parametrize("case", [c for c in FAMILIES if c.sparse], ids=lambda c: c.name)
+every_prior = pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
+
+
+def drawn(case, seed: int, n: int = 60, d: int = 3):
+    """Rows of two kinds, their weights and a filled model's family."""
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([case.rows(rng, n // 2, d), case.rows(rng, n - n // 2, d)])
+    return rows, rng.uniform(0.2, 3.0, size=n), filled(case, rows), rng
+
+
+def unsorted_total(case, components: int = 7) -> tuple[Model, Summary]:
+    """Statistics of random responsibilities, in no order, one component without rows."""
+    rows, weights, family, rng = drawn(case, 5)
+    resp = rng.dirichlet(rng.gamma(0.5, size=components - 1) + 0.05, size=len(rows)) * weights[:, None]
+    stats = np.concatenate([resp.T @ family.features(rows), np.zeros((1, family.features(rows[:1]).shape[1]))])
+    return family, Summary(stats[rng.permutation(components)], rng.normal(size=components))
+
+
+def gain_of_pair(model: Model, total: Summary, a: int, b: int) -> float:
+    """A + A_alloc with two components made one, less before, each in the order of the allocation."""
+    others = np.delete(np.arange(len(total.entropy)), [a, b])
+    after = np.concatenate([total.stats[others], total.stats[[a, b]].sum(axis=0, keepdims=True)])
+
+    def evidence(stats: np.ndarray) -> float:
+        counts = np.array(sorted(stats[:, -1], reverse=True))
+        return float(model.family.log_evidence(stats).sum() + model.allocation.log_evidence(counts))
+
+    return evidence(after) - evidence(total.stats)
+
+
+@every_family
+@every_prior
+@pytest.mark.parametrize("pairs", [1, 4, 10**6], ids=["a pair at a time", "some pairs", "all pairs"])
+def test_the_gain_of_every_pair_is_the_change_of_evidence(case, allocation, pairs, monkeypatch) -> None:
+    family, total = unsorted_total(case)
+    model, size = Model(family, allocation), len(total.entropy)
+    monkeypatch.setattr(merge, "_CHUNK", pairs * total.stats.shape[1])
+    found = pair_gains(model, total)
+    for a in range(size):
+        assert (found[a, : a + 1] == -np.inf).all(), "a pair is told once"
+        for b in range(a + 1, size):
+            assert found[a, b] == pytest.approx(gain_of_pair(model, total, a, b), rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS[:2], ids=lambda a: a.name)
+def test_memory_of_the_gains_of_pairs_grows_with_the_square_of_the_components(allocation) -> None:
+    case = next(c for c in FAMILIES if c.name == "isotropic_gaussian")
+    rows, _, family, rng = drawn(case, 0)
+    counts, peaks = rng.uniform(10, 30, size=400), []
+    for size in (100, 400):
+        stats = counts[:size, None] * family.features(rows).mean(axis=0)
+        tracemalloc.start()
+        pair_gains(Model(family, allocation), Summary(stats, np.zeros(size)))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 40 * 8 * 400**2, "some forty numbers a pair"
+    assert peaks[1] < 20 * peaks[0]
+
+
+SQUARES = st.integers(1, 6).flatmap(
+    lambda k: st.lists(st.sampled_from([-np.inf, -2.0, 0.0, 1e-9, 1.0, 1.0, 3.0, 8.0]), min_size=k * k, max_size=k * k)
+)
+
+
+@given(gains=SQUARES, limit=st.integers(0, 40))
+def test_the_best_pairs_above_zero_are_proposed_best_first(gains, limit) -> None:
+    size = int(np.sqrt(len(gains)))
+    table = np.triu(np.array(gains).reshape(size, size), 1)
+    table[np.tril_indices(size)] = -np.inf
+    proposed = [tuple(pair) for pair in propose_merges(table, limit).pairs.tolist()]
+    every = [(a, b) for a in range(size) for b in range(a + 1, size) if table[a, b] > 0]
+    assert proposed == sorted(every, key=lambda pair: -table[pair])[:limit]
+
+
+@given(
+    counts=st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.0, 5.0, 9.0]) | st.floats(0, 10), min_size=1, max_size=9),
+    absorbers=st.integers(1, 3),
+    limit=st.integers(1, 4),
+    data=st.data(),
+)
+def test_deletes_share_the_smallest_free_component_among_its_best_free_partners(counts, absorbers, limit, data) -> None:
+    size = len(counts)
+    busy = np.array(data.draw(st.lists(st.booleans(), min_size=size, max_size=size)))
+    values = data.draw(st.permutations(range(size * size)))
+    gains = np.array(values, dtype=float).reshape(size, size) - size
+    gains[np.tril_indices(size)] = -np.inf
+    total = Summary(np.array(counts)[:, None], np.zeros(size))
+    deletes, free = propose_deletes(total, gains, busy, absorbers, limit), set(np.flatnonzero(~busy).tolist())
+    for target, found in zip(deletes.targets.tolist(), deletes.absorbers.tolist(), strict=True):
+        assert target in free
+        assert counts[target] == min(counts[k] for k in free)
+        partners = sorted(free - {target}, key=lambda k: -gains[min(k, target), max(k, target)])
+        assert found == partners[:absorbers]
+        free -= {target, *found}
+    assert len(deletes) <= limit
+    assert len(deletes) == limit or len(free) <= absorbers, "as many as there can be"
+    assert deletes.absorbers.shape == (len(deletes), absorbers)
+
+
+def test_proposing_leaves_what_it_was_given_alone() -> None:
+    gains, busy = np.triu(np.ones((6, 6)), 1), np.zeros(6, bool)
+    propose_deletes(Summary(np.arange(6.0)[:, None], np.zeros(6)), gains, busy, 2, 2)
+    assert not busy.any()
+    assert gains.sum() == 15
+
+
+@every_family
+@every_prior
+def test_children_share_rows_as_a_model_of_nothing_else_would(case, allocation) -> None:
+    rows, _, family, rng = drawn(case, 1)
+    model, precision = Model(family, allocation), Precision(np.float32)
+    stats = rng.dirichlet(np.ones(6), size=len(rows)).T @ family.features(rows)
+    stats[:3] *= 5
+    posterior = model.posterior(Summary(stats, np.zeros(6)), precision)
+    splits = Splits(np.array([4, 1]), 3, np.zeros(2, int), np.full(2, -np.inf))
+    armed = splits.armed(model, posterior, Summary(stats, np.zeros(6)))
+    for j, own in enumerate((stats[:3], stats[3:])):
+        alone = model.posterior(Summary(own, np.zeros(3)), precision)
+        np.testing.assert_array_equal(armed.coefficients[j], alone.coefficients.T)
+        assert armed.coefficients.dtype == np.float32
+    deletes = Deletes(np.array([0, 5]), np.array([[1, 2], [4, 3]])).armed(model, posterior, Summary(stats, np.zeros(6)))
+    for j, absorbers in enumerate(deletes.absorbers):
+        np.testing.assert_array_equal(deletes.coefficients[j], posterior.coefficients.T[absorbers])
+
+
+def trials_of(model: Model, posterior: Posterior, stats: np.ndarray) -> list[Trial]:
+    """Splits, merges and deletes of six components, ready to measure."""
+    trials = [
+        Splits(np.array([5, 0, 2]), 2, np.zeros(3, int), np.full(3, -np.inf)),
+        Merges(np.array([[0, 3], [2, 1], [5, 4]])),
+        Deletes(np.array([1, 5]), np.array([[0, 2, 4], [3, 1, 0]])),
+    ]
+    children = Summary(np.roll(stats, 1, axis=0) + 0.3 * stats, np.zeros(6))
+    return [trial.armed(model, posterior, children) for trial in trials]
+
+
+@sparse_families
+@every_prior
+def test_sparse_rows_measure_what_dense_rows_do(case, allocation) -> None:
+    rows, weights, family, rng = drawn(case, 2)
+    model, compressed = Model(family, allocation), sparse.csr_array(rows)
+    stats = np.asarray(rng.dirichlet(np.full(6, 0.2), size=len(rows)).T @ family.features(rows))
+    posterior = model.posterior(Summary(stats, np.zeros(6)), Precision(floor=1e-2))
+    posterior.coefficients[-1, 2] = -1e4  # a target without rows
+    dense, thin = family.features(rows), family.features(compressed)
+    assert sparse.issparse(thin)
+    resp, _ = share_out(posterior, dense, weights)
+    assert not resp[:, 2].any()
+    for trial in trials_of(model, posterior, stats):
+        meant = trial.measure(Block(rows, dense, weights, resp, posterior))
+        found = trial.measure(Block(compressed, thin, weights, resp, posterior))
+        np.testing.assert_allclose(found.stats, meant.stats, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(found.entropy, meant.entropy, rtol=1e-10, atol=1e-10)
+        assert found.stats.shape == trial.blank(dense.shape[1]).stats.shape
+        assert found.entropy.shape == trial.blank(dense.shape[1]).entropy.shape
+
+
+@every_family
+def test_a_row_of_weight_three_measures_as_three_rows(case) -> None:
+    rows, _, family, rng = drawn(case, 3)
+    model, times = Model(family, ALLOCATIONS[0]), rng.integers(1, 4, size=len(rows))
+    stats = rng.dirichlet(np.full(6, 0.3), size=len(rows)).T @ family.features(rows)
+    posterior = model.posterior(Summary(stats, np.zeros(6)), Precision())
+    found = []
+    for part, weights in ((rows, times.astype(float)), (rows.repeat(times, axis=0), np.ones(times.sum()))):
+        features = family.features(part)
+        resp, _ = share_out(posterior, features, weights)
+        block = Block(part, features, weights, resp, posterior)
+        found.append([trial.measure(block) for trial in trials_of(model, posterior, stats)])
+    for once, often in zip(*found, strict=True):
+        np.testing.assert_allclose(once.stats, often.stats, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(once.entropy, often.entropy, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("child", [0, 1])
+def test_a_child_whose_logits_are_no_numbers_is_told(bad, thin, child) -> None:
+    case = next(c for c in FAMILIES if c.name == "poisson")
+    rows, weights, family, _ = drawn(case, 4)
+    model = Model(family, ALLOCATIONS[0])
+    posterior = model.posterior(Summary(np.ones((2, 4)), np.zeros(2)), Precision())
+    features = family.features(sparse.csr_array(rows) if thin else rows)
+    resp, _ = share_out(posterior, features, weights)
+    splits = Splits(np.array([0]), 2, np.zeros(1, int), np.zeros(1), np.zeros((1, 2, 4)))
+    splits.coefficients[0, child, -1] = bad
+    with pytest.raises(PrecisionError, match=r"not finite.*\.$"):
+        splits.measure(Block(rows, features, weights, resp, posterior))
+
+
+@given(counts=st.lists(st.floats(0.0, 9.0), min_size=6, max_size=6, unique=True))
+def test_the_largest_part_keeps_the_identity(counts) -> None:
+    total = Summary(np.array(counts)[:, None], np.zeros(6))
+    merges = Merges(np.array([[0, 1], [3, 2], [5, 4]]))
+    for j, pair in enumerate(merges.pairs.tolist()):
+        assert merges.heirs(j, total, merges.blank(1)) == (max(pair, key=lambda k: counts[k]),)
+    splits = Splits(np.array([8, 9]), 3, np.zeros(2, int), np.zeros(2))
+    for j, target in enumerate(splits.targets.tolist()):
+        own = counts[3 * j : 3 * j + 3]
+        assert splits.heirs(j, total, total) == tuple(target if c == max(own) else -1 for c in own)
+    deletes = Deletes(np.array([2]), np.array([[5, 1]]))
+    assert deletes.heirs(0, total, total) == (5, 1)
+
+
+@pytest.mark.parametrize(("case", "thin"), KINDS, ids=[f"{c.name} {'sparse' if t else 'dense'}" for c, t in KINDS])
+@pytest.mark.parametrize(("seed", "allocation"), list(enumerate(ALLOCATIONS)), ids=[a.name for a in ALLOCATIONS])
+def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, thin, seed, allocation) -> None:
+    rows, weights, family, _ = drawn(case, seed)
+    model, plan = Model(family, allocation), MovePlan(children=3, seedings=4, seed_iterations=2)
+    given_rows = sparse.csr_array(rows) if thin else rows
+    found = seed_children(model, given_rows, weights, 1234.5, plan, np.random.default_rng(seed))
+    rng, points = np.random.default_rng(seed), family.points(given_rows)
+    tried = []
+    for _ in range(plan.seedings):
+        owners = nearest_seeds(points, weights, plan.children, rng)
+        hard = np.array([sums_of(family, rows, weights * (owners == c)) for c in range(plan.children)])
+        tried.append(refined(model, rows, weights, hard))
+    best = max(tried, key=lambda stats: family.log_evidence(stats).sum())
+    for _ in range(plan.seed_iterations):
+        best = refined(model, rows, weights, best)
+    np.testing.assert_allclose(found, best * 1234.5 / weights.sum(), rtol=1e-7, atol=1e-7)
+    assert found[:, -1].sum() == pytest.approx(1234.5)
+
+
+def sums_of(family, rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Statistics of rows, one row at a time."""
+    return sum(share * family.features(rows[n : n + 1])[0] for n, share in enumerate(shares))
+
+
+def refined(model: Model, rows: np.ndarray, weights: np.ndarray, stats: np.ndarray) -> np.ndarray:
+    """A global step and a local step, a row at a time."""
+    coefficients, prior = model.family.coefficients(stats), model.allocation.log_weights(stats[:, -1])
+    after = np.zeros_like(stats)
+    for n, weight in enumerate(weights):
+        features = model.family.features(rows[n : n + 1])[0]
+        logits = features @ coefficients + prior
+        shares = np.exp(logits - logits.max())
+        after += weight * np.outer(shares / shares.sum(), features)
+    return after
+
+
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1), thin=st.booleans())
+def test_rows_belong_to_the_nearest_of_seeds_drawn_by_squared_distance(data, seed, thin) -> None:
+    count, seeds = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 4))
+    rows = np.array(data.draw(st.lists(st.integers(-2, 2), min_size=2 * count, max_size=2 * count)), dtype=float)
+    rows = rows.reshape(count, 2)
+    weights = np.array(data.draw(st.lists(st.sampled_from([0.5, 1.0, 4.0]), min_size=count, max_size=count)))
+    found = nearest_seeds(sparse.csr_array(rows) if thin else rows, weights, seeds, np.random.default_rng(seed))
+    if len(np.unique(rows, axis=0)) < seeds:
+        assert found is None
+        return
+    rng = np.random.default_rng(seed)
+    chosen = [int(rng.integers(count))]
+    while len(chosen) < seeds:
+        nearest = np.array([min(((row - rows[c]) ** 2).sum() for c in chosen) for row in rows])
+        mark, passed = rng.random() * float((weights * nearest).sum()), 0.0
+        for n in range(count):
+            passed += weights[n] * nearest[n]
+            if passed > mark:
+                chosen.append(n)
+                break
+    distances = [[((row - rows[c]) ** 2).sum() for c in chosen] for row in rows]
+    assert found.tolist() == np.argmin(distances, axis=1).tolist()
