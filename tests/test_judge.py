@@ -286,6 +286,34 @@ def test_of_two_equal_proposals_the_first_is_accepted() -> None:
     assert reasons == [(0, Reason.ACCEPTED), (1, Reason.ACCEPTED), (2, Reason.CONFLICT)]
 
 
+def test_room_that_a_merge_makes_is_filled_and_no_more() -> None:
+    total = Summary(np.tile([0.0, 8.0], (6, 1)), np.zeros(6))
+    wanted = [
+        (600.0, (0,), 2),
+        (500.0, (1,), 2),
+        (400.0, (2, 3), 1),
+        (300.0, (4,), 2),
+        (200.0, (5,), 2),
+        (100.0, (5,), 1),
+    ]
+    put = tuple(
+        Summary(np.tile([0.0, 8.0 * len(taken) / parts], (parts, 1)), np.full(parts, 100.0 * (6 - j) / parts))
+        for j, (taken, parts) in enumerate(wanted)
+    )
+    limited = Model(Stated(), DirichletProcess(max_components=7))
+    verdicts = Case(limited, total, (Listed(tuple(taken for taken, _ in wanted), put),)).verdicts()
+    refused = {1: Reason.LIMIT, 4: Reason.LIMIT}
+    assert [(v.proposal, v.reason) for v in verdicts] == [(j, refused.get(j, Reason.ACCEPTED)) for j in range(6)]
+
+
+def test_a_model_beyond_the_limit_may_still_shrink_and_change() -> None:
+    total = Summary(np.tile([0.0, 8.0], (4, 1)), np.zeros(4))
+    put = (Summary(np.array([[0.0, 16.0]]), np.array([90.0])), Summary(np.array([[0.0, 8.0]]), np.array([50.0])))
+    model = Model(Stated(), DirichletProcess(max_components=2))
+    verdicts = Case(model, total, (Listed(((0, 1), (2,)), put),)).verdicts()
+    assert [verdict.reason for verdict in verdicts] == [Reason.ACCEPTED] * 2
+
+
 def test_the_evidence_of_a_state_is_found_once() -> None:
     class Counted(DirichletProcess):
         calls = 0
