@@ -288,14 +288,7 @@ def test_of_two_equal_proposals_the_first_is_accepted() -> None:
 
 def test_room_that_a_merge_makes_is_filled_and_no_more() -> None:
     total = Summary(np.tile([0.0, 8.0], (6, 1)), np.zeros(6))
-    wanted = [
-        (600.0, (0,), 2),
-        (500.0, (1,), 2),
-        (400.0, (2, 3), 1),
-        (300.0, (4,), 2),
-        (200.0, (5,), 2),
-        (100.0, (5,), 1),
-    ]
+    wanted = [((0,), 2), ((1,), 2), ((2, 3), 1), ((4,), 2), ((5,), 2), ((5,), 1)]  # removed, parts put; best first
     put = tuple(
         Summary(np.tile([0.0, 8.0 * len(taken) / parts], (parts, 1)), np.full(parts, 100.0 * (6 - j) / parts))
         for j, (taken, parts) in enumerate(wanted)
