@@ -155,12 +155,14 @@ class LearnedDirichletProcess(Allocation):
     def _likely(self, counts: np.ndarray) -> slice:
         """The nodes outside of which lies less than rounding of the posterior of any of `counts` (..., K).
 
-        The joint density is log-concave in log gamma: where it is far below another node, it is so further out too.
+        But for the first node, where a lump may stand, the joint density is log-concave in log gamma: it has one mode,
+        within a stride of the best of every so many nodes, and where it is far below that it is so further out too.
         """
         stride = max(1, math.isqrt(self.nodes // 2))
-        joint = self._log_joint(counts, slice(None, None, stride))
-        near = joint > joint.max(axis=-1, keepdims=True) - _NEGLIGIBLE
-        kept = stride * np.flatnonzero(near.reshape(-1, near.shape[-1]).any(axis=0))
+        joint = self._log_joint(counts, slice(None, None, stride)).reshape(-1, len(self._grid[::stride]))
+        near = (joint > joint.max(axis=1, keepdims=True) - _NEGLIGIBLE).any(axis=0)
+        near[1 + joint[:, 1:].argmax(axis=1)] = True
+        kept = stride * np.flatnonzero(near)
         return slice(max(0, kept[0] - stride), kept[-1] + stride + 1)
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:

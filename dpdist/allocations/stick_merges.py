@@ -52,15 +52,13 @@ class _Sticks:
     counts : (K,), N_k
     left : (K,), gamma + R_k
     between : (K, K), sum_{i <= k < j} log(1 - N_j / left_k)
-    unit : in which powers of the largest and of the smallest of `left` are numbers
-    powers : (_POWERS, K + 1), sum_{l < k} (unit / left_l)^m / m for m from 1 up
+    powers : (_POWERS, K), sum_{l < k} (left_k / left_l)^m / m for m from 1 up
     constant : what every pair gains for a count fewer
     """
 
     counts: np.ndarray
     left: np.ndarray
     between: np.ndarray
-    unit: float
     powers: np.ndarray
     constant: float
 
@@ -68,9 +66,8 @@ class _Sticks:
     def of(counts: np.ndarray, concentration: float) -> _Sticks:
         left = concentration + counts_after(counts)[0]
         shares = np.log1p(-np.triu(counts / left[:, None], 1))
-        unit, m = float(np.sqrt(left[0] * left[-1])), np.arange(1, _POWERS + 1)[:, None]
-        powers = np.pad(np.cumsum((unit / left) ** m / m, axis=1), ((0, 0), (1, 0)))
-        return _Sticks(counts, left, np.cumsum(shares[::-1], axis=0)[::-1], unit, powers, -float(np.log(concentration)))
+        between = np.cumsum(shares[::-1], axis=0)[::-1]
+        return _Sticks(counts, left, between, _sums_of_powers(left), -float(np.log(concentration)))
 
     def merged(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """What merging the places `i` < `j` gains, (P,) each."""
@@ -78,20 +75,30 @@ class _Sticks:
         both = larger + smaller
         place = np.minimum(i, np.searchsorted(-self.counts, -both, side="right"))
         near = np.clip(np.searchsorted(-self.left, -_FAR * both, side="right"), place, i)
-        moved = self._far(place, near, both) + self._near(near, i, both) + self.between[i + 1, j]
+        far = self._before(place, both) - self._before(near, both)
+        moved = far + self._near(near, i, both) + self.between[i + 1, j]
         gained: np.ndarray = self.constant - np.log1p(both) - betaln(1 + larger, 1 + smaller) - moved
         return gained + np.log(self.left[i] / self.left[place] * self.left[j])
 
-    def _far(self, begin: np.ndarray, end: np.ndarray, both: np.ndarray) -> np.ndarray:
-        """sum_{begin <= k < end} log(1 - both / left_k), (P,), by its series."""
-        terms, share, series = self.powers[:, end] - self.powers[:, begin], both / self.unit, np.zeros_like(both)
-        for term in terms[::-1]:
-            series = (series + term) * share
-        return -series
+    def _before(self, k: np.ndarray, both: np.ndarray) -> np.ndarray:
+        """The series of -sum_{l < k} log(1 - both / left_l), (P,): sums of far terms are differences of it."""
+        share, series = both / self.left[k], np.zeros_like(both)
+        for term in self.powers[::-1]:
+            series = (series + term[k]) * share
+        return series
 
     def _near(self, begin: np.ndarray, end: np.ndarray, both: np.ndarray) -> np.ndarray:
-        """The same sum over at most _NEAR places, by a product of as many factors, none below 1/3."""
+        """sum_{begin <= k < end} log(1 - both / left_k), (P,), by a product of _NEAR factors, none below 1/3."""
         k = np.maximum(end - np.arange(1, _NEAR + 1)[:, None], -1)
         factors = 1 - np.where(k >= begin, both / self.left[k], 0.0)
         logs: np.ndarray = np.log(factors.prod(axis=0))
         return logs
+
+
+def _sums_of_powers(left: np.ndarray) -> np.ndarray:
+    """sum_{l < k} (left_k / left_l)^m / m, (_POWERS, K): ratios, so that nothing over- or underflows."""
+    m = np.arange(1, _POWERS + 1)[:, None]
+    steps, sums = (left[1:] / left[:-1]) ** m, np.zeros((_POWERS, len(left)))
+    for k in range(len(left) - 1):
+        sums[:, k + 1] = (sums[:, k] + 1) * steps[:, k]
+    return sums / m
