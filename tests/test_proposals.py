@@ -276,12 +276,12 @@ def test_rows_belong_to_the_nearest_of_seeds_drawn_by_squared_distance(data, see
     if len(np.unique(rows, axis=0)) < seeds:
         assert found is None
         return
-    rng = np.random.default_rng(seed)
-    chosen = [int(rng.integers(count))]
+    rng, chosen = np.random.default_rng(seed), list[int]()
+    along = sorted(range(count), key=(rows @ rng.standard_normal(2)).__getitem__)
     while len(chosen) < seeds:
-        nearest = np.array([min(((row - rows[c]) ** 2).sum() for c in chosen) for row in rows])
-        mark, passed = rng.random() * float((weights * nearest).sum()), 0.0
-        for n in range(count):
+        nearest = [min((((row - rows[c]) ** 2).sum() for c in chosen), default=1.0) for row in rows]
+        mark, passed = rng.random() * float(np.sum(weights * nearest)), 0.0
+        for n in along:
             passed += weights[n] * nearest[n]
             if passed > mark:
                 chosen.append(n)
