@@ -628,9 +628,10 @@ def test_a_pass_checkpoints_as_its_cadence_says(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(SequentialStore, "commit", slow)
     work, taken = passing(run, monkeypatch, SHARE), []
     work._cadence = Cadence(clock)
-    for _ in work:
+    for _, info in work:
         taken.append(number(run))
         clock.now += 1.0
+        assert SequentialStore.open(run).finished == (info.round == info.of)
     assert taken == [2, 2, 3, 3, 4]  # due every two rounds: a twentieth is three per cent of 1.7; and at the end
 
 
