@@ -202,8 +202,9 @@ class Uncompiled(Dirichlet):
 @pytest.mark.parametrize("draws", [0, 200])
 def test_compiled_pass_equals_the_loop_for_any_likelihood(draws: int) -> None:
     x = proportions(200, 3, seed=6)
+    weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], size=200)
     compiled, loop = (
-        advance(NonConjugate(kind(25.0, delta=1e-6, draws=draws), 3), x) for kind in (Dirichlet, Uncompiled)
+        advance(NonConjugate(kind(25.0, 0.7, 1e-6, draws), 3), x, weights) for kind in (Dirichlet, Uncompiled)
     )
     np.testing.assert_allclose(compiled.table, loop.table, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(compiled.overlap, loop.overlap, rtol=1e-8, atol=1e-8)
@@ -323,6 +324,8 @@ def test_draws_follow_their_component_and_new_ones_the_prior() -> None:
     np.testing.assert_allclose(known.var(axis=0), theta * (1 - theta) / 13, rtol=0.05)
     fresh = learner.sample(np.zeros((20_000, 4)), rng)
     np.testing.assert_allclose(fresh.mean(axis=0), 1 / 3, atol=0.005)
+    of_theta = 2 / 9 / 7  # of the prior, Dirichlet(2, 2, 2)
+    np.testing.assert_allclose(fresh.var(axis=0), of_theta + (2 / 9 - of_theta) / 13, rtol=0.05)
     np.testing.assert_allclose(fresh.sum(axis=1), 1.0)
 
 
