@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -393,6 +394,7 @@ def test_an_extension_has_the_likelihood_and_transform_of_what_it_extends(tmp_pa
     for found in (grown, dpdist.load(tmp_path / "grown.zarr")):
         assert_asked(found, asked)
     assert_asked(dpdist.extend(tmp_path / "grown.zarr", X + 0.2), asked)
+    assert_asked(dpdist.extend(tmp_path / "grown.zarr", X + 0.3, out=tmp_path / "more.zarr"), asked)
 
 
 class Patient(dpdist.DPMixture):
@@ -462,16 +464,30 @@ def test_a_likelihood_and_an_allocation_of_ones_own_fit_save_load_and_resume(tmp
     assert_asked(loaded, whole)
 
 
+def components_on_disk(path: Path) -> xr.Dataset:
+    """What xarray alone reads of a saved model."""
+    (generation,) = (path / "generations").iterdir()
+    return xr.open_zarr(path, group=f"generations/{generation.name}/components", consolidated=False)
+
+
 def test_an_array_that_only_a_person_knows_is_read_without_dpdist(tmp_path, waits) -> None:
     model = dpdist.SVA(WAITING, random_state=0).fit(waits)
     model.save(tmp_path / "model.zarr")
-    store = dpdist.stored_sequence.SequentialStore.open(tmp_path / "model.zarr")
-    read = xr.open_zarr(
-        tmp_path / "model.zarr", group=f"{store.attributes['generation']}/components", consolidated=False
-    )
+    read = components_on_disk(tmp_path / "model.zarr")
     np.testing.assert_array_equal(read["waiting_time"], model.components_["waiting_time"])
     assert read["waiting_time"].dims == ("component", "column")
     assert read["waiting_time"].attrs["long_name"] == "waiting_time of a component, as its likelihood describes it"
+
+
+@pytest.mark.parametrize("kind", [dpdist.DPMixture, dpdist.SVA])
+def test_what_is_described_on_disk_is_what_the_model_tells(tmp_path, kind) -> None:
+    model = kind(DiagonalGaussian(), row_transform=dpdist.TransformPlan(scale=True), random_state=0).fit(X + 1e3)
+    model.save(tmp_path / "model.zarr")
+    read = components_on_disk(tmp_path / "model.zarr")
+    for name, told in model.components_.data_vars.items():
+        np.testing.assert_array_equal(read[name], told)
+    assert {"mean", "variance", "weight"} <= set(model.components_.data_vars)
+    assert np.abs(model.components_["mean"] - 1e3).max() < 50
 
 
 @pytest.mark.parametrize("parallel", [True, False])
