@@ -348,15 +348,29 @@ def commits(place: Place) -> list[int]:
 
 
 def read_commit(place: Place, number: int) -> dict[str, Any]:
-    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged."""
+    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
     data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
     if data is None:
         return {}
+    if _is_unsealed(data):
+        raise CheckpointError(
+            f"{place.label} was written in a format older than this dpdist reads ({schema.FORMAT}); install the dpdist "
+            "that wrote it."
+        )
     remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
     found = unsealed(data, label, remedy)
     if found["number"] != number:
         raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
     return found
+
+
+def _is_unsealed(data: bytes) -> bool:
+    """Whether a commit is of a format whose commits carried no digest."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
 
 
 def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:

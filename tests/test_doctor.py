@@ -35,6 +35,7 @@ from dpdist.doctor.security import Answer, check_certificates, connect_without_c
 from dpdist.doctor.store import LARGE, Rows, Trial, check_data, check_run, judge_rows, judge_trial, look_at
 from dpdist.lease import Owner, process_began, this_process
 from dpdist.places import place_of
+from dpdist.records import sealed
 from dpdist.sources import as_source
 from tests.daemons.s3 import BUCKET, environment, moto_server
 from tests.runs import clusters
@@ -360,7 +361,7 @@ def test_a_run_that_another_coordinator_writes_is_a_fault(tmp_path, local) -> No
     parent = os.getppid()
     owner = Owner(this_process().host, this_process().machine, parent, process_began(parent))
     held = {"owner": owner._asdict(), "beats": 3, "released": False, "time": "2026-01-01T00:00:00+00:00"}
-    (leases / "000001.json").write_text(json.dumps(held))
+    (leases / "000001.json").write_bytes(sealed(held))
     text = told(check_run(local, str(tmp_path / "run.zarr")), Level.FAULT)
     assert f"written by another coordinator (process {parent}" in text and "dpdist cancel" in text
 

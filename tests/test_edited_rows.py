@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -121,8 +122,9 @@ def test_any_edited_row_is_noticed_in_the_first_lap_after_a_resumption(run, kind
         source = make(tmp_path, edited(rows, row))
         part = next(part for part in source.partitions if part.start <= row < part.stop)
         there = rf"partition {part.index} \((rows|documents) {part.start} to {part.stop}\)"
-        with pytest.raises(CheckpointError, match=rf"the data changed since .*run\.zarr: {there}.*start a new run\.$"):
-            dpdist.resume(path, source, max_laps=1)
+        copy = shutil.copytree(path, tmp_path / f"{row}.zarr")
+        with pytest.raises(CheckpointError, match=rf"the data changed since .*\.zarr: {there}.*start a new run\.$"):
+            dpdist.resume(copy, source, max_laps=1)
     dpdist.resume(path, make(tmp_path, rows), max_laps=1)
 
 
