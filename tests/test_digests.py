@@ -84,8 +84,13 @@ def test_the_digest_of_rows_changes_with_any_weight(row) -> None:
 
 
 def test_other_types_shapes_orders_weights_and_kinds_are_other_digests() -> None:
-    few = np.arange(12.0).reshape(4, 3)
-    moved = sparse.csr_array(few[:, [0, 2, 1]])
+    few, none = np.arange(12.0).reshape(4, 3), np.zeros((4, 3))
+    places = [[0, 0, 1], [0, 0, 2], [1, 1, 2]], [[0, 1, 2], [0, 2, 2], [1, 2, 2]]
+    moved = [
+        sparse.csr_array(sparse.coo_array(([5.0, 6.0, 7.0], (at, columns)), shape=(4, 3)))
+        for at in places[0]
+        for columns in places[1]
+    ]
     every = [
         (few, None),
         (few, np.ones(4)),
@@ -98,7 +103,8 @@ def test_other_types_shapes_orders_weights_and_kinds_are_other_digests() -> None
         (few.astype(">f8"), None),
         (sparse.csr_array(few), None),
         (sparse.csr_array(few), np.ones(4)),
-        (moved, None),
+        *((each, None) for each in moved),
+        *((none.astype(kind), None) for kind in (np.float64, np.int64, np.uint64)),
         (sparse.csr_array(few.reshape(2, 6)), None),
         (np.concatenate([few, np.ones((1, 3))]), None),
     ]

@@ -262,6 +262,22 @@ def test_of_two_stores_in_one_process_the_later_one_writes(url) -> None:
     assert Numbers.open(url).value == 3
 
 
+def test_an_object_that_one_commit_does_not_name_may_be_named_by_the_next(url) -> None:
+    store = Numbers.new(url)
+    for name in ("objects/a", "objects/b"):
+        store.add_object(name, lambda group, name=name: group.attrs.update({"name": name}))
+    for objects in ([], ["objects/a"], ["objects/a", "objects/b"], ["objects/b"]):
+        store.add_generation(lambda group: group.attrs.update({"one": 1}), objects)
+        opened = Numbers.open(url)
+        assert [opened.group(name).attrs["name"] for name in objects] == objects
+        assert set(opened.attributes["digests"]) == {
+            *objects,
+            opened.attributes["problem"],
+            opened.attributes["generation"],
+        }
+    store.release()
+
+
 def test_a_store_that_let_go_goes_on_if_nobody_wrote_meanwhile(url) -> None:
     store = Numbers.new(url)
     for value in (1, 2):
