@@ -14,7 +14,7 @@ from dpdist.families.base import Moments, Rows
 from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Learner, Pass, Rule, Tidy
 from dpdist.sequential.combine import combine
 from dpdist.sequential.growth import Growth, examine, merged, no_growth, pass_over
-from dpdist.sequential.tidy import MergeTest, disjoint, likely_pairs, merge_gains, merge_pairs
+from dpdist.sequential.tidy import MergeTest, disjoint, likely_pairs, merge_gains, merge_pairs, merge_test
 
 ORIGINS, KINDS = 9, 3
 
@@ -293,6 +293,16 @@ def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(se
     expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
     found = DistanceTest(most, relative).pairs(table, overlaps(table), seen, learner, Rule(), fixed, fresh)
     assert [tuple(pair) for pair in found.tolist()] == expected
+
+
+def test_tests_are_what_their_names_say() -> None:
+    for conjugate, auto in ((True, EvidenceTest()), (False, DistanceTest(0.3, relative=True))):
+        assert merge_test("auto", 0.3, conjugate) == auto
+        assert merge_test("evidence", 0.3, conjugate) == EvidenceTest()
+        assert merge_test("distance", 0.3, conjugate) == DistanceTest(0.3, relative=True) == DistanceTest(0.3)
+        assert merge_test("absolute distance", 0.3, conjugate) == DistanceTest(0.3, relative=False)
+        assert merge_test(None, 0.3, conjugate) is None
+        assert merge_test(These(()), 0.3, conjugate) == These(())
 
 
 @pytest.mark.parametrize("seed", range(10))
