@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
@@ -370,6 +371,63 @@ def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
     assert all(sorted(each) == list(range(12)) for each in passes)
     assert len({tuple(each) for each in passes}) == 3
     assert {len(batch) for batch in backend.visited} == {3}
+
+
+def kinds_in(problem: OnlineProblem, plan: OnlinePlan) -> tuple[int, int]:
+    """How many merges and splits one step tries."""
+    documents = corpus(3, documents=100)
+    info = partial_step(replace(problem, plan=plan), documents, 300.0, started(documents, 6)).info
+    kinds = [record.kind for record in info.records]
+    return kinds.count("merge"), kinds.count("split")
+
+
+def test_a_step_tries_as_many_moves_as_its_plan_asks_for() -> None:
+    problem = problem_of(corpus(3))
+    assert kinds_in(problem, OnlinePlan(splits=2, merges=0, alike=0, iterations=1)) == (0, 2)
+    assert kinds_in(problem, OnlinePlan(splits=0, merges=1, alike=0)) == (1, 0)
+    assert kinds_in(problem, OnlinePlan(split=False, merges=0, alike=1)) == (1, 0)
+    assert kinds_in(problem, OnlinePlan(merge=False, iterations=1)) == (0, 6)
+    assert 3 <= kinds_in(problem, OnlinePlan(splits=0, merges=0, alike=6))[0] <= 6
+
+
+def test_lasting_merges_are_the_choice_of_the_plan() -> None:
+    model, state, total, pairs = doubled(4)
+    documents = corpus(4)
+    lasting, batch = (
+        partial_step(
+            replace(problem_of(documents, OnlinePlan(split=False, lasting=each)), model=model), documents, 240.0, state
+        )
+        for each in (True, False)
+    )
+    gains = [{one.components: one.gain for one in step.info.records} for step in (lasting, batch)]
+    judged = [
+        {one.proposal: one.gain for one in judge_unions(model, state, total, pairs, each)[1]} for each in (True, False)
+    ]
+    assert any(judged[0][place] < judged[1][place] - 1 for place in range(len(pairs)))
+    assert any(gains[0][pair] < gains[1][pair] - 1 for pair in gains[0])
+
+
+def test_topics_are_split_for_their_tokens_in_the_mini_batch_not_in_the_corpus() -> None:
+    counts = np.random.default_rng(0).poisson(2.0, size=(50, 10)).astype(float)
+    counts[:, 9], counts[7, 9] = 0.0, 1.0
+    words = np.zeros((10, 3))
+    words[:5, 0], words[5:9, 1], words[9, 2] = 900.0, 900.0, 900.0
+    problem = OnlineProblem(
+        TopicModel(10, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), plan=OnlinePlan(merge=False, iterations=1)
+    )
+    state = OnlineState(words, np.array([0.4, 0.4, 0.1, 0.1]), 0, np.arange(3), 3)
+    records = partial_step(problem, sparse.csr_array(counts), 5000.0, state).info.records
+    assert sorted(record.components for record in records) == [(0,), (1,)]
+
+
+def test_a_batch_update_tells_its_bound_with_what_it_has_learned() -> None:
+    documents = corpus(1, documents=120)
+    problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
+    after, info = next(batch_steps(problem, ArraySource(documents), state, SerialBackend()))
+    summary = summary_of(problem, documents, state)
+    expected = point_elbo(problem.at(after).model, summary, after.words, after.weights)
+    assert info.elbo == pytest.approx(expected, rel=1e-9)
+    assert abs(expected - point_elbo(problem.model, summary, after.words, after.weights)) > 1e-3 * abs(expected)
 
 
 def test_each_step_draws_topics_of_its_own() -> None:
