@@ -391,7 +391,7 @@ def test_a_step_tries_as_many_moves_as_its_plan_asks_for() -> None:
 
 
 def test_lasting_merges_are_the_choice_of_the_plan() -> None:
-    model, state, total, pairs = doubled(4)
+    model, state, _, _ = doubled(4)
     documents = corpus(4)
     lasting, batch = (
         partial_step(
@@ -400,10 +400,6 @@ def test_lasting_merges_are_the_choice_of_the_plan() -> None:
         for each in (True, False)
     )
     gains = [{one.components: one.gain for one in step.info.records} for step in (lasting, batch)]
-    judged = [
-        {one.proposal: one.gain for one in judge_unions(model, state, total, pairs, each)[1]} for each in (True, False)
-    ]
-    assert any(judged[0][place] < judged[1][place] - 1 for place in range(len(pairs)))
     assert any(gains[0][pair] < gains[1][pair] - 1 for pair in gains[0])
 
 
