@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import zarr
 
 from dpdist import schema
 from dpdist.errors import InputError
+from dpdist.preparation import Description
 from dpdist.schema import VARIABLES, Variable
-
-#: Name -> (dimension names, values), as families and likelihoods describe components.
-Description = Mapping[str, tuple[tuple[str, ...], np.ndarray]]
 
 #: Names beside which a description stands: what models hold of their components anyway.
 TAKEN = frozenset({"component", "id", "weight", "stats", "entropy", "table", "overlap"})

@@ -80,10 +80,9 @@ class Predictor(ABC):
 
     def exported(self) -> Description:
         """What is stored of :meth:`described`: not the (K, D, D) covariances of fewer columns that PCA kept."""
-        preparation, found = self.preparation, self.describe()
-        if preparation.width < preparation.columns:
-            found.pop("covariance", None)
-        return preparation.restored(found)
+        preparation = self.preparation
+        dropped = {"covariance"} if preparation.width < preparation.columns else set()
+        return preparation.restored({name: each for name, each in self.describe().items() if name not in dropped})
 
     def labels(self, partition: Partition) -> np.ndarray:
         """Position of the most probable component, (n,) int64."""

@@ -16,7 +16,7 @@ family is given are those of transformed rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,8 @@ from dpdist.families.base import Moments, Rows, fill_zeros
 from dpdist.sources.base import Source
 from dpdist.survey import Survey
 
-#: What describes components: name -> (names of dimensions, values), the first dimension the components.
-Description = dict[str, tuple[tuple[str, ...], np.ndarray]]
+#: Name -> (dimension names, values), as families and likelihoods describe components.
+Description = Mapping[str, tuple[tuple[str, ...], np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +205,11 @@ class Preparation:
         return self.transform.restore(prepared if self.origin is None else prepared + self.origin)
 
     def restored(self, described: Description) -> Description:
-        """What describes components, in raw columns; variables of other names than those below stay as they are."""
-        transform = self.transform
+        """What describes components, in raw columns.
+
+        Variables of other names than those below stay as they are, along kept columns where PCA dropped some.
+        """
+        transform, kept = self.transform, "kept_" if self.width < self.columns else ""
         ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
             "mean": self.restore,
             "variance": transform.restore_variance,
@@ -214,5 +217,8 @@ class Preparation:
             "covariance": transform.restore_covariance,
         }
         return {
-            name: (dims, ways[name](values) if name in ways else values) for name, (dims, values) in described.items()
+            name: (dims, ways[name](values))
+            if name in ways
+            else (tuple(kept + dim if dim.startswith("column") else dim for dim in dims), values)
+            for name, (dims, values) in described.items()
         }

@@ -233,6 +233,10 @@ def test_variables_of_other_names_are_told_as_they_are() -> None:
     np.testing.assert_array_equal(found["rate"][1], 1.0)
     np.testing.assert_array_equal(found["flavour"][1], 1.0)
     np.testing.assert_array_equal(found["mean"][1], preparation.restore(np.ones((2, 5))))
+    fewer = prepared_by(TransformPlan(pca=2), scaled_rows(0))
+    found = fewer.restored({name: (("component", "column"), np.ones((2, 2))) for name in ("flavour", "mean")})
+    assert found["flavour"][0] == ("component", "kept_column") and found["flavour"][1].shape == (2, 2)
+    assert found["mean"][0] == ("component", "column") and found["mean"][1].shape == (2, 5)
 
 
 NAMED = ("a", "b", "c")
