@@ -99,6 +99,20 @@ def test_a_dask_array_is_fitted_like_the_same_rows_wherever_its_blocks_are(dask_
     np.testing.assert_array_equal(serial.predict(rows), labels)
 
 
+@pytest.mark.parametrize("dask_backend", [2], indirect=True)
+def test_a_run_on_rows_that_a_cluster_holds_is_resumed_where_they_are(dask_backend, tmp_path) -> None:
+    rows = clusters(1, rows=1500)
+    whole = fitted(ArraySource(rows, partition_rows=300), SerialBackend())
+    with dask_backend.client.as_current():
+        array = da.from_array(rows, chunks=(300, 3)).persist()
+        for _, info in mixture(max_laps=4).iter_fit(array, checkpoint_path=tmp_path / "run.zarr"):
+            if info.lap == 2:
+                break
+        assert dpdist.resume(tmp_path / "run.zarr", array).elbo_ == whole.elbo_
+        with pytest.raises(dpdist.CheckpointError, match="data changed"):
+            dpdist.resume(tmp_path / "run.zarr", (array + 1.0).persist(), max_laps=6)
+
+
 def fitted(data, backend):
     """A mixture after a few laps on some backend."""
     model = mixture(max_laps=4)
