@@ -21,7 +21,6 @@ from dpdist.columns import listed
 from dpdist.config import CONFIGS, FitConfig, PassConfig, parse_config, read_config
 from dpdist.doctor import doctor
 from dpdist.errors import DpdistError, InputError
-from dpdist.events import event_of_step
 from dpdist.extending import prepare_extension
 from dpdist.fitting import Fit, Limits
 from dpdist.foreground import (
@@ -34,6 +33,7 @@ from dpdist.foreground import (
     Scheduler,
     Serial,
     Workers,
+    as_options,
     backend_of,
     data_of,
     drive_fit,
@@ -45,7 +45,7 @@ from dpdist.labelling import write_labels
 from dpdist.outputs import claim_folder
 from dpdist.passing import PassFit, resumed_pass
 from dpdist.places import absolute
-from dpdist.progress import LiveProgress
+from dpdist.progress import LiveProgress, say
 from dpdist.running import Launch
 from dpdist.runs import command_of, continued, open_run
 from dpdist.sources import Source, as_source
@@ -64,15 +64,16 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: errors meant for people are printed as one sentence."""
-    warnings.formatwarning = lambda message, *_: f"warning: {message}\n"  # type: ignore[assignment]
+    warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"  # type: ignore[assignment]
     try:
         app(standalone_mode=True)
     except DpdistError as error:
-        MESSAGES.print(f"dpdist: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
+        MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        MESSAGES.print(f"dpdist: {error.strerror or error}{place}", style="red", highlight=False, markup=False)
+        told = f"dpdist: {error.strerror or error}{place}"
+        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
 
 
@@ -219,12 +220,13 @@ def extend(
     scheduler: Scheduler = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
+    again: Annotated[bool, typer.Option("--again", help="Take rows it was made from, twice.")] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
     source = as_source(data)
     settings = {"data": absolute(data), "holdout": None}
     drive_pass(
-        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings),
+        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again),
         launcher_of(workers, scheduler, serial, source),
         out or model,
     )
@@ -260,7 +262,7 @@ def resume(
     settings: Any = parse_config(CONFIGS[command_of(run)], store.settings)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
-        OUTPUT.print(f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.", highlight=False)
+        say(OUTPUT, f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.")
         return
     source = as_source(data_of(settings.data, data))
     limits = Limits(settings.max_laps, settings.max_time).but(max_laps, max_time)
@@ -277,7 +279,7 @@ def _resume_pass(
     store: SequentialStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]
 ) -> None:
     if store.finished:
-        OUTPUT.print(f"{store.path} has passed over all its rows; add others with: dpdist extend", highlight=False)
+        say(OUTPUT, f"{store.path} has passed over all its rows; add others with: dpdist extend")
         return
     source = as_source(data_of(store.settings.get("data"), moved))
     held = store.settings.get("holdout")
@@ -330,7 +332,7 @@ def predict(
     claim_folder(out, overwrite)
     with backend_of(workers, scheduler, serial, source) as backend:
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
-    OUTPUT.print(f"{source.shape[0]} rows labelled in {out}", highlight=False)
+    say(OUTPUT, f"{source.shape[0]} rows labelled in {out}")
 
 
 @app.command()
@@ -344,15 +346,15 @@ def demo(
     from dpdist.demo import run_demo
 
     with backend_of(workers, None, serial) as backend, LiveProgress(MESSAGES) as progress:
-        result = run_demo(Path(out), backend, seed, lambda step: progress.show(event_of_step(step)))
+        result = run_demo(Path(out), backend, seed, progress.show)
     table = Table()
     for name in ("cluster", "digits", "mostly", "share"):
         table.add_column(name, justify="right")
     for identity, count, digit, share in result.rows:
         table.add_row(str(identity), str(count), str(digit), f"{100 * share:.0f} %")
     OUTPUT.print(table)
-    OUTPUT.print(f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %", highlight=False)
-    OUTPUT.print(f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}", highlight=False)
+    say(OUTPUT, f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %")
+    say(OUTPUT, f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}")
 
 
 @app.command()
@@ -369,7 +371,7 @@ def convert(
     rows, width = write_rows(file, out, overwrite=overwrite, columns=chosen)
     names = as_source(out).names
     told = f": {listed(names)}" if names else ""
-    OUTPUT.print(f"{rows} rows of {width} columns in {out}{told}", highlight=False, markup=False, soft_wrap=True)
+    say(OUTPUT, f"{rows} rows of {width} columns in {out}{told}")
 
 
 @app.command()
@@ -384,7 +386,7 @@ def corpus(
     from dpdist.corpora import convert_corpus
 
     documents, words = convert_corpus(file, out, vocabulary=vocabulary, format=format, overwrite=overwrite)
-    OUTPUT.print(f"{documents} documents over {words} words in {out}", highlight=False)
+    say(OUTPUT, f"{documents} documents over {words} words in {out}")
 
 
 for command in (topics, score, submit, status, attach, cancel, doctor):
@@ -401,7 +403,7 @@ def make(
 ) -> None:
     """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
     made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
-    OUTPUT.print(f"certificates in {made}; name the folder in the cluster's [security] table.", highlight=False)
+    say(OUTPUT, f"certificates in {made}; name the folder in the cluster's [security] table.")
 
 
 @app.command(hidden=True)

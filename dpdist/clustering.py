@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import warnings
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend, SerialBackend
 from dpdist.backends.dask import DaskBackend, active_client
+from dpdist.checks import COUNT, instance, shown
 from dpdist.columns import Names
 from dpdist.descriptions import variable_of
 from dpdist.errors import InputError
-from dpdist.model import DTYPES
+from dpdist.fitting import Fit
+from dpdist.model import dtype_of
 from dpdist.places import absolute
 from dpdist.prediction import Predictor, predict_partition
 from dpdist.preparing import Keeping
@@ -73,7 +77,7 @@ class Clustering(DensityMixin, BaseEstimator):
     def predict_top(self, x: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The `count` most probable components of each row, best first: positions and probabilities, (N, count)."""
         check_is_fitted(self)
-        parts = self._map(x, "top", min(count, self.n_components_))
+        parts = self._map(x, "top", min(COUNT.take("count", count), self.n_components_))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def score_samples(self, x: Any) -> np.ndarray:
@@ -93,8 +97,7 @@ class Clustering(DensityMixin, BaseEstimator):
         components : (n_samples,) positions; K for a component not yet seen
         """
         check_is_fitted(self)
-        if n_samples < 1:
-            raise InputError(f"n_samples should be at least 1; got {n_samples}.")
+        n_samples = COUNT.take("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         generator = np.random.default_rng(rng.randint(2**31 - 1))
         weights, rest = self._predictor.weights()
@@ -127,9 +130,7 @@ class Clustering(DensityMixin, BaseEstimator):
 
     def _dtype(self) -> type:
         """``compute_dtype`` as NumPy's."""
-        if self.compute_dtype not in DTYPES:
-            raise InputError(f"compute_dtype should be 'float64' or 'float32'; got {self.compute_dtype!r}.")
-        return DTYPES[self.compute_dtype]
+        return dtype_of(self.compute_dtype)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -161,10 +162,25 @@ def show_columns(estimator: BaseEstimator, columns: int, names: Names | None) ->
         estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
+def warn_unless_converged(fit: Fit) -> None:
+    """Warn as scikit-learn does of a fit that a limit ended."""
+    told = None if fit.fitted is None else fit.limits.unmet(fit.fitted.stop)
+    if told is not None:
+        warnings.warn(told, ConvergenceWarning, stacklevel=4)
+
+
 def default_backend() -> Backend:
     """The active Dask client, or this process."""
     client = active_client()
     return SerialBackend() if client is None else DaskBackend(client)
+
+
+def chosen_backend(backend: Any) -> Backend:
+    """The backend asked for, or the default; raises :class:`InputError` if it is none."""
+    if backend is None:
+        return default_backend()
+    found: Backend = instance("a backend of dpdist.backends", Backend).or_none("the default").take("backend", backend)
+    return found
 
 
 def path_of(x: Any) -> str | None:
@@ -174,10 +190,11 @@ def path_of(x: Any) -> str | None:
 
 def seed_of(random_state: Any) -> int:
     """`random_state`, as scikit-learn takes it, as one whole number."""
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
+    is_whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if is_whole and random_state >= 0:
         return int(random_state)
     if not (random_state is np.random or isinstance(random_state, np.random.RandomState | None)):
         raise InputError(
-            f"random_state should be a whole number from 0 on, a numpy RandomState or None; got {random_state!r}."
+            f"random_state should be a whole number from 0 on, a numpy RandomState or None; got {shown(random_state)}."
         )
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
 from dpdist.backends.base import Backend
+from dpdist.checks import instance, one_of, shown
 from dpdist.errors import InputError
 from dpdist.families import FAMILIES, Family
 from dpdist.fitting import Fit, Limits, Recipe
 from dpdist.likelihoods import LIKELIHOODS, Likelihood
-from dpdist.model import DTYPES, Precision
+from dpdist.model import Precision, dtype_of
 from dpdist.moves.plan import MovePlan
 from dpdist.passing import PassFit, PassRecipe
 from dpdist.preparation import TransformPlan
@@ -27,45 +30,63 @@ from dpdist.sources import Source, as_source
 from dpdist.stored_parts import Asked
 from dpdist.topic_recipe import TopicRecipe
 from dpdist.topics.documents import Effort
-from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.online import OnlinePlan
 from dpdist.topics.problem import TopicPlan
 
 #: Settings that no parameter of an estimator has the name of.
 _RENAMED = {"data", "holdout", "seed", "transform", "online_moves"}
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+#: Kinds of settings, named for who reads. Pydantic takes any value: what a setting has to be is said once, where it is
+#: used, by the dataclasses that parameters in Python come to as well.
+Whole: TypeAlias = Any
+Real: TypeAlias = Any
+Flag: TypeAlias = Any
+Name: TypeAlias = Any
+Names: TypeAlias = Any
+Table: TypeAlias = Any
+#: Where data are.
+_PLACE = instance("a path or URL, as text", str).or_none("none")
 
 
-class _Strict(BaseModel):
+class _Strict(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @abstractmethod
+    def build(self) -> Any:
+        """What the settings come to; raises :class:`InputError` if one is not what it should be."""
+
+    @model_validator(mode="after")
+    def _comes_to_something(self) -> Self:
+        self.build()
+        return self
 
 
 class FamilyConfig(_Strict):
     """The likelihood and its hyperparameters; those left out are derived from the data."""
 
-    name: Literal[tuple(FAMILIES)] = "gaussian"  # type: ignore[valid-type]
-    hyperparameters: dict[str, float | list[float] | list[list[float]]] = {}
+    name: Name = "gaussian"
+    hyperparameters: Table = {}
 
     def build(self) -> Family:
         """The family."""
-        family: Family = _built(FAMILIES[self.name], self.name, self.hyperparameters)
+        family: Family = _built(FAMILIES, self.name, self.hyperparameters)
         return family
 
 
 class PassFamilyConfig(_Strict):
     """The likelihood of a sequential pass, conjugate or not, and its hyperparameters."""
 
-    name: Literal[(*FAMILIES, *LIKELIHOODS)] = "gaussian"  # type: ignore[valid-type]
-    hyperparameters: dict[str, bool | float | list[float] | list[list[float]]] = {}
+    name: Name = "gaussian"
+    hyperparameters: Table = {}
 
     def build(self) -> Family | Likelihood:
         """The family or likelihood."""
-        return _built({**FAMILIES, **LIKELIHOODS}[self.name], self.name, self.hyperparameters)
+        return _built({**FAMILIES, **LIKELIHOODS}, self.name, self.hyperparameters)
 
 
-def _built(kind: Any, name: str, hyperparameters: dict[str, Any]) -> Any:
+def _built(kinds: Mapping[str, Any], name: str, hyperparameters: dict[str, Any]) -> Any:
+    kind = kinds[one_of(*kinds).take("name", name)]
+    instance("a table, as in { variance = 2.0 }", dict).take("hyperparameters", hyperparameters)
     known = set(kind.__dataclass_fields__)
     unknown = sorted(set(hyperparameters) - known)
     if unknown:
@@ -73,13 +94,6 @@ def _built(kind: Any, name: str, hyperparameters: dict[str, Any]) -> Any:
             f"family {name} has no hyperparameter {', '.join(unknown)}; it has {', '.join(sorted(known))}."
         )
     return kind(**hyperparameters)
-
-
-class GammaPrior(_Strict):
-    """Gamma prior of a learned concentration."""
-
-    shape: Positive
-    rate: Positive
 
 
 #: What each schedule heeds.
@@ -91,7 +105,8 @@ _HEEDED = {
 
 
 def _check_heeded(settings: ScheduleConfig | TopicScheduleConfig) -> None:
-    """Raise :class:`InputError` if a schedule is told what it would not heed."""
+    """Raise :class:`InputError` if a schedule is none, or is told what it would not heed."""
+    one_of(*_HEEDED).take("name", settings.name)
     fields = type(settings).model_fields
     told = [name for name, field in fields.items() if getattr(settings, name) != field.default]
     idle = [name for name in told if name not in _HEEDED[settings.name]]
@@ -104,12 +119,12 @@ def _check_heeded(settings: ScheduleConfig | TopicScheduleConfig) -> None:
 class ScheduleConfig(_Strict):
     """How summaries become the total."""
 
-    name: Literal["memoized", "stochastic", "batch"] = "memoized"
-    waves: Count = 40
-    lookahead: Literal[0, 1] = 0
-    keep_start: bool = True
-    delay: Annotated[float, Field(ge=0)] = 1.0
-    forgetting: Annotated[float, Field(gt=0, le=1)] = 0.6
+    name: Name = "memoized"
+    waves: Whole = 40
+    lookahead: Whole = 0
+    keep_start: Flag = True
+    delay: Real = 1.0
+    forgetting: Real = 0.6
 
     def build(self) -> Schedule:
         """The schedule."""
@@ -124,14 +139,14 @@ class ScheduleConfig(_Strict):
 class MovesConfig(_Strict):
     """Which moves to make, and how hard to try."""
 
-    split: bool = True
-    merge: bool = True
-    delete: bool = True
-    children: Annotated[int, Field(ge=2)] = 2
-    sample: Annotated[int, Field(ge=2)] = MovePlan.sample
-    refine: Count = MovePlan.refine
-    rest: Annotated[int, Field(ge=0)] = MovePlan.rest
-    tries: Count = MovePlan.tries
+    split: Flag = True
+    merge: Flag = True
+    delete: Flag = True
+    children: Whole = 2
+    sample: Whole = MovePlan.sample
+    refine: Whole = MovePlan.refine
+    rest: Whole = MovePlan.rest
+    tries: Whole = MovePlan.tries
 
     def build(self) -> MovePlan:
         """The plan of moves."""
@@ -141,9 +156,9 @@ class MovesConfig(_Strict):
 class TransformConfig(_Strict):
     """What is done to rows first, fitted in one pass and kept with the model."""
 
-    center: bool = False
-    scale: bool = False
-    pca: Count | None = None
+    center: Flag = False
+    scale: Flag = False
+    pca: Whole | None = None
 
     def build(self) -> TransformPlan:
         """The plan of the transform."""
@@ -153,24 +168,30 @@ class TransformConfig(_Strict):
 class PassConfig(_Strict):
     """Everything that ``dpdist sva`` can be told."""
 
-    data: str | None = None
-    holdout: str | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    data: Name | None = None
+    holdout: Name | None = None
+    seed: Whole = 0
     family: PassFamilyConfig = PassFamilyConfig()
-    concentration: Positive = 1.0
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.001
-    merge: Literal["auto", "evidence", "distance", "absolute distance", "none"] = "auto"
-    merge_threshold: Positive = 0.5
-    prune: Annotated[float, Field(ge=0, lt=1)] = 1e-5
-    max_components: Count | None = None
-    parallel: bool = True
-    round_partitions: Count = 64
-    shuffle: bool = True
+    concentration: Real = 1.0
+    threshold: Real = 0.001
+    merge: Name = "auto"
+    merge_threshold: Real = 0.5
+    prune: Real = 1e-5
+    max_components: Whole | None = None
+    parallel: Flag = True
+    round_partitions: Whole = 64
+    shuffle: Flag = True
     transform: TransformConfig = TransformConfig()
-    compute_dtype: Literal["float64", "float32"] = "float64"
-    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-6
-    forgetting: Annotated[float, Field(gt=0.5, le=1)] = 0.8
-    own_clock: bool = True
+    compute_dtype: Name = "float64"
+    floor: Real = 1e-6
+    forgetting: Real = 0.8
+    own_clock: Flag = True
+
+    def build(self) -> PassRecipe:
+        """What these settings ask for."""
+        _PLACE.take("data", self.data)
+        _PLACE.take("holdout", self.holdout)
+        return self.recipe()
 
     def recipe(self) -> PassRecipe:
         """What these settings ask for."""
@@ -183,7 +204,7 @@ class PassConfig(_Strict):
             tidy=Tidy(self.prune, merging),
             rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
             transform=self.transform.build(),
-            dtype=DTYPES[self.compute_dtype],
+            dtype=dtype_of(self.compute_dtype),
             seed=self.seed,
             forgetting=self.forgetting,
             own_clock=self.own_clock,
@@ -210,22 +231,27 @@ class PassConfig(_Strict):
 class FitConfig(_Strict):
     """Everything that ``dpdist fit`` can be told."""
 
-    data: str | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    data: Name | None = None
+    seed: Whole = 0
     family: FamilyConfig = FamilyConfig()
-    concentration: Positive | GammaPrior = 10.0
-    initial: Literal["one", "k-means++", "sva"] = "one"
-    initial_components: Count = 20
-    initial_rows: Count | None = 20_000
-    max_components: Count | None = None
+    concentration: Real | Table = 10.0
+    initial: Name = "one"
+    initial_components: Whole = 20
+    initial_rows: Whole | None = 20_000
+    max_components: Whole | None = None
     schedule: ScheduleConfig = ScheduleConfig()
     moves: MovesConfig = MovesConfig()
     transform: TransformConfig = TransformConfig()
-    compute_dtype: Literal["float64", "float32"] = "float64"
-    floor: Annotated[float, Field(ge=0, lt=0.01)] = 1e-8
-    tolerance: Annotated[float, Field(ge=0)] = 1e-5
-    max_laps: Count | None = 100
-    max_time: Positive | None = None
+    compute_dtype: Name = "float64"
+    floor: Real = 1e-8
+    tolerance: Real = 1e-5
+    max_laps: Whole | None = 100
+    max_time: Real | None = None
+
+    def build(self) -> tuple[Recipe, Limits]:
+        """What these settings ask for, and when to stop."""
+        _PLACE.take("data", self.data)
+        return self.recipe(), Limits(self.max_laps, self.max_time)
 
     def recipe(self) -> Recipe:
         """What these settings ask for."""
@@ -235,7 +261,7 @@ class FitConfig(_Strict):
             schedule=self.schedule.build(),
             plan=self.moves.build(),
             transform=self.transform.build(),
-            precision=Precision(DTYPES[self.compute_dtype], self.floor),
+            precision=Precision(dtype_of(self.compute_dtype), self.floor),
             seed=self.seed,
             tolerance=self.tolerance,
             initial=self.initial,
@@ -245,16 +271,16 @@ class FitConfig(_Strict):
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
         """The fit to `source`, ready to run and kept at `out`."""
-        limits = Limits(self.max_laps, self.max_time)
+        recipe, limits = self.build()
         keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
-        return prepare_fit(self.recipe(), source, limits, backend, keeping)
+        return prepare_fit(recipe, source, limits, backend, keeping)
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
         plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
         made = {
             "family": self.family.build(),
-            "concentration": self.concentration if isinstance(self.concentration, float) else self._concentration(),
+            "concentration": self._concentration() if isinstance(self.concentration, dict) else self.concentration,
             "schedule": self.schedule.build(),
             "moves": self.moves.build(),
             "row_transform": self.transform.build(),
@@ -263,20 +289,25 @@ class FitConfig(_Strict):
         return Asked("dpdist:DPMixture", {**plain, **made})
 
     def _concentration(self) -> Allocation:
-        if isinstance(self.concentration, GammaPrior):
-            prior = self.concentration
-            return LearnedDirichletProcess(prior.shape, prior.rate, max_components=self.max_components)
-        return DirichletProcess(self.concentration, self.max_components)
+        asked = self.concentration
+        if not isinstance(asked, dict):
+            return DirichletProcess(asked, self.max_components)
+        if set(asked) != {"shape", "rate"}:
+            raise InputError(
+                "concentration should be a number or, to be learned, the table of a Gamma prior, "
+                f"{{ shape = 1.0, rate = 0.1 }}; got {shown(asked)}."
+            )
+        return LearnedDirichletProcess(asked["shape"], asked["rate"], max_components=self.max_components)
 
 
 class TopicScheduleConfig(_Strict):
     """How summaries of documents become the total; stochastic is online inference, by default at the paper's rates."""
 
-    name: Literal["memoized", "stochastic", "batch"] = "memoized"
-    waves: Count = 20
-    lookahead: Literal[0, 1] = 0
-    delay: Annotated[float, Field(ge=0)] = 1.0
-    forgetting: Annotated[float, Field(gt=0, le=1)] = 0.5
+    name: Name = "memoized"
+    waves: Whole = 20
+    lookahead: Whole = 0
+    delay: Real = 1.0
+    forgetting: Real = 0.5
 
     def build(self) -> Schedule:
         """The schedule."""
@@ -291,16 +322,16 @@ class TopicScheduleConfig(_Strict):
 class TopicMovesConfig(_Strict):
     """Which moves of topics to make, and how hard to try."""
 
-    birth: bool = TopicPlan.birth
-    merge: bool = TopicPlan.merge
-    delete: bool = TopicPlan.delete
-    topics: Count = TopicPlan.topics
-    most: Count = TopicPlan.most
-    sample: Count = TopicPlan.sample
-    tries: Annotated[int, Field(ge=0)] = TopicPlan.tries
-    refine: Annotated[int, Field(ge=0)] = TopicPlan.refine
-    rest: Annotated[int, Field(ge=0)] = TopicPlan.rest
-    partners: Count = TopicPlan.partners
+    birth: Flag = TopicPlan.birth
+    merge: Flag = TopicPlan.merge
+    delete: Flag = TopicPlan.delete
+    topics: Whole = TopicPlan.topics
+    most: Whole = TopicPlan.most
+    sample: Whole = TopicPlan.sample
+    tries: Whole = TopicPlan.tries
+    refine: Whole = TopicPlan.refine
+    rest: Whole = TopicPlan.rest
+    partners: Whole = TopicPlan.partners
 
     def build(self) -> TopicPlan:
         """The plan of moves."""
@@ -310,16 +341,16 @@ class TopicMovesConfig(_Strict):
 class OnlineMovesConfig(_Strict):
     """Which moves of topics to make after each mini-batch, and how hard to try."""
 
-    split: bool = OnlinePlan.split
-    merge: bool = OnlinePlan.merge
-    splits: Count = OnlinePlan.splits
-    merges: Annotated[int, Field(ge=0)] = OnlinePlan.merges
-    alike: Annotated[int, Field(ge=0)] = OnlinePlan.alike
-    lasting: bool = OnlinePlan.lasting
-    iterations: Count = OnlinePlan.iterations
-    smoothing: Positive = OnlinePlan.smoothing
-    topics: Count = OnlinePlan.topics
-    restricted: Literal["shared", "free"] = OnlinePlan.restricted
+    split: Flag = OnlinePlan.split
+    merge: Flag = OnlinePlan.merge
+    splits: Whole = OnlinePlan.splits
+    merges: Whole = OnlinePlan.merges
+    alike: Whole = OnlinePlan.alike
+    lasting: Flag = OnlinePlan.lasting
+    iterations: Whole = OnlinePlan.iterations
+    smoothing: Real = OnlinePlan.smoothing
+    topics: Whole = OnlinePlan.topics
+    restricted: Name = OnlinePlan.restricted
 
     def build(self) -> OnlinePlan:
         """The plan of moves."""
@@ -329,8 +360,8 @@ class OnlineMovesConfig(_Strict):
 class EffortConfig(_Strict):
     """How far documents are iterated."""
 
-    tolerance: Positive = Effort.tolerance
-    most: Count = Effort.most
+    tolerance: Real = Effort.tolerance
+    most: Whole = Effort.most
 
     def build(self) -> Effort:
         """The effort."""
@@ -340,20 +371,25 @@ class EffortConfig(_Strict):
 class TopicsConfig(_Strict):
     """Everything that ``dpdist topics`` can be told; `online_moves` are those of a stochastic schedule."""
 
-    data: str | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-    concentration: Positive = 10.0
-    document_concentration: Positive = 1.0
-    pseudocount: Positive = 0.1
-    learn: tuple[Literal[LEARNABLE], ...] = ()  # type: ignore[valid-type]
-    initial_topics: Count = 50
+    data: Name | None = None
+    seed: Whole = 0
+    concentration: Real = 10.0
+    document_concentration: Real = 1.0
+    pseudocount: Real = 0.1
+    learn: Names = ()
+    initial_topics: Whole = 50
     schedule: TopicScheduleConfig = TopicScheduleConfig()
     moves: TopicMovesConfig = TopicMovesConfig()
     online_moves: OnlineMovesConfig = OnlineMovesConfig()
     effort: EffortConfig = EffortConfig()
-    tolerance: Annotated[float, Field(ge=0)] = 1e-5
-    max_laps: Count | None = 100
-    max_time: Positive | None = None
+    tolerance: Real = 1e-5
+    max_laps: Whole | None = 100
+    max_time: Real | None = None
+
+    def build(self) -> tuple[TopicRecipe, Limits]:
+        """What these settings ask for, and when to stop."""
+        _PLACE.take("data", self.data)
+        return self.recipe(), Limits(self.max_laps, self.max_time)
 
     def recipe(self) -> TopicRecipe:
         """What these settings ask for, limits apart."""
@@ -372,9 +408,9 @@ class TopicsConfig(_Strict):
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
         """The fit to `source`, ready to run and kept at `out`."""
-        limits = Limits(self.max_laps, self.max_time)
+        recipe, limits = self.build()
         keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
-        return prepare_topics(self.recipe(), source, limits, backend, keeping)
+        return prepare_topics(recipe, source, limits, backend, keeping)
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
@@ -416,9 +452,11 @@ def read_config(kind: type[Config], path: str | Path | None, options: dict[str, 
         If the file cannot be read or an entry is wrong: where, what was expected, what came.
     """
     try:
-        given = {} if path is None else tomllib.loads(Path(path).read_text())
+        given = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"the configuration {path} cannot be read ({error.strerror}); check the path.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the configuration {path} is not UTF-8 ({error.reason}); save it as UTF-8 text.") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"the configuration {path} is not TOML ({error}).") from error
     return parse_config(kind, _merged(given, options))
@@ -429,9 +467,25 @@ def parse_config(kind: type[Config], values: dict[str, Any]) -> Config:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"setting {place}: {first['msg']}; got {first['input']!r}.") from error
+        raise InputError(_sentence(kind, error)) from error
+
+
+def _sentence(kind: type[BaseModel], error: ValidationError) -> str:
+    """The first fault, at the place where the person who wrote it finds it."""
+    first = error.errors(include_url=False)[0]
+    place, cause = ".".join(map(str, first["loc"])), first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return f"setting {place}: {cause}" if place else str(cause)
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {place}; known are {', '.join(_fields_at(kind, first['loc'][:-1]))}."
+    return f"setting {place} should be a table, as in [{place}]; got {shown(first['input'])}."
+
+
+def _fields_at(kind: Any, tables: Sequence[Any]) -> list[str]:
+    """Names of the settings in a table of the configuration."""
+    for name in tables:
+        kind = kind.model_fields[name].annotation
+    return list(kind.model_fields)
 
 
 def _merged(given: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

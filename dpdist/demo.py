@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 from dpdist.backends import Backend
 from dpdist.checkpoint import Store
 from dpdist.config import FitConfig, parse_config
-from dpdist.engine import Step
 from dpdist.estimators import load
+from dpdist.events import Event, Pace, event_of_step
 from dpdist.pictures import draw_gallery, draw_trace
 from dpdist.sources import as_source
 
@@ -34,7 +34,7 @@ class DemoResult(NamedTuple):
     folder: Path
 
 
-def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], None]) -> DemoResult:
+def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], None]) -> DemoResult:
     """Write the digits to Zarr, fit them, label them, draw them.
 
     Parameters
@@ -42,7 +42,7 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], N
     folder : receives ``digits.zarr``, ``run.zarr``, ``trace.png`` and ``clusters.png``
     backend : where to run
     seed : of the fit
-    show : called with every step
+    show : called with every event
     """
     digits = load_digits()
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,8 +53,10 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Step], N
         FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 2}}
     )
     run = folder / "run.zarr"
-    for step in config.prepare(as_source(path), run, True, backend):
-        show(step)
+    fit = config.prepare(as_source(path), run, True, backend)
+    pace = Pace(fit.problem, fit.source, fit.state, fit.state.ids)
+    for step in fit:
+        show(event_of_step(step, pace))
     return _describe(folder, digits.images, digits.target)
 
 

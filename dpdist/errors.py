@@ -9,6 +9,10 @@ class InputError(DpdistError, ValueError):
     """Data, a parameter or a file is not what was asked for."""
 
 
+class InputKindError(InputError, TypeError):
+    """Data are of a kind that is no number at all."""
+
+
 class CorruptDataError(DpdistError, ValueError):
     """Stored rows are damaged or missing, so that what would be read is not what was written."""
 

@@ -8,7 +8,9 @@ from typing import Any
 from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.backends import Backend
 from dpdist.checkpoint import RunStore
-from dpdist.clustering import default_backend
+from dpdist.checks import COUNT, shown
+from dpdist.clustering import chosen_backend
+from dpdist.errors import InputError
 from dpdist.extending import prepare_extension
 from dpdist.families import Family
 from dpdist.fitting import Limits
@@ -135,9 +137,14 @@ class DPMixture(Mixture):
         self.random_state = random_state
 
     def _allocation(self) -> Allocation:
-        if isinstance(self.concentration, Allocation):
-            return self.concentration
-        return DirichletProcess(float(self.concentration), self.max_components)
+        if not isinstance(self.concentration, Allocation):
+            return DirichletProcess(self.concentration, self.max_components)
+        if self.max_components not in (None, self.concentration.max_components):
+            raise InputError(
+                "max_components should be told to the allocation that is given as concentration; "
+                f"got {shown(self.max_components)} beside it."
+            )
+        return self.concentration
 
 
 class FiniteMixture(Mixture):
@@ -193,7 +200,7 @@ class FiniteMixture(Mixture):
         return self.n_components
 
     def _allocation(self) -> Allocation:
-        return FiniteDirichlet(self.n_components, float(self.concentration))
+        return FiniteDirichlet(COUNT.take("n_components", self.n_components), self.concentration)
 
 
 #: What comes back from disk.
@@ -228,7 +235,7 @@ def resume(
         If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
         be imported.
     """
-    source, backend = as_source(x, sample_weight), backend or default_backend()
+    source, backend = as_source(x, sample_weight), chosen_backend(backend)
     if is_pass(path):
         return _resume_pass(SequentialStore.open(path), source, backend)
     store = open_run(path)
@@ -248,6 +255,7 @@ def extend(
     sample_weight: Any = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    again: bool = False,
     backend: Backend | None = None,
 ) -> SVA:
     """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
@@ -258,6 +266,8 @@ def extend(
     x, sample_weight : the new rows
     out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
     overwrite : whether to replace what is at `out`
+    again : whether to take rows that the model was made from already, which then count twice. They are told by a digest
+        of all rows in their partitions; a model written by ``save`` knows none
     backend : where to run; default: the active Dask client, else this process
 
     Returns
@@ -267,9 +277,9 @@ def extend(
     Raises
     ------
     InputError, CheckpointError
-        If there is no finished model at `path`, or the rows do not fit it.
+        If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
-    fit = prepare_extension(path, as_source(x, sample_weight), backend or default_backend(), out, overwrite, {})
+    fit = prepare_extension(path, as_source(x, sample_weight), chosen_backend(backend), out, overwrite, {}, again)
     assert fit.store is not None, "an extension is kept"
     model: SVA = _estimator_of(fit.store)
     for _ in model.follow(fit):

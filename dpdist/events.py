@@ -20,6 +20,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Annotated, Any, Literal, Protocol, Self
 
+import numpy as np
 from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
 from dpdist.backends.base import Counts
@@ -28,7 +29,7 @@ from dpdist.moves.base import Reason
 from dpdist.problem import Problem
 from dpdist.sequence import SequentialInfo
 from dpdist.sources.base import Source
-from dpdist.state import State
+from dpdist.state import Info, State
 from dpdist.units import tokens_of
 
 #: Topic of laps, rounds and notes; a scheduler keeps the last thousand.
@@ -97,6 +98,7 @@ class LapEvent(Stamp):
     n_components : components after its moves
     seconds : wall time of the lap
     accepted : moves taken, by kind
+    new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
     waves : waves in the next lap
     rows_per_second : as in :class:`WaveEvent`
     """
@@ -109,6 +111,8 @@ class LapEvent(Stamp):
     seconds: Number
     accepted: dict[str, int]
     waves: int
+    new: int | None = None
+    gone: int | None = None
     tokens: Number | None = None
     rows_per_second: Number | None = None
 
@@ -191,20 +195,27 @@ def from_dict(plain: object) -> Event | None:
 
 
 class Pace:
-    """Rows visited and rows a second, from step to step of a fit.
+    """Rows visited, rows a second, and components new and gone, from step to step of a fit.
 
     Parameters
     ----------
     problem, source, state : of the fit, before its first step here
+    ids : of the components at the end of the lap before
     clock : seconds
     """
 
     def __init__(
-        self, problem: Problem, source: Source, state: State, clock: Callable[[], float] = time.monotonic
+        self,
+        problem: Problem,
+        source: Source,
+        state: State,
+        ids: np.ndarray,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         waves = wave_count(problem.schedule, source)
         self._rows = [sum(p.rows for p in source.partitions[wave::waves]) for wave in range(waves)]
         self._clock, self._began, self._before = clock, clock(), self._visited(state)
+        self._ids = ids
 
     def after(self, step: Step) -> tuple[int, float]:
         """Rows of the lap visited after `step`, and rows a second since the lap began or the fit went on."""
@@ -214,6 +225,11 @@ class Pace:
         if step.info is not None:
             self._began, self._before = now, 0
         return rows, pace
+
+    def turnover(self, info: Info) -> tuple[int, int]:
+        """Components of a lap's end that those of the lap before are not, and the other way round."""
+        before, self._ids = self._ids, info.ids
+        return len(np.setdiff1d(info.ids, before)), len(np.setdiff1d(before, info.ids))
 
     def _visited(self, state: State) -> int:
         return sum(self._rows[wave] for wave in state.order[: state.visit])
@@ -225,6 +241,7 @@ def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
     state, info = step.state, step.info
     if info is None:
         return WaveEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
+    new, gone = (None, None) if pace is None else pace.turnover(info)
     return LapEvent(
         lap=info.lap,
         elbo=float(info.elbo),
@@ -233,6 +250,8 @@ def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
         seconds=float(info.seconds),
         accepted=dict(Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)),
         waves=len(state.order),
+        new=new,
+        gone=gone,
         tokens=tokens_of(info.total),
         rows_per_second=speed,
     )

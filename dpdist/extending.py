@@ -10,10 +10,12 @@ import numpy as np
 
 from dpdist.backends.base import Backend
 from dpdist.checkpoint import Store
+from dpdist.checks import FLAG, PATH
 from dpdist.errors import InputError
 from dpdist.passing import PassFit, check_new_rows, pose_extension
 from dpdist.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.sources.base import Source
+from dpdist.storage import digest_of_data
 from dpdist.stored_models import fitted_of
 from dpdist.stored_parts import Asked
 from dpdist.stored_sequence import PassHistory, SequentialStore, is_pass
@@ -26,12 +28,13 @@ def prepare_extension(
     out: str | os.PathLike[str] | None,
     overwrite: bool,
     settings: dict[str, Any],
+    again: bool = False,
 ) -> PassFit:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
     ----------
-    path, source, backend, out, overwrite : as for :func:`dpdist.extend`
+    path, source, backend, out, overwrite, again : as for :func:`dpdist.extend`
     settings : plain values kept with the checkpoint, by which the command line resumes
 
     Raises
@@ -39,20 +42,29 @@ def prepare_extension(
     InputError, CheckpointError
         As :func:`dpdist.extend`.
     """
+    path, again = PATH.take("path", path), FLAG.take("again", again)
+    out = PATH.or_none("the model itself").take("out", out)
     if out is not None and Path(out).resolve() == Path(path).resolve():
-        raise InputError(f"the result would replace {path} while it is read; leave --out away, or name another folder.")
+        raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
     store = SequentialStore.open(path) if is_pass(path) else None
     if store is None and out is None:
-        raise InputError(f"{path} was not made by a sequential pass and is left as it is; name the result with --out.")
+        raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
     if store is not None and out is None:
         store.lock()
     problem, state, history, asked = _as_finished_pass(path) if store is None else _finished_pass(store)
     check_new_rows(problem, source, backend)
+    taken, fingerprint = (Store.open(path) if store is None else store).taken, source.fingerprint()
+    if digest_of_data(fingerprint) in taken and not again:
+        raise InputError(
+            f"{path} was made from {source.label} already, whose rows would count twice; give others, or insist with "
+            "again=True."
+        )
     if out is not None or store is None:
         assert out is not None, "only a sequential model's own store takes the result"
-        store = SequentialStore.create(out, problem, settings, source.fingerprint(), overwrite, asked)
+        store = SequentialStore.create(out, problem, settings, fingerprint, overwrite, asked)
+        store.attributes["taken"] = taken
     else:
-        store.restart(settings, source.fingerprint())
+        store.restart(settings, fingerprint)
     fit = PassFit(problem, source, backend, state, None, history, store)
     fit.save()
     return fit

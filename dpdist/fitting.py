@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +15,7 @@ from dpdist.allocations import Allocation
 from dpdist.backends.base import Backend
 from dpdist.cadence import Cadence
 from dpdist.checkpoint import Fitted, RunStore
-from dpdist.checks import require_least
+from dpdist.checks import COUNT, POSITIVE, Wanted, check_fields, instance, number, real_array, whole
 from dpdist.descriptions import check_description
 from dpdist.engine import Step, first_state, steps
 from dpdist.errors import CheckpointError, ClusterLostError, InputError
@@ -26,7 +25,7 @@ from dpdist.history import History
 from dpdist.memo import Manifest, Memo
 from dpdist.model import Model, Precision
 from dpdist.moves.plan import MovePlan
-from dpdist.preparation import Preparation, Transform, TransformPlan
+from dpdist.preparation import TRANSFORM, Preparation, Transform, TransformPlan
 from dpdist.problem import Problem
 from dpdist.schedules import Schedule
 from dpdist.sources.base import Source
@@ -40,6 +39,8 @@ from dpdist.threads import one_thread
 CONVERGED = "converged: the ELBO settled and no move is pending"
 MAX_LAPS = "stopped: max_laps reached"
 MAX_TIME = "stopped: max_time reached"
+#: What a start may be.
+STARTS = ("one", "k-means++", "sva")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Recipe:
     Raises
     ------
     InputError
-        If the floor or the tolerance is not what was asked for.
+        If one is not what it should be.
     """
 
     family: Family
@@ -65,9 +66,26 @@ class Recipe:
     initial_rows: int | None = 20_000
 
     def __post_init__(self) -> None:
-        if not 0 <= self.precision.floor < 0.01:
-            raise InputError(f"floor should be from 0 to below 0.01; got {self.precision.floor}.")
-        require_least("tolerance", self.tolerance, 0, " nats a row")
+        check_fields(
+            self,
+            family=instance("a family of dpdist.families (only dpdist.SVA takes other likelihoods)", Family),
+            allocation=instance("an allocation of dpdist.allocations", Allocation).called("concentration"),
+            schedule=instance("a schedule, such as dpdist.schedules.Memoized()", Schedule),
+            plan=instance("a dpdist.MovePlan", MovePlan).called("moves"),
+            transform=TRANSFORM,
+            seed=whole(0),
+            tolerance=number(least=0),
+            initial=Wanted("'one', 'k-means++', 'sva', labels or responsibilities", _is_start),
+            initial_components=COUNT,
+            initial_rows=COUNT.or_none("all rows"),
+        )
+
+
+def _is_start(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in STARTS
+    array = real_array(value)
+    return array is not None and array.ndim in (1, 2) and array.size > 0
 
 
 @dataclass(frozen=True)
@@ -84,10 +102,17 @@ class Limits:
     max_time: float | None = None
 
     def __post_init__(self) -> None:
-        if not (self.max_laps is None or (isinstance(self.max_laps, Integral) and self.max_laps >= 1)):
-            raise InputError(f"max_laps should be at least 1, whole, or None for no bound; got {self.max_laps!r}.")
-        if not (self.max_time is None or (isinstance(self.max_time, Real) and self.max_time > 0)):
-            raise InputError(f"max_time should be above zero seconds, or None for no bound; got {self.max_time!r}.")
+        check_fields(self, max_laps=COUNT.or_none("no bound"), max_time=POSITIVE.or_none("no bound"))
+
+    def unmet(self, stop: str | None) -> str | None:
+        """The sentence about a fit that a limit ended before it converged; None for one that ended otherwise."""
+        told = {MAX_LAPS: f"max_laps={self.max_laps}", MAX_TIME: f"max_time={self.max_time}"}.get(stop or "")
+        if told is None:
+            return None
+        return (
+            f"the fit stopped at {told} before it converged: the ELBO still changes, or moves are pending. Raise the "
+            "limit or the tolerance, or go on from a checkpoint with dpdist.resume."
+        )
 
     def but(self, max_laps: int | None, max_time: float | None) -> Limits:
         """These limits, but for those that are given."""
@@ -134,11 +159,6 @@ def prepared_family(
     InputError
         If the family does not take such data, or describes components in a way that cannot be stored.
     """
-    if not isinstance(family, Family):
-        raise InputError(
-            f"a mixture needs a family of dpdist.families; got {type(family).__name__}. A likelihood without a "
-            "conjugate prior is fitted by dpdist.SVA."
-        )
     if source.sparse and not family.accepts_sparse:
         raise InputError(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
@@ -163,31 +183,24 @@ def surveyed(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Tra
 
 
 def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:
-    """The statistics of the first model; None for one component.
-
-    Raises
-    ------
-    InputError
-        If ``initial`` is none of "one", "k-means++", "sva", labels and responsibilities.
-    """
+    """The statistics of the first model; None for one component."""
     if isinstance(recipe.initial, str):
         if recipe.initial == "one":
             return None
         if recipe.initial == "k-means++":
             return kmeans_start(problem, source, backend, recipe.initial_components)
-        if recipe.initial == "sva":
-            return sequential_start(problem, source, backend, recipe.initial_rows, recipe.initial_components)
-        raise InputError(
-            f"initial should be 'one', 'k-means++', 'sva', labels or responsibilities; got '{recipe.initial}'."
-        )
+        return sequential_start(problem, source, backend, recipe.initial_rows, recipe.initial_components)
     return responsibility_start(problem, source, backend, recipe.initial)
 
 
 def begin(recipe: Recipe, source: Source, backend: Backend) -> tuple[Problem, State]:
     """The problem and the state before the first lap; warns if a lap will take much memory."""
     problem = pose(recipe, source, backend)
-    start = start_summary(recipe, problem, source, backend)
-    warn_if_large(problem, source, 1 if start is None else len(start.entropy))
+    start, most = start_summary(recipe, problem, source, backend), recipe.allocation.max_components
+    components = 1 if start is None else len(start.entropy)
+    if most is not None and components > most:
+        raise InputError(f"initial should give at most as many components as there may be, {most}; got {components}.")
+    warn_if_large(problem, source, components)
     return problem, first_state(problem, source, start)
 
 

@@ -33,6 +33,18 @@ from dpdist.sources import Source
 #: Where results and messages are printed.
 OUTPUT, MESSAGES = Console(), Console(stderr=True)
 
+#: What sentences ask for as Python does, and how the command line is asked for the same.
+OPTIONS = {
+    "overwrite=True": "--overwrite",
+    "again=True": "--again",
+    "out=PATH": "--out PATH",
+    "columns=['A', 'B']": "--columns A,B",
+    "format=NAME": "--format NAME",
+    "row_transform=TransformPlan(scale=True)": "--scale",
+    "row_transform=TransformPlan(pca=50)": "--pca 50",
+    "compute_dtype='float64'": "--compute-dtype float64",
+}
+
 Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
@@ -81,7 +93,7 @@ def launcher_of(
         raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
     if serial:
         return SerialBackend
-    if scheduler:
+    if scheduler is not None:
         return partial(connect, scheduler)
     if workers is None and source is not None:
         return _chosen(lap_seconds(source, updates), len(os.sched_getaffinity(0)))
@@ -139,6 +151,13 @@ def _ending_well(run: str) -> Iterator[None]:
 
 def _tell_outcome(sentence: str, run: str) -> None:
     OUTPUT.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
+
+
+def as_options(sentence: str) -> str:
+    """A sentence with what it asks for as options."""
+    for asked, option in OPTIONS.items():
+        sentence = sentence.replace(asked, option)
+    return sentence
 
 
 def data_of(kept: str | None, moved: str | None) -> str:

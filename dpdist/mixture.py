@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.allocations import Allocation
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted, Store
-from dpdist.clustering import Clustering, asked_of, default_backend, keeping_of, path_of
+from dpdist.clustering import Clustering, asked_of, chosen_backend, keeping_of, path_of, warn_unless_converged
 from dpdist.families import Family, Gaussian
 from dpdist.fitting import Fit, Limits, Recipe
 from dpdist.history import History
@@ -107,6 +107,7 @@ class Mixture(Clustering):
             if step.info is not None:
                 self.adopt(fit.problem, fit.fitted, fit.history)
                 yield step.state, step.info
+        warn_unless_converged(fit)
 
     def prepare(
         self,
@@ -126,7 +127,7 @@ class Mixture(Clustering):
         """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
-        return prepare_fit(recipe, as_source(x), limits, backend or default_backend(), keeping)
+        return prepare_fit(recipe, as_source(x), limits, chosen_backend(backend), keeping)
 
     def recipe(self) -> Recipe:
         """The parameters, checked and made into values."""
@@ -136,7 +137,7 @@ class Mixture(Clustering):
             schedule=Memoized() if self.schedule is None else self.schedule,
             plan=MovePlan() if self.moves is None else self.moves,
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
-            precision=Precision(self._dtype(), float(self.floor)),
+            precision=Precision(self._dtype(), self.floor),
             seed=self._seed(),
             tolerance=self.tolerance,
             initial=self.initial,

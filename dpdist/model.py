@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.allocations import Allocation
+from dpdist.checks import FLOOR, check_fields, one_of
 from dpdist.errors import PrecisionError
 from dpdist.families.base import Family, Features, Rows
 from dpdist.kernels.softmax import accumulate_sparse, share_rows
@@ -44,6 +45,14 @@ class Precision:
 
     dtype: type = np.float64
     floor: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_fields(self, floor=FLOOR)
+
+
+def dtype_of(name: str) -> type:
+    """``compute_dtype`` as NumPy's; raises :class:`InputError` for another name."""
+    return DTYPES[one_of(*DTYPES).take("compute_dtype", name)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +133,8 @@ def summarise(
     if active < 0:
         raise PrecisionError(
             "a row's log probabilities are not finite under every component: the row lies too far out for the "
-            "chosen precision. Standardise the columns (--scale) or use compute_dtype float64."
+            "chosen precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose "
+            "compute_dtype='float64'."
         )
     stats = weighted_product(logits, weights, features, active)
     stats[:, -1] = counts

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 
 from dpdist.backends.base import Backend
 from dpdist.backends.serial import SerialBackend
 from dpdist.checkpoint import Fitted
+from dpdist.checks import is_number, shown
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
@@ -156,10 +156,10 @@ def as_online(
 
 def check_corpus(corpus: Any, documents: int) -> None:
     """Raise :class:`InputError` unless a whole corpus may have so many documents as `corpus`."""
-    if isinstance(corpus, bool) or not isinstance(corpus, int | float | np.number) or not documents <= corpus < np.inf:
+    if not (is_number(corpus) and corpus >= documents):
         raise InputError(
             f"documents should be the number of documents in the whole corpus, {documents} of this mini-batch or more; "
-            f"got {corpus!r}."
+            f"got {shown(corpus)}."
         )
 
 

@@ -28,7 +28,7 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
         raise InputError(f"this output is written to local disk; got the URL {path}. Give a path such as out.zarr.")
     target = Path(path)
     if target.exists() and not overwrite:
-        raise OutputExistsError(f"{target} exists; choose another name, or give --overwrite to replace it.")
+        raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     if target.exists() and not any((target / mark).is_file() for mark in _ZARR_MARKS):
         raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
     check_parent(target)

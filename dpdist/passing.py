@@ -11,13 +11,14 @@ from dpdist.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.backends.base import Backend
 from dpdist.cadence import Cadence
 from dpdist.checkpoint import Fitted
+from dpdist.checks import FLAG, check_fields, instance, number, whole
 from dpdist.descriptions import check_description
 from dpdist.errors import InputError
 from dpdist.families.base import Family
 from dpdist.fitting import prepared_family, surveyed, writing
 from dpdist.likelihoods import Likelihood
 from dpdist.prediction import predictor_of
-from dpdist.preparation import Preparation, TransformPlan
+from dpdist.preparation import TRANSFORM, Preparation, TransformPlan
 from dpdist.problem import Problem
 from dpdist.sequence import (
     Rounds,
@@ -52,6 +53,16 @@ class PassRecipe:
     forgetting: float = 0.8
     own_clock: bool = True
     stream: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            family=instance("a family of dpdist.families or a likelihood of dpdist.likelihoods", Family, Likelihood),
+            transform=TRANSFORM,
+            seed=whole(0),
+            forgetting=number(above=0.5, most=1),
+            own_clock=FLAG,
+        )
 
 
 def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:

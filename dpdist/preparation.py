@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from dpdist.checks import COUNT, FLAG, check_fields, instance
 from dpdist.columns import Names, check_names
 from dpdist.errors import InputError
 from dpdist.families.base import Moments, Rows, fill_zeros
@@ -127,6 +128,9 @@ class TransformPlan:
     scale: bool = False
     pca: int | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self, " of TransformPlan", center=FLAG, scale=FLAG, pca=COUNT.or_none("all columns as they are"))
+
     def fit(self, survey: Survey) -> Transform:
         """The transform for the surveyed data.
 
@@ -136,7 +140,7 @@ class TransformPlan:
             If more principal components than columns are asked for.
         """
         columns = survey.mean.shape[0]
-        if self.pca is not None and not 1 <= self.pca <= columns:
+        if self.pca is not None and self.pca > columns:
             raise InputError(f"pca should be from 1 to the number of columns, {columns}; got {self.pca}.")
         shift = survey.mean if self.center or self.pca is not None else None
         factors = 1 / np.sqrt(fill_zeros(survey.variance)) if self.scale else None
@@ -153,6 +157,10 @@ def _principal_axes(survey: Survey, factors: np.ndarray | None, keep: int) -> np
     axes = vectors[:, ::-1][:, :keep]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     return np.ascontiguousarray(axes * np.where(largest < 0, -1.0, 1.0))
+
+
+#: What the parameter of estimators has to be.
+TRANSFORM = instance("a dpdist.TransformPlan", TransformPlan).called("row_transform")
 
 
 @dataclass(frozen=True, eq=False)

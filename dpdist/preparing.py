@@ -11,6 +11,7 @@ from typing import Any
 
 from dpdist import storage
 from dpdist.backends.base import Backend
+from dpdist.checks import FLAG, PATH, check_fields
 from dpdist.fitting import Fit, Limits, Recipe, begin
 from dpdist.history import History
 from dpdist.passing import PassFit, PassRecipe, begin_pass, check_new_rows
@@ -37,6 +38,9 @@ class Keeping:
     settings: dict[str, Any]
     overwrite: bool
     asked: Asked | None
+
+    def __post_init__(self) -> None:
+        check_fields(self, path=PATH.or_none("nowhere").called("checkpoint_path"), overwrite=FLAG)
 
 
 def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:

@@ -31,6 +31,11 @@ class _Drawn(ABC):
         if self._console.is_interactive:
             self._bar.stop()
 
+    @property
+    def description(self) -> str:
+        """What the bar says goes on."""
+        return self._bar.tasks[0].description
+
     def show(self, event: Event) -> None:
         """Draw one event."""
         if isinstance(event, NoteEvent):
@@ -58,11 +63,11 @@ class LiveProgress(_Drawn):
             console=console,
             transient=True,
         )
-        super().__init__(console, bar, "lap 1")
+        super().__init__(console, bar, "beginning")
 
     def _draw(self, event: Event) -> None:
         if isinstance(event, LapEvent):
-            self._console.print(lap_line(event), highlight=False)
+            say(self._console, lap_line(event))
             self._bar.reset(self._task, total=event.waves, description=f"lap {event.lap + 1}")
         elif isinstance(event, WaveEvent):
             self._bar.update(self._task, total=event.of, completed=event.done, description=f"lap {event.lap}")
@@ -86,7 +91,7 @@ class PassProgress(_Drawn):
 
     def _draw(self, event: Event) -> None:
         if isinstance(event, RoundEvent):
-            self._console.print(self._lines.line(event), highlight=False)
+            say(self._console, self._lines.line(event))
             self._bar.update(self._task, total=event.of, completed=event.round)
 
 
@@ -112,9 +117,11 @@ def lap_line(event: LapEvent) -> str:
     """One lap in a line."""
     each = per_unit(event.elbo, event.rows, event.tokens)
     moves = ", ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in sorted(event.accepted.items()))
+    turnover = ", ".join(f"{count} {what}" for count, what in ((event.new, "new"), (event.gone, "gone")) if count)
+    told = ": ".join(part for part in (moves, turnover) if part)
     return (
         f"lap {event.lap:4d}   K {event.n_components:5d}   ELBO/{each.unit} {each.nats:12.6f}   "
-        f"{event.seconds:7.2f} s   {moves}"
+        f"{event.seconds:7.2f} s   {told}"
     ).rstrip()
 
 
@@ -128,4 +135,9 @@ def round_line(event: RoundEvent, before: RoundEvent | None = None) -> str:
 def show_note(console: Console, event: NoteEvent) -> None:
     """A note's sentence in a line of its own; checkpoints are for the metrics, and would be as many as laps."""
     if event.about != Happening.CHECKPOINT.value:
-        console.print(event.sentence, highlight=False, markup=False, soft_wrap=True)
+        say(console, event.sentence)
+
+
+def say(console: Console, sentence: str) -> None:
+    """A line as it is: it wraps where a terminal ends and nowhere else."""
+    console.print(sentence, highlight=False, markup=False, soft_wrap=True)

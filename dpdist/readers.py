@@ -230,7 +230,7 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
     if len(wrong):
         raise InputError(
             f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
-            "Choose columns of numbers with columns (--columns A,B), or mend it; cells are separated by commas."
+            "Choose columns of numbers with columns=['A', 'B'], or mend it; cells are separated by commas."
         )
     return np.asarray(numbers, dtype=np.float64)
 
@@ -309,7 +309,7 @@ def _arrow_dtype(arrow: Any, kind: Any, name: str, path: Path) -> np.dtype:
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise InputError(
             f"column '{name}' of {path} should hold numbers; got {kind}. Choose columns of numbers, or one column of "
-            "vectors, with columns (--columns A,B)."
+            "vectors, with columns=['A', 'B']."
         )
     return _stored_dtype(np.dtype(kind.to_pandas_dtype()), f"column '{name}' of {path}")
 

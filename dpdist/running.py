@@ -124,8 +124,13 @@ def pass_course(prepare: Callable[[Backend], PassFit]) -> Course[PassFit]:
     return Course(prepare, _pass_events, lambda work: pass_outcome(work.state, work.history))
 
 
+def pace_of(fit: Fit) -> Pace:
+    """How a fit goes from here on."""
+    return Pace(fit.problem, fit.source, fit.state, fit.state.ids if fit.fitted is None else fit.fitted.ids)
+
+
 def _fit_events(fit: Fit) -> Iterator[Event]:
-    pace = Pace(fit.problem, fit.source, fit.state)
+    pace = pace_of(fit)
     saved = fit.store.number if fit.store is not None else 0
     for step in fit:
         yield event_of_step(step, pace)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.backends.base import Backend
-from dpdist.errors import InputError
+from dpdist.checks import COUNT, FLAG, check_fields
 from dpdist.families.base import Rows
 from dpdist.preparation import Preparation
 from dpdist.randomness import generator
@@ -48,8 +48,7 @@ class Rounds:
     shuffle: bool = True
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise InputError(f"a round should hold at least 1 partition; got {self.most}.")
+        check_fields(self, parallel=FLAG, most=COUNT.called("round_partitions"), shuffle=FLAG)
 
     def of(self, partitions: Sequence[Partition], seed: int) -> list[list[Partition]]:
         """The rounds."""

@@ -157,8 +157,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
     InputError
         If there is not one entry a row, or rows do not sum to 1.
     """
-    given = np.asarray(responsibilities)
-    rows = source.shape[0]
+    given, rows = np.asarray(responsibilities), source.shape[0]
     if given.ndim not in (1, 2) or given.shape[0] != rows:
         raise InputError(
             f"initial should be {rows} labels or a ({rows}, K) array of responsibilities; got shape {given.shape}."
@@ -184,11 +183,14 @@ def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generat
 
 def _component_count(given: np.ndarray) -> int:
     if given.ndim == 1:
-        if given.dtype.kind not in "iu" or given.min() < 0:
-            raise InputError("labels should be whole numbers from 0 up; recode them with numpy.unique.")
+        if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= len(given):
+            raise InputError(
+                "initial should be labels that are whole numbers from 0 up, fewer than rows; got from "
+                f"{given.min()} to {given.max()}. Recode them with numpy.unique."
+            )
         return int(given.max()) + 1
     if not np.isfinite(given).all() or given.min() < 0 or np.abs(given.sum(axis=1) - 1).max() > 1e-6:
-        raise InputError("responsibilities should be zero or more and sum to 1 in every row.")
+        raise InputError("initial should be responsibilities of zero or more that sum to 1 in every row; got others.")
     return int(given.shape[1])
 
 

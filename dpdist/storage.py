@@ -30,6 +30,8 @@ from typing import Any, Self
 import zarr
 
 from dpdist import schema
+from dpdist.checks import FLAG
+from dpdist.digests import digest_of
 from dpdist.errors import CheckpointError, OutputExistsError
 from dpdist.lease import Lease, LeaseHeldError, take_lease
 from dpdist.outputs import check_parent, claim_folder
@@ -94,7 +96,7 @@ class GenerationStore:
         overwrite: bool = False,
     ) -> Self:
         """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
-        place = claim(path, overwrite)
+        place = claim(path, FLAG.take("overwrite", overwrite))
         problem = f"problems/{token()}"
         attributes = {
             "format": schema.FORMAT,
@@ -275,7 +277,13 @@ class GenerationStore:
 
     def restart(self, settings: dict[str, Any], fingerprint: dict[str, Any]) -> None:
         """Take other data as those the next generations are made from."""
-        self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint}
+        self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
+
+    @property
+    def taken(self) -> list[str]:
+        """Digests of all data that the generations so far were made from; a saved model does not know them."""
+        latest = self.attributes["fingerprint"]
+        return [*self.attributes.get("taken", ()), *([digest_of_data(latest)] if latest else [])]
 
     def same_data(self, source: Source) -> CheckedSource:
         """The data the run began with, each partition checked when it is first read; warns of other versions.
@@ -329,6 +337,11 @@ class GenerationStore:
         self.place.remove(*sorted(found - kept))
         for folder in ("", "commits"):
             self.place.sweep(folder)
+
+
+def digest_of_data(fingerprint: dict[str, Any]) -> str:
+    """One digest of data that have a fingerprint."""
+    return digest_of(" ".join(fingerprint[DIGESTS]).encode())
 
 
 def token() -> str:
@@ -409,7 +422,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     with _readable(place):
         free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
     if is_run and not overwrite:
-        raise OutputExistsError(f"{path} exists; choose another name, or give --overwrite to replace it.")
+        raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
     if isinstance(place, LocalPlace):
         check_parent(place.path)
         if not free and not is_run:

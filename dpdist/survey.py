@@ -121,7 +121,7 @@ def survey_partition(partition: Partition, products: bool) -> Survey:
 def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) -> Survey:
     if sparse.issparse(block):
         if products:
-            raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave --pca out.")
+            raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
         return _survey_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
     finite = np.isfinite(values).all(axis=1)

@@ -11,7 +11,8 @@ import xarray as xr
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend, SerialBackend
-from dpdist.clustering import Clustering, asked_of, default_backend, keeping_of, path_of
+from dpdist.checks import number
+from dpdist.clustering import Clustering, asked_of, chosen_backend, keeping_of, path_of
 from dpdist.errors import InputError
 from dpdist.families import Family, Gaussian
 from dpdist.likelihoods import Likelihood
@@ -201,9 +202,10 @@ class SVA(Clustering):
         ------
         state, info : after each round; the estimator is fitted as of that round
         """
+        seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
         settings = {"data": path_of(x), "holdout": path_of(holdout)}
         fit = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
-        fit.checkpoint_seconds = checkpoint_seconds
+        fit.checkpoint_seconds = seconds
         yield from self.follow(fit)
 
     def prepare(
@@ -226,7 +228,7 @@ class SVA(Clustering):
         recipe, source = self.recipe(), as_source(x)
         held = None if holdout is None else as_source(holdout)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
-        return prepare_pass(recipe, source, held, backend or default_backend(), keeping)
+        return prepare_pass(recipe, source, held, chosen_backend(backend), keeping)
 
     def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         """Run a pass, taking its model as this estimator's own after every round."""
@@ -263,14 +265,14 @@ class SVA(Clustering):
         merging = merge_test(self.merge, self.merge_threshold, not isinstance(self.family, Likelihood))
         return PassRecipe(
             family=Gaussian() if self.family is None else self.family,
-            rule=Rule(float(self.concentration), float(self.threshold), float(self.floor), self.max_components),
-            tidy=Tidy(float(self.prune), merging),
-            rounds=Rounds(bool(self.parallel), int(self.round_partitions), bool(self.shuffle)),
+            rule=Rule(self.concentration, self.threshold, self.floor, self.max_components),
+            tidy=Tidy(self.prune, merging),
+            rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             dtype=self._dtype(),
             seed=self._seed(),
-            forgetting=float(self.forgetting),
-            own_clock=bool(self.own_clock),
+            forgetting=self.forgetting,
+            own_clock=self.own_clock,
         )
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:

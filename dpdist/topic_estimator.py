@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist.checks import require_whole
+from dpdist.checks import COUNT, Wanted, whole
 from dpdist.clustering import default_backend
 from dpdist.errors import InputError
 from dpdist.history import History
@@ -78,8 +78,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
         if observed is not None:
             return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
-        require_whole("random_state", random_state, 0)
-        return complete_documents(self._predictor, self._fitting(x), default_backend(), share, int(random_state))
+        seed = whole(0).take("random_state", random_state)
+        return complete_documents(self._predictor, self._fitting(x), default_backend(), share, seed)
 
     def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
         """exp(-score) of the same arguments."""
@@ -101,9 +101,9 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         known = self.vocabulary_ if vocabulary is None else vocabulary
         if known is None:
             raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
-        require_whole("words", words, 1)
+        words, known = COUNT.take("words", words), _WORDS.take("vocabulary", known)
         self._fitted_predictor().check_words(len(known), "the vocabulary")
-        return top_words(self.components_, list(known), words)
+        return top_words(self.components_, known, words)
 
     def coherence(self, x: Any, words: int = 10) -> np.ndarray:
         """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
@@ -188,6 +188,15 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _loaded(self, x: Any) -> sparse.csr_array:
         """The same, in memory."""
         return counts_of(self._fitting(x))
+
+
+def _are_words(words: Any) -> bool:
+    is_sequence = isinstance(words, Collection) and not isinstance(words, str | Mapping)
+    return is_sequence and len(words) > 0 and all(isinstance(word, str) for word in words)
+
+
+#: What a vocabulary has to be.
+_WORDS = Wanted("a sequence of words, one a column", _are_words, list)
 
 
 def counts_of(source: Source) -> sparse.csr_array:

@@ -12,13 +12,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.backends import Backend
 from dpdist.checkpoint import Fitted
-from dpdist.clustering import asked_of, default_backend, keeping_of, path_of, seed_of, show_columns
+from dpdist.clustering import (
+    asked_of,
+    chosen_backend,
+    keeping_of,
+    path_of,
+    seed_of,
+    show_columns,
+    warn_unless_converged,
+)
 from dpdist.fitting import Fit, Limits
 from dpdist.history import History
 from dpdist.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
 from dpdist.preparing import prepare_topics
 from dpdist.runs import store_of
-from dpdist.schedules import Schedule
+from dpdist.schedules import Schedule, Stochastic
 from dpdist.sources import as_source
 from dpdist.state import Info, State
 from dpdist.topic_estimator import TopicEstimator, counts_of
@@ -248,8 +256,9 @@ class HDPTopicModel(TopicEstimator):
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
     def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
-        schedule, plan = self.recipe().online_choices()
-        return as_online(self._problem, self._fitted, schedule, plan, tuple(self.learn))
+        recipe = self.recipe()
+        schedule, plan = recipe.online_choices()
+        return as_online(self._problem, self._fitted, schedule, plan, recipe.learn)
 
     def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -257,6 +266,8 @@ class HDPTopicModel(TopicEstimator):
             if step.info is not None:
                 self.adopt(fit.problem, fit.fitted, fit.history)
                 yield step.state, step.info
+        if not isinstance(fit.problem.schedule, Stochastic):
+            warn_unless_converged(fit)
 
     def prepare(
         self,
@@ -277,7 +288,7 @@ class HDPTopicModel(TopicEstimator):
         kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
-        return prepare_topics(recipe, as_source(x), limits, backend or default_backend(), keeping)
+        return prepare_topics(recipe, as_source(x), limits, chosen_backend(backend), keeping)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, limits apart, checked and made into values."""

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.backends.base import Backend
+from dpdist.checks import number
 from dpdist.documents import check_block
 from dpdist.errors import InputError
 from dpdist.families.base import Rows
@@ -215,8 +216,7 @@ def complete_documents(
     InputError
         If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
     """
-    if not isinstance(share, int | float | np.number) or not 0 < share < 1:
-        raise InputError(f"share should be between 0 and 1, so that tokens are seen and scored; got {share!r}.")
+    share = number(above=0, below=1).take("share", share)
     partitions = source.partitions
     columns = ([value] * len(partitions) for value in (backend.share(predictor), share, seed))
     parts: list[Score] = backend.fetch(backend.map(_complete, backend.share_each(partitions), *columns))

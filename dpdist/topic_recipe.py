@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.backends.base import Backend
-from dpdist.checks import require_least, require_scale, require_whole
+from dpdist.checks import COUNT, SCALE, Wanted, check_fields, instance, number, whole
 from dpdist.errors import InputError
 from dpdist.fitting import Fit, Limits
 from dpdist.online_topic_fitting import online_fit, pose_batch, pose_online
@@ -19,8 +19,10 @@ from dpdist.topic_fitting import topic_fit
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import LEARNABLE
 from dpdist.topics.model import TopicModel
-from dpdist.topics.online import OnlineProblem
+from dpdist.topics.online import OnlinePlan, OnlineProblem
 from dpdist.topics.problem import TopicPlan, TopicProblem
+
+_SCHEDULES = (Memoized, Stochastic, Batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,19 +47,17 @@ class TopicRecipe:
     seed: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Memoized | Stochastic | Batch | None):
-            raise InputError(
-                "a topic model should have a Memoized, a Stochastic or a Batch schedule; "
-                f"got {self.schedule!r}. Choose one."
-            )
-        for name in LEARNABLE:
-            require_scale(name, getattr(self, name))
-        require_whole("initial_topics", self.initial_topics, 1)
-        require_least("tolerance", self.tolerance, 0, " nats a token")
-        if isinstance(self.learn, str) or not isinstance(self.learn, Iterable):
-            raise InputError(f"learn should be a sequence of names, as in ['pseudocount']; got {self.learn!r}.")
-        if not isinstance(self.effort, Effort | None):
-            raise InputError(f"effort should be a dpdist.Effort, or None for the default; got {self.effort!r}.")
+        check_fields(
+            self,
+            **dict.fromkeys(LEARNABLE, SCALE),
+            learn=Wanted(f"a sequence of names among {', '.join(LEARNABLE)}", _are_learnable, tuple),
+            initial_topics=COUNT,
+            schedule=instance("a schedule: Memoized, Stochastic or Batch", *_SCHEDULES).or_none("the default"),
+            moves=instance("a dpdist.TopicPlan or dpdist.OnlinePlan", TopicPlan, OnlinePlan).or_none("the default"),
+            effort=instance("a dpdist.Effort", Effort).or_none("the default"),
+            tolerance=number(least=0),
+            seed=whole(0),
+        )
 
     def begin(self, source: Source, limits: Limits) -> Callable[[Backend], Fit]:
         """What looks for the first topics and gives the fit; everything that needs no look at documents is checked.
@@ -67,7 +67,7 @@ class TopicRecipe:
         InputError
             If the moves are not those of the schedule, or nothing would end the fit.
         """
-        vocabulary, topics = source.shape[1], int(self.initial_topics)
+        vocabulary, topics = source.shape[1], self.initial_topics
         if isinstance(self.schedule, Batch):
             return partial(online_fit, self.batch(vocabulary, self.schedule), topics, source, limits)
         if isinstance(self.schedule, Stochastic):
@@ -85,18 +85,19 @@ class TopicRecipe:
             )
         schedule = Memoized(waves=20) if self.schedule is None else self.schedule
         plan = TopicPlan() if self.moves is None else self.moves
-        tolerance, learn = float(self.tolerance), tuple(self.learn)
-        return TopicProblem(self._model(vocabulary), schedule, plan, self._effort(), self.seed, tolerance, learn)
+        return TopicProblem(
+            self._model(vocabulary), schedule, plan, self._effort(), self.seed, self.tolerance, self.learn
+        )
 
     def online(self, vocabulary: int) -> OnlineProblem:
         """The problem of online inference over so many words."""
         schedule, plan = self.online_choices()
-        return pose_online(self._model(vocabulary), schedule, plan, self._effort(), self.seed, tuple(self.learn))
+        return pose_online(self._model(vocabulary), schedule, plan, self._effort(), self.seed, self.learn)
 
     def batch(self, vocabulary: int, schedule: Batch) -> OnlineProblem:
         """The problem of batch inference with a point estimate (bHDP) over so many words."""
-        effort, tolerance, learn = self._effort(), float(self.tolerance), tuple(self.learn)
-        return pose_batch(self._model(vocabulary), schedule, self.moves, effort, self.seed, tolerance, learn)
+        model, effort = self._model(vocabulary), self._effort()
+        return pose_batch(model, schedule, self.moves, effort, self.seed, self.tolerance, self.learn)
 
     def online_choices(self) -> tuple[Stochastic, Any]:
         """The schedule and moves of online inference: those asked for, or defaults where others were."""
@@ -105,8 +106,13 @@ class TopicRecipe:
         return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
 
     def _model(self, vocabulary: int) -> TopicModel:
-        allocation = HierarchicalDirichletProcess(float(self.concentration), float(self.document_concentration))
-        return TopicModel(vocabulary, float(self.pseudocount), allocation)
+        allocation = HierarchicalDirichletProcess(self.concentration, self.document_concentration)
+        return TopicModel(vocabulary, self.pseudocount, allocation)
 
     def _effort(self) -> Effort:
         return Effort() if self.effort is None else self.effort
+
+
+def _are_learnable(names: Any) -> bool:
+    is_sequence = isinstance(names, Collection) and not isinstance(names, str)
+    return is_sequence and all(isinstance(name, str) and name in LEARNABLE for name in names)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +17,13 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import LocalCluster
+from typer.main import get_command
 
 import dpdist
 from dpdist import cli
+from dpdist.backends.dask import connect
 from dpdist.checkpoint import Store
+from dpdist.foreground import OPTIONS, as_options
 from tests.runs import clusters
 from tests.waiting import wait_until
 
@@ -191,13 +197,19 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
         (["fit", "rows.npy", "--out", "x.zarr"], "dpdist convert"),
         (["fit"], "fit needs data"),
-        (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
+        (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name, or replace it with --overwrite."),
         (
             ["fit", "rows.zarr", "--out", "x.zarr", "--pca", "9", "--serial"],
             "pca should be from 1 to the number of columns, 4",
         ),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"], "schedule.waves"),
-        (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "family.name"),
+        (
+            ["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"],
+            "setting schedule: waves should be a whole",
+        ),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "setting family: name should be"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--max-time", "nan"], "max_time should be finite and above zero"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", "nope"], "should be as in tcp://127.0.0.1:8786"),
+        (["fit", "rows.zarr", "--out", "x.zarr", "--scheduler", ""], "should be as in tcp://127.0.0.1:8786"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--concentration", "-1"], "concentration"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--config", "none.toml"], "cannot be read"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "poisson", "--serial"], "counts"),
@@ -225,6 +237,53 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
     text = capsys.readouterr().err.replace("\n", " ")
     assert text.startswith("dpdist: ")
     return text
+
+
+@pytest.mark.parametrize(
+    "address", ["nope", "", "tcp://nope", "tcp://:8786", "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536", "post://host:1"]
+)
+def test_what_is_no_address_of_a_scheduler_is_refused_without_asking(address: str, monkeypatch) -> None:
+    monkeypatch.setattr("dpdist.backends.dask.rpc", None)
+    monkeypatch.setattr("dpdist.backends.dask.Client", None)
+    with pytest.raises(dpdist.InputError, match=f"should be as in tcp://127.0.0.1:8786; got '{address}'"):
+        connect(address)
+
+
+def test_who_never_answers_is_not_waited_for_any_longer_than_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(dpdist.InputError, match=rf"no Dask scheduler answers at {address} \(none within 0.2 s\)"):
+            connect(address, timeout=0.2)
+
+
+#: Modules of the command line, which nobody comes to from Python.
+COMMANDS = ("cli", "foreground", "coordinator", "doctor", "submission", "clusters", "job_commands", "topic_commands")
+
+
+def sentences(path: Path) -> list[str]:
+    """Texts of a module, docstrings apart; what is filled in is left out."""
+    tree = ast.parse(path.read_text())
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    silent |= {id(part) for node in joined for part in node.values}
+    alone = [[node] for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in silent]
+    parts = [*alone, *(node.values for node in joined)]
+    return ["".join(str(part.value) for part in each if isinstance(part, ast.Constant)) for each in parts]
+
+
+def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
+    package = Path(dpdist.__file__).parent
+    modules = [path for path in package.rglob("*.py") if not path.relative_to(package).parts[0].startswith(COMMANDS)]
+    texts = [text for path in modules for text in sentences(path)]
+    for text in texts:
+        before, *options = re.split("--[a-z]", text, maxsplit=1)
+        assert not options or "dpdist " in before or "dask scheduler" in before, text
+    assert {asked for asked in OPTIONS if any(asked in text for text in texts)} == set(OPTIONS)
+    commands = get_command(cli.app).commands.values()
+    known = {option for command in commands for each in command.params for option in each.opts}
+    assert {option.split()[0] for option in OPTIONS.values()} <= known
+    sentence = "in the way; choose another name with out=PATH, or replace it with overwrite=True."
+    assert as_options(sentence) == "in the way; choose another name with --out PATH, or replace it with --overwrite."
 
 
 def test_the_wrong_width_at_predict_is_refused(folder, run, monkeypatch, capsys) -> None:

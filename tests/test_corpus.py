@@ -167,7 +167,7 @@ def test_a_format_is_told_by_name_or_by_the_caller(tmp_path, out, name) -> None:
     format = {"npz": "npz", "doc": "docword"}.get(name[-3:] if "npz" in name else name[:3], "ldac")
     file = FILES[name](tmp_path / name, COUNTS)
     renamed = file.rename(tmp_path / ("other.gz" if file.suffix == ".gz" else "other"))
-    with pytest.raises(InputError, match=r"should be called like .*Rename it, or give format \(--format\)"):
+    with pytest.raises(InputError, match=r"should be called like .*Rename it, or give format=NAME"):
         convert_corpus(renamed, out)
     assert convert_corpus(renamed, out, format=format) == COUNTS.shape
 

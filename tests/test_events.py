@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dpdist
 from dpdist.backends import SerialBackend
 from dpdist.backends.base import Counts
 from dpdist.engine import steps
@@ -34,6 +35,7 @@ from dpdist.events import (
 )
 from dpdist.loop import wave_count
 from dpdist.moves.base import Reason
+from dpdist.running import fit_course
 from dpdist.schedules import Memoized
 from dpdist.sequence import SequentialInfo
 from tests.runs import begun, clusters, mixture, source_of
@@ -152,7 +154,7 @@ def test_pace_counts_rows_of_the_lap_from_where_the_fit_went_on() -> None:
     run = steps(problem, source, state, SerialBackend())
     state = next(run).state
     now = iter(range(100))
-    pace = Pace(problem, source, state, clock=lambda: float(next(now)))
+    pace = Pace(problem, source, state, state.ids, clock=lambda: float(next(now)))
     told = [event_of_step(step, pace) for _, step in zip(range(7), run, strict=False)]
     rows = [512, 512, 512, 464]
     size = [rows[wave] for wave in state.order]
@@ -160,6 +162,26 @@ def test_pace_counts_rows_of_the_lap_from_where_the_fit_went_on() -> None:
     assert [e.rows_per_second for e in told[:3]] == [size[1], sum(size[1:3]) / 2, sum(size[1:]) / 3]
     assert told[-1].rows == 2000 and told[-1].rows_per_second == 500
     assert isinstance(told[2], LapEvent) and isinstance(told[-1], LapEvent)
+
+
+@pytest.mark.parametrize("kind", ["mixture", "topics", "online"])
+def test_a_lap_adds_up(kind: str) -> None:
+    """Components before, and those new, less those gone, are those after; also of a fit that goes on."""
+    counts = np.random.default_rng(0).poisson(np.kron(np.eye(4), np.full((40, 5), 3.0)) + 0.1)
+    online = dpdist.schedules.Stochastic(4, forgetting=0.5)
+    topics = dpdist.HDPTopicModel(initial_topics=2, schedule=online if kind == "online" else None, random_state=0)
+    model, data = (mixture(), clusters(0, rows=3000, groups=6)) if kind == "mixture" else (topics, counts)
+    fit = model.set_params(max_laps=9).prepare(data)
+    before, ends, moved = len(fit.state.ids), [], 0
+    for _ in range(2):
+        for event in fit_course(lambda backend: fit).events(fit):
+            if isinstance(event, LapEvent):
+                assert before + event.new - event.gone == event.n_components
+                before, moved = event.n_components, moved + event.new + event.gone
+                ends.append(event.lap)
+                if event.lap == 3:
+                    break
+    assert ends == list(range(1, 10)) and moved > 0
 
 
 def test_a_round_without_a_score_has_none() -> None:

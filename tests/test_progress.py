@@ -178,6 +178,35 @@ def test_a_log_has_the_same_lines() -> None:
     assert [log.line(event) for event in told] == lines(console)
 
 
+def test_lines_are_as_long_as_they_are_where_there_is_no_terminal() -> None:
+    narrow = Console(file=io.StringIO(), width=30)
+    told = [lap(1, new=4, gone=1), passed(2, 4000, 3.0, holdout=-2.5), note(Happening.NOTE, "well [so to say]. " * 9)]
+    with LiveProgress(narrow) as fit:
+        fit.show(told[0])
+    with PassProgress(narrow) as walk:
+        for event in told[1:]:
+            walk.show(event)
+    log = EventLines()
+    assert [line.rstrip() for line in lines(narrow)] == [log.line(event).rstrip() for event in told]
+
+
+def test_a_lap_tells_how_many_components_are_new_and_gone() -> None:
+    assert lap_line(lap(1, new=4, gone=1)).endswith("   1 merge, 2 splits: 4 new, 1 gone")
+    assert lap_line(lap(1, new=0, gone=1)).endswith("   1 merge, 2 splits: 1 gone")
+    assert lap_line(replace(lap(1, new=2, gone=0), accepted={})).endswith(" s   2 new")
+    assert lap_line(lap(1, new=0, gone=0)) == lap_line(lap(1))
+
+
+def test_a_bar_names_the_lap_under_way_also_of_a_run_that_goes_on() -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with LiveProgress(console) as progress:
+        assert "lap" not in progress.description
+        progress.show(replace(wave(3), lap=37))
+        assert progress.description == "lap 37"
+        progress.show(lap(37))
+        assert progress.description == "lap 38"
+
+
 # following
 
 

@@ -17,7 +17,7 @@ from scipy.special import betaln, gammainc, gammaincinv, logsumexp, psi
 
 from dpdist.allocations.base import Allocation, counts_after
 from dpdist.allocations.stick_merges import stick_merge_gains
-from dpdist.checks import LARGEST, require_scale, require_whole
+from dpdist.checks import COUNT, LARGEST, POSITIVE, SCALE, check_fields, whole
 from dpdist.errors import InputError
 
 #: Least concentration of a grid.
@@ -45,8 +45,7 @@ class DirichletProcess(Allocation):
     ordered = True
 
     def __post_init__(self) -> None:
-        require_scale("concentration", self.concentration)
-        _check_bound(self.max_components)
+        check_fields(self, concentration=SCALE, max_components=COUNT.or_none("no bound"))
 
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         return _log_evidence(counts, self.concentration)
@@ -92,8 +91,7 @@ class LearnedDirichletProcess(Allocation):
     ordered = True
 
     def __post_init__(self) -> None:
-        require_whole("nodes", self.nodes, 2)
-        _check_bound(self.max_components)
+        check_fields(self, shape=POSITIVE, rate=POSITIVE, nodes=whole(2), max_components=COUNT.or_none("no bound"))
         grid, log_prior = _on_grid(self.shape, self.rate, self.nodes)
         object.__setattr__(self, "_grid", grid)
         object.__setattr__(self, "_log_prior", log_prior)
@@ -171,11 +169,6 @@ class LearnedDirichletProcess(Allocation):
         return posterior
 
 
-def _check_bound(max_components: int | None) -> None:
-    if max_components is not None:
-        require_whole("max_components", max_components, 1)
-
-
 def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Points of a Gamma prior, even in their logarithm, and the logarithms of its mass there, (nodes,) each."""
     low, high = _ends(shape, rate)
@@ -192,9 +185,6 @@ def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndar
 
 def _ends(shape: float, rate: float) -> tuple[float, float]:
     """Between them a Gamma prior has all but 2e-7 of its mass; :class:`InputError` if the upper is out of reach."""
-    for name, value in (("shape", shape), ("rate", rate)):
-        if not (np.isfinite(value) and value > 0):
-            raise InputError(f"{name} should be finite and above zero; got {value!r}.")
     with np.errstate(over="ignore"):
         low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
     if not LEAST < high <= LARGEST:

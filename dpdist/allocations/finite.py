@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from dpdist.allocations.base import Allocation
-from dpdist.checks import require_scale, require_whole
+from dpdist.checks import COUNT, SCALE, check_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,8 @@ class FiniteDirichlet(Allocation):
     name = "finite_dirichlet"
 
     def __post_init__(self) -> None:
-        require_whole("components", self.components, 1)
-        require_scale("concentration", self.concentration)
-        require_scale("concentration / components", self.concentration / self.components)
+        check_fields(self, components=COUNT, concentration=SCALE)
+        SCALE.take("concentration / components", self.concentration / self.components)
 
     @property
     def max_components(self) -> int:  # type: ignore[override]

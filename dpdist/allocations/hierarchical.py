@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq, minimize
 
-from dpdist.checks import require_scale
+from dpdist.checks import SCALE, check_fields
 from dpdist.errors import PrecisionError
 from dpdist.kernels.sticks import stick_bound
 
@@ -61,8 +61,7 @@ class HierarchicalDirichletProcess:
     document_concentration: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("concentration", "document_concentration"):
-            require_scale(name, getattr(self, name))
+        check_fields(self, concentration=SCALE, document_concentration=SCALE)
 
     def value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> float:
         """What the global sticks contribute to the bound, in nats.

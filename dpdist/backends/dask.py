@@ -21,8 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, Future, get_client
+from distributed import Client, Future, Security, get_client, rpc
 from distributed.client import FutureCancelledError
+from distributed.comm import parse_address, parse_host_port
+from distributed.comm.registry import get_backend
 from distributed.scheduler import KilledWorker
 
 from dpdist.backends.base import Backend, Counts, Ref, Remote, add_results
@@ -386,11 +388,39 @@ def connect(address: str, timeout: float = 10.0, security: Any = None, limits: L
     timeout : seconds to wait for it
     security : distributed.Security with the certificates, where the scheduler wants them
     limits : how long to wait and how often to begin again
+
+    Raises
+    ------
+    InputError
+        If that is no address, at once, or no scheduler answers there in time.
     """
+    _check_address(address)
     try:
+        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
         client = Client(address, timeout=timeout, security=security, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:
+        reason = str(error) or f"none within {timeout:g} s"
         raise InputError(
-            f"no Dask scheduler answers at {address} ({error}). Start one with: dask scheduler --host 127.0.0.1"
+            f"no Dask scheduler answers at {address} ({reason}). Start one with: dask scheduler --host 127.0.0.1"
         ) from error
     return DaskBackend(client, owned=True, limits=limits)
+
+
+def _check_address(address: str) -> None:
+    """Raise :class:`InputError` unless that is the address of a port."""
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        host, port = parse_host_port(place)
+    except ValueError as error:
+        raise InputError(
+            f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r} ({error})."
+        ) from error
+    if not (host and 0 < port < 2**16):
+        raise InputError(f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}.")
+
+
+async def _identity(address: str, security: Security, timeout: float) -> Any:
+    """What a scheduler says of itself. A client waits for ever on what never speaks, and is not closed by an error."""
+    async with rpc(address, timeout=timeout, connection_args=security.get_connection_args("client")) as scheduler:
+        return await scheduler.identity()

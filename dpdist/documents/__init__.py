@@ -67,5 +67,5 @@ def _format_by_name(path: Path) -> str:
         return "docword"
     raise InputError(
         f"{path} should be called like counts.npz, docword.NAME.txt or NAME.ldac, by which its format is told. "
-        f"Rename it, or give format (--format), one of {', '.join(FORMATS)}."
+        f"Rename it, or give format=NAME, one of {', '.join(FORMATS)}."
     )

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from scipy import sparse
 
+from dpdist.checks import POSITIVE, numbers
 from dpdist.errors import InputError
 
 #: Rows (n, D) or features (n, F): a NumPy array or a scipy.sparse.csr_array.
@@ -57,6 +58,12 @@ def fill_zeros(scale: np.ndarray) -> np.ndarray:
     """Replace zeros by the mean of the positive entries, or by 1 where there is none."""
     positive = scale > 0.0
     return np.where(positive, scale, scale[positive].mean() if positive.any() else 1.0)
+
+
+#: Hyperparameters: a number above zero, or finite numbers, one a column, above zero or not; None leaves it to the data.
+LONE = POSITIVE.or_none("what suits the data")
+EACH = numbers().or_none("what suits the data")
+EACH_POSITIVE = numbers(positive=True).or_none("what suits the data")
 
 
 class Family(ABC):
@@ -147,16 +154,7 @@ def vector(value: Any, dimension: int, name: str) -> np.ndarray:
         raise InputError(
             f"{name} should be a number or {dimension} numbers, one a column; got an array of shape {array.shape}."
         )
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} should be finite; got {value!r}.")
     return np.broadcast_to(array, (dimension,)).copy()
-
-
-def require_positive(value: Any, name: str) -> None:
-    """Raise :class:`InputError` unless every entry of `value` is finite and above zero."""
-    array = np.asarray(value, dtype=np.float64)
-    if not (np.isfinite(array).all() and (array > 0).all()):
-        raise InputError(f"{name} should be finite and above zero; got {value!r}.")
 
 
 def require_counts(moments: Moments, family: str) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import betaln, psi
 
+from dpdist.checks import check_fields
 from dpdist.errors import InputError
-from dpdist.families.base import Family, Features, Moments, Rows, append_ones, require_positive, set_missing, vector
+from dpdist.families.base import EACH_POSITIVE, Family, Features, Moments, Rows, append_ones, set_missing, vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +33,11 @@ class Bernoulli(Family):
     name = "bernoulli"
     accepts_sparse = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, ones=EACH_POSITIVE, zeros=EACH_POSITIVE)
+
     def with_defaults(self, moments: Moments) -> Bernoulli:
         filled = set_missing(self, ones=0.5, zeros=0.5)
-        require_positive(filled.ones, "ones")
-        require_positive(filled.zeros, "zeros")
         return replace(
             filled,
             ones=vector(filled.ones, moments.dimension, "ones"),

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, psi
 
+from dpdist.checks import check_fields
 from dpdist.errors import PrecisionError
-from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
+from dpdist.families.base import EACH, EACH_POSITIVE, LONE, Family, Moments, Rows, set_missing, vector
 from dpdist.families.wishart import LOST
 from dpdist.kernels.sequential_diagonal import log_factor_sums
 
@@ -58,13 +59,13 @@ class DiagonalGaussian(Family):
     spreads = True
     has_location = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, mean=EACH, mean_precision=LONE, shape=LONE, rate=EACH_POSITIVE)
+
     def with_defaults(self, moments: Moments) -> DiagonalGaussian:
-        shape = 1.5 if self.shape is None else float(self.shape)
-        require_positive(shape, "shape")
+        shape = 1.5 if self.shape is None else self.shape
         expected = 0.1 * moments.spread() * (shape - 1 if shape > 1 else shape)
         filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, shape=shape, rate=expected)
-        require_positive(filled.mean_precision, "mean_precision")
-        require_positive(filled.rate, "rate")
         return replace(
             filled,
             mean=vector(filled.mean, moments.dimension, "mean"),
@@ -141,6 +142,7 @@ class DiagonalGaussian(Family):
         if not (8 * np.finfo(np.float64).eps * np.abs(squares) <= LOST * rate).all():
             raise PrecisionError(
                 "a component's variance lost its precision: its rows vary far less than their distance from the "
-                "origin. Standardise the columns (--scale) or give the family a larger rate."
+                "origin. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "give the family a larger rate."
             )
         return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from dpdist.checks import check_fields
 from dpdist.families import wishart
-from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
+from dpdist.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
+from dpdist.families.wishart import SCALE_MATRIX
 from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
 
 
@@ -57,13 +59,15 @@ class Gaussian(Family):
     spreads = True
     has_location = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, mean=EACH, mean_precision=LONE, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
+
     def with_defaults(self, moments: Moments) -> Gaussian:
         dimension = moments.dimension
-        degrees = dimension + 2.0 if self.degrees_of_freedom is None else float(self.degrees_of_freedom)
+        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
         wishart.check_degrees(degrees, dimension)
         expected = 0.1 * moments.spread() * max(degrees - dimension - 1, 1.0)
         filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, degrees_of_freedom=degrees, scale=expected)
-        require_positive(filled.mean_precision, "mean_precision")
         return replace(
             filled,
             mean=vector(filled.mean, dimension, "mean"),

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.checks import check_fields
 from dpdist.errors import PrecisionError
-from dpdist.families.base import Family, Moments, Rows, require_positive, set_missing, vector
+from dpdist.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
 from dpdist.families.wishart import LOST
 
 
@@ -42,11 +43,12 @@ class IsotropicGaussian(Family):
     name = "isotropic_gaussian"
     has_location = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, variance=LONE, mean_variance=LONE, mean=EACH)
+
     def with_defaults(self, moments: Moments) -> IsotropicGaussian:
         typical = float(moments.spread().mean())
         filled = set_missing(self, variance=0.1 * typical, mean_variance=typical, mean=moments.mean)
-        require_positive(filled.variance, "variance")
-        require_positive(filled.mean_variance, "mean_variance")
         return replace(filled, mean=vector(filled.mean, moments.dimension, "mean"))
 
     def about(self, origin: np.ndarray) -> IsotropicGaussian:
@@ -68,7 +70,8 @@ class IsotropicGaussian(Family):
         if not (8 * np.finfo(np.float64).eps * np.abs(stats[:, 0]) <= LOST * about_mean).all():
             raise PrecisionError(
                 "a component's sum of squares lost its precision: its rows lie too far from the origin for their "
-                "variance. Standardise the columns (--scale) or give the family a larger variance."
+                "variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "give the family a larger variance."
             )
         evidence: np.ndarray = (
             -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts

@@ -9,14 +9,15 @@ import numpy as np
 from scipy import sparse
 from scipy.special import gammaln, psi
 
+from dpdist.checks import check_fields
 from dpdist.families.base import (
+    EACH_POSITIVE,
     Family,
     Features,
     Moments,
     Rows,
     append_ones,
     require_counts,
-    require_positive,
     set_missing,
     vector,
 )
@@ -42,9 +43,11 @@ class Multinomial(Family):
     name = "multinomial"
     accepts_sparse = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, pseudocount=EACH_POSITIVE)
+
     def with_defaults(self, moments: Moments) -> Multinomial:
         filled = set_missing(self, pseudocount=0.5)
-        require_positive(filled.pseudocount, "pseudocount")
         return replace(filled, pseudocount=vector(filled.pseudocount, moments.dimension, "pseudocount"))
 
     def check_moments(self, moments: Moments) -> None:

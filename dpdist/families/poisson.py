@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, psi
 
+from dpdist.checks import check_fields
 from dpdist.families.base import (
+    EACH_POSITIVE,
     Family,
     Features,
     Moments,
@@ -16,7 +18,6 @@ from dpdist.families.base import (
     append_ones,
     fill_zeros,
     require_counts,
-    require_positive,
     set_missing,
     vector,
 )
@@ -45,11 +46,12 @@ class Poisson(Family):
     name = "poisson"
     accepts_sparse = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, shape=EACH_POSITIVE, rate=EACH_POSITIVE)
+
     def with_defaults(self, moments: Moments) -> Poisson:
         shape = vector(1.0 if self.shape is None else self.shape, moments.dimension, "shape")
-        require_positive(shape, "shape")
         filled = set_missing(replace(self, shape=shape), rate=shape / fill_zeros(np.maximum(moments.mean, 0.0)))
-        require_positive(filled.rate, "rate")
         return replace(filled, rate=vector(filled.rate, moments.dimension, "rate"))
 
     def check_moments(self, moments: Moments) -> None:

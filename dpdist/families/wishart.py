@@ -8,8 +8,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln, psi
 
+from dpdist.checks import numbers, shown
 from dpdist.errors import InputError, PrecisionError
 
+#: The hyperparameter of the same name.
+SCALE_MATRIX = numbers(dimensions=2).or_none("what suits the data")
 #: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
 
@@ -22,10 +25,11 @@ def scale_matrix(scale: object, dimension: int) -> np.ndarray:
     if array.shape != (dimension, dimension) or not np.allclose(array, array.T):
         raise InputError(
             f"scale should be a number, {dimension} numbers or a symmetric {dimension}x{dimension} matrix; "
-            f"got shape {array.shape}."
+            f"got {shown(scale)}."
         )
-    if not np.isfinite(array).all() or np.linalg.eigvalsh(array)[0] <= 0:
-        raise InputError("scale should be positive definite; its smallest eigenvalue is not above zero.")
+    least = np.linalg.eigvalsh(array)[0]
+    if not least > 0:
+        raise InputError(f"scale should be positive definite; got {shown(scale)}, with an eigenvalue of {least:g}.")
     return array
 
 
@@ -58,7 +62,8 @@ def _lost_sentence(component: int, counts: np.ndarray) -> str:
     return (
         f"the scatter matrix of component {component} ({counts[component]:.6g} rows) lost its precision: its rows "
         "vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
-        "columns (--scale), reduce them (--pca), or give the family a larger scale."
+        "columns (row_transform=TransformPlan(scale=True)), reduce them "
+        "(row_transform=TransformPlan(pca=50)), or give the family a larger scale."
     )
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from dpdist.checks import check_fields
 from dpdist.families import wishart
-from dpdist.families.base import Family, Moments, Rows, fill_zeros, set_missing
+from dpdist.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing
+from dpdist.families.wishart import SCALE_MATRIX
 from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
 
 
@@ -36,9 +38,12 @@ class ZeroMeanGaussian(Family):
     name = "zero_mean_gaussian"
     spreads = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
+
     def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
         dimension = moments.dimension
-        degrees = dimension + 2.0 if self.degrees_of_freedom is None else float(self.degrees_of_freedom)
+        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
         wishart.check_degrees(degrees, dimension)
         squares = fill_zeros(moments.variance + moments.mean**2)
         expected = 0.1 * squares * max(degrees - dimension - 1, 1.0)

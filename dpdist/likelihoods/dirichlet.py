@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, log_softmax, polygamma, psi
 
+from dpdist.checks import FLAG, POSITIVE, check_fields, whole
 from dpdist.errors import InputError
-from dpdist.families.base import Moments, Rows, require_positive, set_missing
+from dpdist.families.base import LONE, Moments, Rows, set_missing
 from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_dirichlet import LEAST, Simplex, Steps, advance_dirichlet, evidence_rows
 from dpdist.likelihoods.base import Likelihood, Opening
@@ -65,16 +66,21 @@ class Dirichlet(Likelihood):
 
     name = "dirichlet"
 
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            precision=LONE,
+            eta=POSITIVE,
+            delta=LONE,
+            draws=whole(0),
+            natural=FLAG,
+        )
+
     def with_defaults(self, moments: Moments) -> Dirichlet:
         variance = max(float(moments.variance.sum()), 1e-12)
         single = float((moments.mean * (1 - moments.mean)).sum()) / variance - 1
         delta = 1e-6 if moments.minimum.min() > 0 else 1e-3
-        filled = set_missing(self, precision=10 * max(single, 0.1), delta=delta)  # type: ignore[type-var]
-        for name in ("precision", "eta", "delta"):
-            require_positive(getattr(filled, name), name)
-        if filled.draws < 0:
-            raise InputError(f"draws should be 0, for none, or above; got {filled.draws}.")
-        return filled
+        return set_missing(self, precision=10 * max(single, 0.1), delta=delta)  # type: ignore[type-var]
 
     def check_moments(self, moments: Moments) -> None:
         total = float(moments.mean.sum())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpdist.checks import COUNT, FLAG, check_fields, whole
+
 
 @dataclass(frozen=True)
 class MovePlan:
@@ -37,6 +39,16 @@ class MovePlan:
     tries: int = 10
     merges: int = 4
     absorbers: int = 3
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            " of MovePlan",
+            **dict.fromkeys(("split", "merge", "delete"), FLAG),
+            **dict.fromkeys(("children", "sample"), whole(2)),
+            **dict.fromkeys(("sample_bytes", "seedings", "refine", "tries", "absorbers"), COUNT),
+            **dict.fromkeys(("seed_iterations", "rest", "merges"), whole(0)),
+        )
 
     @property
     def any(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from dpdist.checks import PATH
 from dpdist.places.base import Place
 from dpdist.places.local import LocalPlace
 
@@ -17,9 +18,9 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     Raises
     ------
     InputError
-        If the URL is of a kind that cannot be written to, or what it needs is not installed.
+        If it is no path, or the URL is of a kind that cannot be written to, or what it needs is not installed.
     """
-    where = os.fspath(path)
+    where = os.fspath(PATH.take("path", path))
     if "://" in where:
         from dpdist.places.objects import ObjectPlace
 

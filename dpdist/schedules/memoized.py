@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.errors import InputError
+from dpdist.checks import COUNT, FLAG, check_fields, whole
 from dpdist.schedules.base import Ledger, Schedule
 from dpdist.schedules.tree import SumTree
 from dpdist.state import State
 from dpdist.visit import Leaf
+
+#: Waves that may start before the one before them is in.
+LOOKAHEAD = whole(0, 1)
 
 
 @dataclass(frozen=True)
@@ -35,18 +38,10 @@ class Memoized(Schedule):
     name = "memoized"
 
     def __post_init__(self) -> None:
-        check_waves(self)
+        check_fields(self, waves=COUNT, lookahead=LOOKAHEAD, keep_start=FLAG)
 
     def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
         return _Memo(self, state, wave_rows)
-
-
-def check_waves(schedule: Schedule) -> None:
-    """Raise :class:`InputError` unless the schedule's numbers make sense."""
-    if schedule.waves < 1:
-        raise InputError(f"waves should be at least 1; got {schedule.waves}.")
-    if schedule.lookahead not in (0, 1):
-        raise InputError(f"lookahead should be 0 or 1; got {schedule.lookahead}.")
 
 
 class _Memo(Ledger):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.errors import InputError
+from dpdist.checks import COUNT, check_fields, number
 from dpdist.schedules.base import Ledger, Schedule
-from dpdist.schedules.memoized import check_waves
+from dpdist.schedules.memoized import LOOKAHEAD
 from dpdist.schedules.tree import SumTree
 from dpdist.state import State
 from dpdist.visit import Leaf
@@ -39,12 +39,8 @@ class Stochastic(Schedule):
     moves = False
 
     def __post_init__(self) -> None:
-        check_waves(self)
-        if not (0 <= self.delay < float("inf") and 0 < self.forgetting <= 1):
-            raise InputError(
-                "delay should be zero or more, finite, and forgetting in (0, 1]; "
-                f"got {self.delay} and {self.forgetting}."
-            )
+        rates = {"delay": number(least=0), "forgetting": number(above=0, most=1)}
+        check_fields(self, waves=COUNT, lookahead=LOOKAHEAD, **rates)
 
     def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
         return _Average(self, state, wave_rows)

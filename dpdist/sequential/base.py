@@ -13,15 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.checks import require_scale
-from dpdist.errors import InputError
+from dpdist.checks import COUNT, FLOOR, SCALE, check_fields, number
 from dpdist.families.base import Moments, Rows
 from dpdist.kernels.sequential import Law
 
 #: What is said of a row that no component, old or new, can have.
 FAR_OUT = (
     "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
-    "columns (--scale), or give the family a prior that allows for such rows."
+    "columns (row_transform=TransformPlan(scale=True)), or give the family a prior that allows for such rows."
 )
 
 
@@ -43,13 +42,13 @@ class Rule:
     max_components: int | None = None
 
     def __post_init__(self) -> None:
-        require_scale("concentration", self.concentration)
-        if not 0 < self.threshold < 1:
-            raise InputError(f"threshold should lie between 0 and 1; got {self.threshold!r}.")
-        if not 0 <= self.floor < 0.01:
-            raise InputError(f"floor should be from 0 to below 0.01; got {self.floor!r}.")
-        if self.max_components is not None and self.max_components < 1:
-            raise InputError(f"max_components should be at least 1, or None for no bound; got {self.max_components}.")
+        check_fields(
+            self,
+            concentration=SCALE,
+            threshold=number(above=0, below=1),
+            floor=FLOOR,
+            max_components=COUNT.or_none("no bound"),
+        )
 
     @property
     def law(self) -> Law:

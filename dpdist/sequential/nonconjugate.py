@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dpdist.checks import FLAG, POSITIVE, check_fields, number
 from dpdist.errors import InputError, PrecisionError
 from dpdist.families.base import Moments, Rows
 from dpdist.kernels.sequential_dirichlet import Steps
@@ -125,10 +126,8 @@ class NonConjugate(Learner):
     accepts_sparse = False
 
     def __post_init__(self) -> None:
-        if not 0.5 < self.forgetting <= 1:
-            raise InputError(f"forgetting should be above 0.5 and at most 1; got {self.forgetting!r}.")
-        if self.rows is not None and not (np.isfinite(self.rows) and self.rows > 0):
-            raise InputError(f"rows should be above zero, or None for a stream; got {self.rows!r}.")
+        rate = number(above=0.5, most=1)
+        check_fields(self, forgetting=rate, rows=POSITIVE.or_none("a stream"), own_clock=FLAG)
 
     def check_moments(self, moments: Moments) -> None:
         self.likelihood.check_moments(moments)

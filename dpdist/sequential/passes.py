@@ -102,7 +102,7 @@ class ConjugatePass(Pass):
 _SENTENCES = {
     -1: FAR_OUT,
     -2: "a row lies too far from the data's mean for float32 to resolve distances of one standard deviation. Use "
-    "compute_dtype float64, or standardise the columns (--scale).",
+    "compute_dtype='float64', or standardise the columns (row_transform=TransformPlan(scale=True)).",
 }
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from dpdist.checks import COUNT, FLAG, POSITIVE, check_fields, instance, number, shown, whole
 from dpdist.errors import InputError
 from dpdist.sequential.base import Learner, Rule
 
@@ -65,6 +66,9 @@ class EvidenceTest(MergeTest):
 
     partners: int = 4
 
+    def __post_init__(self) -> None:
+        check_fields(self, partners=COUNT)
+
     def pairs(
         self,
         table: np.ndarray,
@@ -100,8 +104,7 @@ class DistanceTest(MergeTest):
     tracks = True
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.most) and self.most > 0):
-            raise InputError(f"merge_threshold should be finite and above zero; got {self.most!r}.")
+        check_fields(self, most=POSITIVE.called("merge_threshold"), relative=FLAG)
 
     def pairs(
         self,
@@ -137,15 +140,15 @@ def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | Non
     """
     if asked is None or isinstance(asked, MergeTest):
         return asked
-    by_distance = DistanceTest(float(threshold))
+    by_distance = DistanceTest(threshold)
     tests: dict[str, MergeTest] = {
         "auto": EvidenceTest() if conjugate else by_distance,
         "evidence": EvidenceTest(),
         "distance": by_distance,
-        "absolute distance": DistanceTest(float(threshold), relative=False),
+        "absolute distance": DistanceTest(threshold, relative=False),
     }
     if not isinstance(asked, str) or asked not in tests:
-        raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {asked!r}.")
+        raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {shown(asked)}.")
     return tests[asked]
 
 
@@ -172,8 +175,13 @@ class Tidy:
     growth: float = 0.25
 
     def __post_init__(self) -> None:
-        if not 0 <= self.prune < 1:
-            raise InputError(f"prune should be from 0 to below 1, a share of all rows; got {self.prune!r}.")
+        check_fields(
+            self,
+            prune=number(least=0, below=1),
+            merge=instance("a merge test", MergeTest).or_none("no merges"),
+            **dict.fromkeys(("least", "growth"), number(least=0)),
+            **dict.fromkeys(("first", "apart"), whole(0)),
+        )
 
     @property
     def tracks(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from dpdist.checks import shown
 from dpdist.columns import Names
-from dpdist.errors import InputError
+from dpdist.errors import InputError, InputKindError
 from dpdist.families.base import Rows
 from dpdist.sources.base import Cut, Partition, Source, cut_rows, require_shape, require_weights
 
@@ -124,6 +125,13 @@ def _as_array(values: Any) -> np.ndarray:
         raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
     try:
         array = np.asarray(values)
+        if not array.ndim:
+            raise InputError(
+                f"the data should be an array, a row an observation, or a path; got {shown(values)}. "
+                "Expected 2D array, got scalar array instead."
+            )
         return array.astype(np.float64) if array.dtype.kind == "O" else array
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
-        raise InputError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
+        raise InputKindError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dpdist.checks import is_number, real_array, shown
 from dpdist.columns import Names
 from dpdist.digests import digest_of_rows
 from dpdist.errors import InputError
@@ -169,11 +170,17 @@ def require_weights(weights: Any, rows: int) -> np.ndarray | None:
     """Row weights as (rows,) float64, finite and not negative; None stays None."""
     if weights is None:
         return None
-    array = np.asarray(weights, dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(rows, float(array))
-    if array.shape != (rows,):
-        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got shape {array.shape}.")
-    if not np.isfinite(array).all() or (array < 0).any() or not array.sum() > 0:
-        raise InputError("sample_weight should be finite, not negative and not all zero; drop or mend those rows.")
+    given = np.full(rows, float(weights)) if is_number(weights) else real_array(weights)
+    if given is None or given.shape != (rows,):
+        came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"
+        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got {came}.")
+    array = given.astype(np.float64)
+    sound = np.isfinite(array) & (array >= 0)
+    if not sound.all():
+        row = int(sound.argmin())
+        raise InputError(
+            f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Drop or mend such rows."
+        )
+    if not 0 < array.sum() < np.inf:
+        raise InputError(f"sample_weight should have a finite sum above zero; got one of {array.sum()}.")
     return array

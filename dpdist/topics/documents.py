@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from dpdist.checks import require_least, require_whole
+from dpdist.checks import COUNT, FLAG, check_fields, number
 from dpdist.errors import PrecisionError
 from dpdist.families.multinomial import entries_of
 from dpdist.kernels.topic_documents import share_documents
@@ -39,8 +39,7 @@ class Effort:
     fresh: bool = True
 
     def __post_init__(self) -> None:
-        require_least("tolerance of Effort", self.tolerance, 0, " tokens")
-        require_whole("most of Effort", self.most, 1)
+        check_fields(self, " of Effort", tolerance=number(least=0), most=COUNT, fresh=FLAG)
 
 
 @dataclass(frozen=True, eq=False)

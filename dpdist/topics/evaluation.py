@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from dpdist.checks import require_whole
+from dpdist.checks import whole
 from dpdist.errors import InputError
 from dpdist.families.multinomial import entries_of
 from dpdist.kernels.topics import complete_documents
@@ -78,7 +78,7 @@ def coherence(topics: np.ndarray, documents: sparse.csr_array, words: int = 10) 
     The mean over pairs of the `words` most probable words of log [p(u, v) / (p(u) p(v))] / -log p(u, v), where p are
     shares of the documents that hold a word or both; pairs that never meet count -1. Source: Bouma (2009).
     """
-    require_whole("words", words, 2)
+    words = whole(2).take("words", words)
     if topics.shape[1] < 2:
         raise InputError("coherence should be of a vocabulary of two words or more; got one word.")
     occurs = sparse.csc_array(documents > 0, dtype=np.float64)

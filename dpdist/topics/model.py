@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
-from dpdist.checks import require_scale
+from dpdist.checks import SCALE, check_fields
 from dpdist.kernels.topics import log_evidences, word_weights
 from dpdist.topics.summary import LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, SLACK, TopicSummary
 
@@ -49,7 +49,7 @@ class TopicModel:
     allocation: HierarchicalDirichletProcess
 
     def __post_init__(self) -> None:
-        require_scale("pseudocount", self.pseudocount)
+        check_fields(self, pseudocount=SCALE)
 
     def sticks(self, total: TopicSummary) -> Sticks:
         """The posterior of the global sticks."""

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpdist.checks import require_scale, require_whole
+from dpdist.checks import COUNT, FLAG, SCALE, check_fields, one_of, whole
 from dpdist.errors import InputError
 from dpdist.schedules import Batch, Stochastic
 from dpdist.topics.documents import DocumentTopics, Effort
@@ -64,13 +64,15 @@ class OnlinePlan:
     restricted: Literal["shared", "free"] = "shared"
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "topics"):
-            require_whole(f"{name} of OnlinePlan", getattr(self, name), 1)
-        for name in ("splits", "merges", "alike"):
-            require_whole(f"{name} of OnlinePlan", getattr(self, name), 0)
-        require_scale("smoothing of OnlinePlan", self.smoothing)
-        if self.restricted not in ("shared", "free"):
-            raise InputError(f"restricted should be 'shared' or 'free'; got {self.restricted!r}.")
+        check_fields(
+            self,
+            " of OnlinePlan",
+            **dict.fromkeys(("split", "merge", "lasting"), FLAG),
+            **dict.fromkeys(("iterations", "topics"), COUNT),
+            **dict.fromkeys(("splits", "merges", "alike"), whole(0)),
+            smoothing=SCALE,
+            restricted=one_of("shared", "free"),
+        )
 
 
 @dataclass(frozen=True, eq=False)

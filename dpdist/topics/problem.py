@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dpdist.checks import require_whole
+from dpdist.checks import COUNT, FLAG, check_fields, whole
 from dpdist.schedules.base import Schedule
 from dpdist.topics.documents import Effort
 from dpdist.topics.hyperparameters import check_learnable, learned
@@ -42,10 +42,13 @@ class TopicPlan:
     partners: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("topics", "most", "sample", "iterations"):
-            require_whole(f"{name} of TopicPlan", getattr(self, name), 1)
-        for name in ("tries", "refine", "rest", "partners"):
-            require_whole(f"{name} of TopicPlan", getattr(self, name), 0)
+        check_fields(
+            self,
+            " of TopicPlan",
+            **dict.fromkeys(("birth", "merge", "delete"), FLAG),
+            **dict.fromkeys(("topics", "most", "sample", "iterations"), COUNT),
+            **dict.fromkeys(("tries", "refine", "rest", "partners"), whole(0)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
