@@ -59,7 +59,7 @@ def warn_if_large(problem: Problem, source: Source, components: int, memory: flo
         return
     family = problem.model.family
     full = isinstance(family, Gaussian | ZeroMeanGaussian)
-    narrower = "fewer columns with row_transform=TransformPlan(pca=...) (--pca)"
+    narrower = "fewer columns with row_transform=TransformPlan(pca=50)"
     warnings.warn(
         f"a lap of {type(family).__name__} over {problem.preparation.width} columns takes about "
         f"{_size(needed.total)} with {components} component{'s' if components > 1 else ''} and "

@@ -498,13 +498,15 @@ CALLS: dict[str, tuple[Callable[[Models, Any], Any], set[str]]] = {
     "resume(max_laps)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, max_laps=v), NONE),
     "resume(max_time)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, max_time=v), NONE | FRACTION),
     "resume(backend)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, backend=v), NONE),
-    "extend(path)": (lambda m, v: dpdist.extend(v, ROWS, out="grown", overwrite=True), NOTHING),
+    "extend(path)": (lambda m, v: dpdist.extend(v, ROWS, out="grown", overwrite=True, again=True), NOTHING),
     "extend(x)": (
-        lambda m, v: dpdist.extend(m.folder / "passed", v, out=m.folder / "longer", overwrite=True),
+        lambda m, v: dpdist.extend(m.folder / "passed", v, out=m.folder / "longer", overwrite=True, again=True),
         {"table"},
     ),
     "extend(sample_weight)": (
-        lambda m, v: dpdist.extend(m.folder / "passed", ROWS, sample_weight=v, out=m.folder / "longer", overwrite=True),
+        lambda m, v: dpdist.extend(
+            m.folder / "passed", ROWS, sample_weight=v, out=m.folder / "longer", overwrite=True, again=True
+        ),
         WEIGHTS,
     ),
     "extend(out)": (
@@ -516,11 +518,13 @@ CALLS: dict[str, tuple[Callable[[Models, Any], Any], set[str]]] = {
         TRUE,
     ),
     "extend(overwrite)": (
-        lambda m, v: dpdist.extend(m.folder / "passed", ROWS, out=m.folder / f"o{v}", overwrite=v),
+        lambda m, v: dpdist.extend(m.folder / "passed", ROWS, out=m.folder / f"o{v}", overwrite=v, again=True),
         TRUE,
     ),
     "extend(backend)": (
-        lambda m, v: dpdist.extend(m.folder / "passed", ROWS, out=m.folder / "longer", overwrite=True, backend=v),
+        lambda m, v: dpdist.extend(
+            m.folder / "passed", ROWS, out=m.folder / "longer", overwrite=True, again=True, backend=v
+        ),
         NONE,
     ),
 }

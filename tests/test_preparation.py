@@ -168,7 +168,7 @@ def test_sparse_rows_are_not_to_be_scaled() -> None:
         plan.fit(surveyed(rows, plan)).apply(rows)
 
 
-@pytest.mark.parametrize("keep", [0, 6, -1])
+@pytest.mark.parametrize("keep", [6, 50])
 def test_more_components_than_columns_are_refused_in_a_sentence(keep) -> None:
     plan = TransformPlan(pca=keep)
     with pytest.raises(InputError, match=rf"pca should be from 1 to the number of columns, 5; got {keep}\."):
