@@ -215,7 +215,7 @@ def test_mini_batches_heed_parameters_set_since(fitted) -> None:
 
 @pytest.mark.parametrize("delay", [-1.0, np.inf, np.nan])
 def test_rates_that_would_not_move_are_refused(delay: float) -> None:
-    with pytest.raises(InputError, match="delay should be zero or more, finite"):
+    with pytest.raises(InputError, match="delay should be finite and at least zero"):
         Stochastic(delay=delay)
 
 
@@ -295,7 +295,7 @@ def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
         ({"schedule": Memoized()}, "moves of a Memoized schedule should be a TopicPlan; got OnlinePlan"),
         ({"schedule": Stochastic(lookahead=1)}, "leave lookahead"),
         ({"max_laps": None}, "max_laps or max_time"),
-        ({"max_laps": 0}, "max_laps should be at least 1"),
+        ({"max_laps": 0}, "max_laps should be a whole number from 1 on"),
         ({"initial_topics": 0}, "initial_topics should be a whole number"),
         ({"pseudocount": -1.0}, "pseudocount"),
     ],
@@ -381,7 +381,7 @@ def test_a_batch_model_saved_or_not_goes_on_online(tmp_path: Path, settled) -> N
     ("parameters", "sentence"),
     [
         ({"moves": OnlinePlan()}, "no moves under a Batch schedule; got OnlinePlan"),
-        ({"tolerance": -1.0}, "tolerance should be zero or more nats a token"),
+        ({"tolerance": -1.0}, "tolerance should be finite and at least zero"),
     ],
 )
 def test_batch_parameters_that_do_not_fit_are_refused(parameters: dict, sentence: str) -> None:

@@ -320,7 +320,7 @@ def asked(*arguments: object) -> list[object]:
         (["sva", "nan.zarr", "--out", "x.zarr", "--serial"], "NaN or infinity in 2 of 600 rows (rows 7, 300)"),
         (["sva", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
         (["sva", "rows.zarr", "--out", "no/such/x.zarr"], "does not exist; create it first"),
-        (asked("--concentration", 0), "concentration should be finite and above zero; got 0.0."),
+        (asked("--concentration", 0), "concentration should be finite and above zero, from 1e-100 to 1e+09; got 0.0."),
         (asked("--merge", "closest"), "merge should be one of 'auto', 'evidence'"),
         (asked("--family", "cauchy"), "setting family: name should be 'gaussian'"),
         (asked("--family", "poisson"), "counts"),

