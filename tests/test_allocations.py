@@ -221,6 +221,7 @@ def test_the_concentration_is_integrated_out(shape, rate, counts) -> None:
     whole, first = integral(joint), integral(lambda log_gamma: np.exp(log_gamma) * joint(log_gamma))
     assert allocation.log_evidence(counts) == pytest.approx(np.log(whole) + top, abs=2e-4)
     assert allocation.expected_concentration(counts) == pytest.approx(first / whole, rel=2e-4)
+    assert allocation.plug_in(counts).concentration == pytest.approx(first / whole, rel=2e-4)
 
 
 @every_allocation
