@@ -114,6 +114,7 @@ def edited(rows: np.ndarray, row: int) -> np.ndarray:
     return changed
 
 
+@pytest.mark.filterwarnings("ignore:the dask.array is not persisted:UserWarning")
 @pytest.mark.parametrize(("run", "kind"), CASES, ids=[f"{run}, {kind}" for run, kind in CASES])
 def test_any_edited_row_is_noticed_in_the_first_lap_after_a_resumption(run, kind, tmp_path) -> None:
     (begin, rows), make, path = RUNS[run], SOURCES[kind], tmp_path / "run.zarr"
@@ -177,6 +178,7 @@ def test_a_partition_is_checked_once_a_session(tmp_path, monkeypatch) -> None:
         assert len(taken) == PARTS
 
 
+@pytest.mark.filterwarnings("ignore:the dask.array is not persisted:UserWarning")
 def test_blocks_of_a_dask_array_are_computed_once_before_the_first_lap(tmp_path) -> None:
     computed: list[int] = []
 
