@@ -64,6 +64,7 @@ class _Sticks:
 
     @staticmethod
     def of(counts: np.ndarray, concentration: float) -> _Sticks:
+        """The sums over descending `counts` (K,)."""
         left = concentration + counts_after(counts)[0]
         shares = np.log1p(-np.triu(counts / left[:, None], 1))
         between = np.cumsum(shares[::-1], axis=0)[::-1]
