@@ -495,7 +495,10 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
         (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),
         (["score", "topics.zarr", "wide.zarr"], "got 13; words from 12 on were not there"),
         (["score", "topics.zarr", "turned.zarr"], "column 0 is 'word11' and was 'word0'"),
-        (["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"], "share should be finite and above zero and below 1"),
+        (
+            ["score", "topics.zarr", "test.zarr", "--share", "1", "--serial"],
+            "share should be finite and above zero and below 1",
+        ),
         (["predict", "topics.zarr", "wide.zarr", "--out", "x.zarr"], "should have 12 columns"),
         (["predict", "topics.zarr", "test.zarr", "--out", "x.zarr", "--density"], "leave out --density"),
         (["extend", "topics.zarr", "test.zarr", "--out", "x.zarr", "--serial"], "made by 'memoized topics' where"),
