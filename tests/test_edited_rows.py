@@ -236,3 +236,33 @@ def test_a_checked_source_is_its_source_in_all_else(tmp_path) -> None:
                 theirs.label,
             )
             assert mine.digest() == theirs.digest()
+
+
+# What is seen at once
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (lambda: ArraySource(REAL.astype(np.float32), partition_rows=SIZE), "dtype was float64, is float32"),
+        (lambda: ArraySource(sparse.csr_array(REAL), partition_rows=SIZE), "kind was dense, is csr"),
+        (lambda: ArraySource(REAL[:-1], partition_rows=SIZE), r"shape was \[2048, 2\], is \[2047, 2\]"),
+        (lambda: ArraySource(REAL, partition_rows=SIZE // 2), r"\(cut was"),
+    ],
+    ids=["type", "kind", "shape", "cut"],
+)
+def test_data_of_another_kind_are_named_by_what_differs(other, told, tmp_path) -> None:
+    mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr").close()
+    with pytest.raises(CheckpointError, match=f"the data changed since the checkpoint in .*{told}.*start a new run"):
+        Store.open(tmp_path / "run.zarr").same_data(other())
+
+
+def test_the_first_the_last_and_a_middle_partition_are_compared_at_once(tmp_path) -> None:
+    mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr").close()
+    store, refused = Store.open(tmp_path / "run.zarr"), []
+    for part in range(PARTS):
+        try:
+            store.same_data(ArraySource(edited(REAL, part * SIZE), partition_rows=SIZE))
+        except CheckpointError:
+            refused.append(part)
+    assert refused == [0, 4, PARTS - 1]
