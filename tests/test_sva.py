@@ -282,7 +282,9 @@ def test_an_existing_output_is_refused_and_kept(tmp_path: Path) -> None:
         lambda: other.save(tmp_path / "model.zarr"),
         lambda: passed(other, rows, checkpoint_path=tmp_path / "model.zarr"),
     ):
-        with pytest.raises(dpdist.OutputExistsError, match="--overwrite"):
+        with pytest.raises(
+            dpdist.OutputExistsError, match="exists; choose another name, or replace it with overwrite=True"
+        ):
             write()
     assert bits(dpdist.load(tmp_path / "model.zarr")) == bits(model)
     other.save(tmp_path / "model.zarr", overwrite=True)
