@@ -98,7 +98,11 @@ def test_a_value_comes_back_as_it_was(value) -> None:
     check_stored(Holder(held=value))
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, object(), [np.ones(2)], np.array(["a"]), 1j, slice(None)], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [{"a": 1}, object(), [np.ones(2)], np.array(["a"]), 1j, slice(None)],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
     with pytest.raises(InputError, match=r"held of Holder should be a number, text, .*got \w+\. Give one of these\."):
         check_stored(Holder(held=value))
