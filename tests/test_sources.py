@@ -221,7 +221,7 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (np.ones((3, 2, 2)), r"should be 2-D, .* got 3-D\. Reshape it to \(rows, columns\)\."),
         (np.ones((0, 2)), r"has 0 sample\(s\) .* at least one row and one column\."),
         (np.ones((2, 0)), r"has 0 feature\(s\) .* at least one row and one column\."),
-        (None, "should be 2-D"),
+        (None, "should be an array, a row an observation, or a path; got None"),
         (np.array([["a", 1.0]], dtype=object), r"should be numbers; .*Encode or drop the other columns\."),
         (pd.DataFrame({"a": [1.0], "b": ["x"]}), r"should be numbers; .*Encode or drop the other columns\."),
         (np.array([["1", "2"]]), r"should be real numbers; got dtype <U1\. Convert them to float first\."),
@@ -321,10 +321,10 @@ def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:
     [
         (np.ones(5), "should hold 23 numbers, one a row; got shape"),
         (np.ones((23, 1)), "should hold 23 numbers"),
-        (np.full(23, np.nan), "should be finite, not negative and not all zero"),
+        (np.full(23, np.nan), "should be finite, zero or more; got nan for row 0"),
         (np.full(23, np.inf), "should be finite"),
-        (-np.ones(23), "should be finite, not negative"),
-        (np.zeros(23), "should be .* not all zero"),
+        (-np.ones(23), r"should be finite, zero or more; got -1\.0 for row 0"),
+        (np.zeros(23), "should have a finite sum above zero"),
     ],
 )
 def test_weights_that_cannot_be_are_refused_in_a_sentence(weights, sentence) -> None:
