@@ -10,16 +10,21 @@ not be planted. ``--small`` plants the first fault of each list.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Path(__file__).resolve().parent
@@ -27,6 +32,20 @@ LISTS = Path(__file__).resolve().parent
 WANTED = 0.9
 #: What a copy holds.
 COPIED = ("dpdist", "tests", "workflows", "cluster_configs", "pyproject.toml", "README.md")
+#: What tests import of others' work, most of the time they would take otherwise.
+LIBRARIES = (
+    "distributed",
+    "hypothesis",
+    "numba",
+    "pandas",
+    "pydantic",
+    "scipy.stats",
+    "sklearn.mixture",
+    "typer",
+    "xarray",
+)
+#: Of pytest; it would warn that it came too late to rewrite what was imported.
+OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
 #: Seconds after which tests that a fault keeps from ending count as failed.
 PATIENCE = 600
 
@@ -68,19 +87,6 @@ def read_faults(names: Sequence[str] = ()) -> list[Fault]:
     return faults
 
 
-def run_tests(tree: Path, tests: Sequence[str]) -> bool:
-    """Whether tests pass in a tree."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(tree)}
-    try:
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        return False
-    if done.returncode not in (0, 1, 2):  # 2: a fault that keeps a module from being imported
-        raise RuntimeError(f"{' '.join(tests)} could not be run:\n{done.stdout}{done.stderr}")
-    return done.returncode == 0
-
-
 def copy_tree(tree: Path) -> None:
     """A copy of what tests need, compiled kernels too; real data stay beside it."""
     for name in COPIED:
@@ -94,15 +100,58 @@ def copy_tree(tree: Path) -> None:
         (tree.parent / "shared").symlink_to(beside)
 
 
-def passes(fault: Fault | None, tests: Sequence[str]) -> bool:
-    """Whether tests pass in a fresh copy of the tree with a fault planted in it, or with none."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
-        tree.mkdir()
-        copy_tree(tree)
-        if fault is not None:
-            fault.plant(tree)
-        return run_tests(tree, tests)
+def load_libraries() -> None:
+    """Import what tests import anyway, once for all processes that are forked off."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+
+
+def start(folder: Path, fault: Fault | None, tests: Sequence[str]) -> int:
+    """Run tests in a copy of the tree with a fault planted in it, or with none; the number of the process."""
+    tree = folder / "tree"
+    tree.mkdir(parents=True)
+    copy_tree(tree)
+    if fault is not None:
+        fault.plant(tree)
+    process = os.fork()
+    if process == 0:
+        _be_pytest(tree, tests)
+    return process
+
+
+def _be_pytest(tree: Path, tests: Sequence[str]) -> NoReturn:
+    """In a process of its own: run tests, and end with pytest's status."""
+    signal.alarm(PATIENCE)
+    os.chdir(tree)
+    os.environ["PYTHONPATH"] = str(tree)
+    sys.path[:] = [str(tree), *(place for place in sys.path if place not in ("", str(ROOT), str(LISTS)))]
+    log = os.open(tree.parent / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    status = 70
+    try:
+        status = int(pytest.main([*OPTIONS, *tests]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def survived(faults: Sequence[Fault | None], tests: Sequence[Sequence[str]], jobs: int) -> Iterator[tuple[int, bool]]:
+    """Place of each fault, as its tests end, and whether they passed."""
+    with tempfile.TemporaryDirectory() as base:
+        waiting, running = deque(range(len(faults))), dict[int, int]()
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                place = waiting.popleft()
+                running[start(Path(base) / str(place), faults[place], tests[place])] = place
+            process, status = os.wait()
+            place, code = running.pop(process), os.waitstatus_to_exitcode(status)
+            if code not in (0, 1, 2, -signal.SIGALRM):  # 2: a fault that keeps a module from being imported
+                raise RuntimeError((Path(base) / str(place) / "log").read_text())
+            shutil.rmtree(Path(base) / str(place))
+            yield place, code == 0
 
 
 def main() -> None:
@@ -116,16 +165,15 @@ def main() -> None:
     faults = read_faults(arguments.lists)
     if arguments.small:
         faults = [next(f for f in faults if f.source == name) for name in dict.fromkeys(f.source for f in faults)]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        clean = sorted({test for fault in faults for test in fault.tests})
-        if not passes(None, clean):
-            sys.exit("the tests fail without any fault")
-        caught = 0
-        for fault, survived in zip(faults, pool.map(lambda f: passes(f, f.tests), faults), strict=True):
-            caught += not survived
-            print(
-                f"{'SURVIVED' if survived else 'caught':8}  {fault.source:12} {fault.file:36} {fault.law}", flush=True
-            )
+    load_libraries()
+    clean = sorted({test for fault in faults for test in fault.tests})
+    if not all(passed for _, passed in survived([None], [clean], 1)):
+        sys.exit("the tests fail without any fault")
+    caught = 0
+    for place, passed in survived(faults, [fault.tests for fault in faults], arguments.jobs):
+        caught += not passed
+        fault = faults[place]
+        print(f"{'SURVIVED' if passed else 'caught':8}  {fault.source:12} {fault.file:36} {fault.law}", flush=True)
     print(f"{caught} of {len(faults)} caught")
     if caught < WANTED * len(faults):
         sys.exit(f"fewer than {WANTED:.0%} were caught")
