@@ -21,7 +21,6 @@ from dpdist.stored_topics import TopicStore
 from dpdist.topic_prediction import predictor_of_topics
 from dpdist.topics.evaluation import top_words
 from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.vocabularies import words_at
 
 
 def shown_values(path: str) -> dict[str, Any]:
@@ -132,7 +131,7 @@ def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
     fitted, history, problem = _finished(store), store.history(), store.problem()
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
     # Runs from before words were stored know them from their corpus, while it is there.
-    tokens, vocabulary = predictor.tokens, problem.words or words_at(store.settings.get("data"))
+    tokens, vocabulary = predictor.tokens, problem.words
     return {
         "path": str(store.path),
         "method": store.method,

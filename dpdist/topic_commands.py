@@ -35,7 +35,7 @@ from dpdist.sources import Source, as_source
 from dpdist.storage import claim
 from dpdist.stored_models import stored_topics
 from dpdist.topic_prediction import DocumentPredictor, complete_documents
-from dpdist.vocabularies import check_same_words, words_at
+from dpdist.vocabularies import check_same_words
 
 
 def topics(
@@ -158,5 +158,5 @@ def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
     store = open_topics(run)
-    check_same_words(store.problem().words or words_at(store.settings.get("data")), source, run)
+    check_same_words(store.problem().words, source, run)
     return predictor, source

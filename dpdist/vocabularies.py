@@ -1,22 +1,13 @@
-"""The words that documents are counted over: where they are known from, and that they are those of a model."""
+"""The words that documents are counted over: and that they are those of a model."""
 
 from __future__ import annotations
 
 from dpdist.columns import Names
-from dpdist.errors import DpdistError, InputError
-from dpdist.sources import CorpusSource, Source
-from dpdist.sources.corpus import holds_corpus
+from dpdist.errors import InputError
+from dpdist.sources import Source
 
 #: The word of each column, in order.
 Words = Names
-
-
-def words_at(data: str | None) -> Words | None:
-    """The words of the corpus at a path or URL; None if it has none, or is not there any more."""
-    try:
-        return CorpusSource.open(data).names if data is not None and holds_corpus(data) else None
-    except (DpdistError, OSError):
-        return None
 
 
 def check_same_words(known: Words | None, source: Source, model: str) -> None:

@@ -656,7 +656,7 @@ def test_every_command_judges_its_own_work(tmp_path, monkeypatch) -> None:
         "resume run.zarr --max-laps 2": rows,
         "predict run.zarr rows.zarr --out labels.zarr": rows,
         "sva rows.zarr --out pass.zarr": rows,
-        "extend pass.zarr rows.zarr": rows,
+        "extend pass.zarr rows.zarr --again": rows,
         "topics corpus.zarr --out topics.zarr --max-laps 1 --initial-topics 2": documents,
         "resume topics.zarr --max-laps 2": documents,
         "predict topics.zarr corpus.zarr --out shares.zarr": documents,

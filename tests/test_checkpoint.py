@@ -366,7 +366,7 @@ def test_what_is_no_run_is_refused(tmp_path, data_path) -> None:
 def test_an_existing_output_is_refused_and_kept(tmp_path, data_path) -> None:
     out = tmp_path / "run.zarr"
     first = fitted_run(data_path, out, 2)
-    with pytest.raises(dpdist.OutputExistsError, match="--overwrite"):
+    with pytest.raises(dpdist.OutputExistsError, match="overwrite=True"):
         fitted_run(data_path, out, 2)
     assert dpdist.load(out).elbo_ == first.elbo_
 

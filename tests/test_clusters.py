@@ -21,7 +21,8 @@ import pytest
 import zarr
 
 from dpdist.backends import SerialBackend
-from dpdist.backends.dask import WORKER_ENVIRONMENT, WORKER_SETTINGS, DaskBackend
+from dpdist.backends.dask import WORKER_SETTINGS, DaskBackend
+from dpdist.backends.settings import worker_environment
 from dpdist.certificates import ROLES, make_certificates
 from dpdist.clusters import CLUSTERS, parse_cluster, read_cluster
 from dpdist.clusters.base import ClusterConfig, as_variables
@@ -312,7 +313,8 @@ def check_process(facts: tuple[dict[str, Any], dict[str, Any]]) -> None:
     """A process has the settings and the environment that dpdist ships."""
     settings, environment = facts
     assert {**settings, ALLOWED: None} == {**WORKER_SETTINGS, ALLOWED: None}
-    assert {name: environment.get(name) for name in WORKER_ENVIRONMENT} == WORKER_ENVIRONMENT
+    shipped = worker_environment()
+    assert {name: environment.get(name) for name in shipped} == shipped
 
 
 def test_settings_as_variables_mean_the_same() -> None:

@@ -50,7 +50,8 @@ def test_a_lap_beyond_half_the_memory_is_told_of_in_a_sentence() -> None:
     needed = footprint(problem, source, 3).total
     sentence = (
         r"^a lap of Gaussian over 30 columns takes about [\d.]+ MB with 3 components and [\d.]+ MB more for every "
-        r"further one, of [\d.]+ MB here; choose DiagonalGaussian, or fewer columns with .*\(--pca\)\.$"
+        r"further one, of [\d.]+ MB here; choose DiagonalGaussian, or fewer columns with "
+        r"row_transform=TransformPlan\(pca=50\)\.$"
     )
     with pytest.warns(UserWarning, match=sentence):
         warn_if_large(problem, source, 3, memory=1.9 * needed)

@@ -489,7 +489,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
             "pseudocount should be finite and above zero",
         ),
         (["topics", "corpus.zarr", "--out", "x.zarr", "--learn", "alpha"], "learn should be a sequence of names"),
-        (["topics", "corpus.zarr", "--out", "x.zarr", "--config", "named.toml"], "setting schedule: "),
+        (["topics", "corpus.zarr", "--out", "x.zarr", "--config", "named.toml"], "setting schedule should be a table"),
         (["topics", "corpus.zarr"], "topics.zarr exists"),
         (["resume", "topics.zarr", "--max-laps", "0", "--serial"], "max_laps should be a whole number from 1 on"),
         (["resume", "topics.zarr", "--max-time", "0", "--serial"], "max_time should be finite and above zero"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 from pathlib import Path
 
@@ -99,16 +98,3 @@ def test_models_of_arrays_have_no_words(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the words are not known"):
             each.top_words()
     assert shown_values(str(tmp_path / "model.zarr"))["top_words"] is None
-
-
-def test_runs_from_before_words_were_stored_take_them_from_their_corpus(corpora: Path, tmp_path: Path) -> None:
-    path = tmp_path / "run.zarr"
-    for _ in model_of(max_laps=1).iter_fit(corpora / "corpus.zarr", checkpoint_path=path):
-        pass
-    problem = path / open_topics(path).attributes["problem"]
-    expected = shown_values(str(path))["top_words"]
-    for name in ("vocabulary_text", "vocabulary_offset"):
-        shutil.rmtree(problem / name)
-    model = dpdist.load(path)
-    assert model.vocabulary_ is None and json.loads(json.dumps(shown_values(str(path))["top_words"])) == expected
-    assert dpdist.resume(path, corpora / "corpus.zarr", max_laps=2).n_iter_ == 2

@@ -24,6 +24,17 @@ WORKER_ENVIRONMENT = {
     "ZARR_THREADING__MAX_WORKERS": "1",
 }
 
+#: Variables that tell libraries which of a processor's instructions to use, and so which last bits to give.
+INSTRUCTIONS = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "MKL_CBWR",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+)
+
 #: Dask's own sampling and polling take several per cent of every core; tasks here are long and few. Two tasks a
 #: thread hide the scheduler's answer time; the rest wait at the scheduler, so that a worker's end is held against few.
 #: A task that happened to be on workers that died is innocent ten times. The preload leaves Ctrl-C to the coordinator.
@@ -36,6 +47,11 @@ WORKER_SETTINGS = {
     "distributed.scheduler.allowed-failures": 10,
     "distributed.worker.preload": ["dpdist.backends.preload"],
 }
+
+
+def worker_environment() -> dict[str, str]:
+    """What processes on other hosts begin with: as shipped, and the instructions that this process computes with."""
+    return {**WORKER_ENVIRONMENT, **{name: os.environ[name] for name in INSTRUCTIONS if name in os.environ}}
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ import dask
 from distributed import Client, Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dpdist.backends.dask import WORKER_ENVIRONMENT, WORKER_SETTINGS, DaskBackend, Limits
+from dpdist.backends.dask import WORKER_SETTINGS, DaskBackend, Limits
+from dpdist.backends.settings import worker_environment
 from dpdist.certificates import ROLES
 from dpdist.clusters.security import Role, SecurityConfig
 from dpdist.errors import InputError
@@ -109,7 +110,7 @@ class ClusterConfig(BaseModel, ABC):
 
     def variables(self) -> dict[str, str]:
         """Environment variables that bring the settings to processes on other hosts."""
-        return {**WORKER_ENVIRONMENT, **as_variables(self.settings())}
+        return {**worker_environment(), **as_variables(self.settings())}
 
     def tls(self, roles: Sequence[Role] = ROLES) -> Security | None:  # type: ignore[assignment]
         """Mutual TLS for these roles in this process; None, with a warning, where the configuration switched it off."""
