@@ -283,6 +283,11 @@ BAD = [
         "there may be, 2; got 3",
     ),
     ({"initial": np.ones((4, 2))}, np.ones((4, 2)), "sum to 1"),
+    (
+        {"concentration": dpdist.allocations.LearnedDirichletProcess(max_components=4), "max_components": 5},
+        np.ones((4, 2)),
+        "max_components should be told to the allocation .*; got 5",
+    ),
     ({"initial": "k-means++", "initial_components": 9}, np.ones((4, 2)), "distinct rows"),
     ({"family": Gaussian(degrees_of_freedom=0.5)}, np.ones((4, 2)), "degrees_of_freedom should be finite and exceed 1"),
     ({"family": Gaussian(scale=-1.0)}, np.ones((4, 2)), "positive definite"),

@@ -538,3 +538,10 @@ def test_an_argument_is_taken_or_refused_in_a_sentence(
     monkeypatch.chdir(tmp_path)
     name = call[call.index("(") + 1 : -1]
     assert_taken_or_refused(lambda value: do(models, value), name, takes)
+
+
+def test_what_is_asked_of_an_iteration_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(dpdist.SVA, "follow", lambda model, fit: iter([seen.append(fit)]))
+    run_through(sva().iter_fit(ROWS, checkpoint_seconds=7, checkpoint_path=tmp_path / "run", holdout=ROWS))
+    assert seen[0].checkpoint_seconds == 7.0 and seen[0].holdout is not None and seen[0].store is not None
