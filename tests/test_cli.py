@@ -281,7 +281,9 @@ def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
     assert {asked for asked in OPTIONS if any(asked in text for text in texts)} == set(OPTIONS)
     commands = get_command(cli.app).commands.values()
     known = {option for command in commands for each in command.params for option in each.opts}
-    assert {option.split()[0] for option in OPTIONS.values()} <= known
+    names = {asked: option.split()[0] for asked, option in OPTIONS.items()}
+    assert set(names.values()) <= known
+    assert all(f"{option[2:].replace('-', '_')}=" in asked for asked, option in names.items()), "each by its own name"
     sentence = "in the way; choose another name with out=PATH, or replace it with overwrite=True."
     assert as_options(sentence) == "in the way; choose another name with --out PATH, or replace it with --overwrite."
 
