@@ -165,6 +165,11 @@ class TransformConfig(_Strict):
         return TransformPlan(self.center, self.scale, self.pca)
 
 
+def _same_named(settings: _Strict) -> dict[str, Any]:
+    """The settings that parameters of an estimator have the names of."""
+    return {name: getattr(settings, name) for name in type(settings).model_fields if name not in _RENAMED}
+
+
 class PassConfig(_Strict):
     """Everything that ``dpdist sva`` can be told."""
 
@@ -218,14 +223,13 @@ class PassConfig(_Strict):
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
         made = {
             "family": self.family.build(),
             "merge": None if self.merge == "none" else self.merge,
             "row_transform": self.transform.build(),
             "random_state": self.seed,
         }
-        return Asked("dpdist:SVA", {**plain, **made})
+        return Asked("dpdist:SVA", {**_same_named(self), **made})
 
 
 class FitConfig(_Strict):
@@ -277,7 +281,6 @@ class FitConfig(_Strict):
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
         made = {
             "family": self.family.build(),
             "concentration": self._concentration() if isinstance(self.concentration, dict) else self.concentration,
@@ -286,7 +289,7 @@ class FitConfig(_Strict):
             "row_transform": self.transform.build(),
             "random_state": self.seed,
         }
-        return Asked("dpdist:DPMixture", {**plain, **made})
+        return Asked("dpdist:DPMixture", {**_same_named(self), **made})
 
     def _concentration(self) -> Allocation:
         asked = self.concentration
@@ -414,14 +417,13 @@ class TopicsConfig(_Strict):
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
-        plain = {name: getattr(self, name) for name in type(self).model_fields if name not in _RENAMED}
         made = {
             "schedule": self.schedule.build(),
             "moves": self._moves(),
             "effort": self.effort.build(),
             "random_state": self.seed,
         }
-        return Asked("dpdist:HDPTopicModel", {**plain, **made})
+        return Asked("dpdist:HDPTopicModel", {**_same_named(self), **made})
 
     def _moves(self) -> TopicPlan | OnlinePlan | None:
         if self.schedule.name == "batch":
