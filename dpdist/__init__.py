@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dpdist import allocations, families, likelihoods, schedules, sequential
-    from dpdist.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
-    from dpdist.estimators import DPMixture, FiniteMixture, extend, load, resume
-    from dpdist.moves.plan import MovePlan
-    from dpdist.preparation import TransformPlan
-    from dpdist.sva import SVA
-    from dpdist.topic_model import HDPTopicModel
-    from dpdist.topics.documents import Effort
-    from dpdist.topics.online import OnlinePlan
-    from dpdist.topics.problem import TopicPlan
+    from dpdist.core.errors import CheckpointError, DpdistError, InputError, OutputExistsError, PrecisionError
+    from dpdist.estimators.sva import SVA
+    from dpdist.estimators.topic_model import HDPTopicModel
+    from dpdist.estimators.variational import DPMixture, FiniteMixture, extend, load, resume
+    from dpdist.inference import schedules, sva
+    from dpdist.inference.moves.plan import MovePlan
+    from dpdist.inference.topics.documents import Effort
+    from dpdist.inference.topics.online import OnlinePlan
+    from dpdist.inference.topics.problem import TopicPlan
+    from dpdist.inference.transform import TransformPlan
+    from dpdist.models import allocations, families, likelihoods
 
 __all__ = [
     "SVA",
@@ -41,20 +42,22 @@ __all__ = [
     "load",
     "resume",
     "schedules",
-    "sequential",
+    "sva",
 ]
 
-#: Public names by the module that has them.
+#: Public names by the module that has them; a name of its own is a module that has it.
 _HOMES = {
-    "errors": ("CheckpointError", "DpdistError", "InputError", "OutputExistsError", "PrecisionError"),
-    "estimators": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
-    "moves.plan": ("MovePlan",),
-    "preparation": ("TransformPlan",),
-    "sva": ("SVA",),
-    "topic_model": ("HDPTopicModel",),
-    "topics.documents": ("Effort",),
-    "topics.online": ("OnlinePlan",),
-    "topics.problem": ("TopicPlan",),
+    "core.errors": ("CheckpointError", "DpdistError", "InputError", "OutputExistsError", "PrecisionError"),
+    "estimators.sva": ("SVA",),
+    "estimators.topic_model": ("HDPTopicModel",),
+    "estimators.variational": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
+    "inference": ("schedules", "sva"),
+    "inference.moves.plan": ("MovePlan",),
+    "inference.topics.documents": ("Effort",),
+    "inference.topics.online": ("OnlinePlan",),
+    "inference.topics.problem": ("TopicPlan",),
+    "inference.transform": ("TransformPlan",),
+    "models": ("allocations", "families", "likelihoods"),
 }
 
 
@@ -62,13 +65,19 @@ def __getattr__(name: str) -> Any:
     """Import on first use: a worker needs a fraction of what an estimator needs, and starts the sooner."""
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(importlib.import_module(f"dpdist.{home}"), name)
+            return _found(home, name)
     try:
         return importlib.import_module(f"dpdist.{name}")
     except ModuleNotFoundError as error:
         if error.name != f"dpdist.{name}":
             raise
         raise AttributeError(f"module 'dpdist' has no attribute '{name}'") from None
+
+
+def _found(home: str, name: str) -> Any:
+    if name.islower() and home in ("inference", "models"):
+        return importlib.import_module(f"dpdist.{home}.{name}")
+    return getattr(importlib.import_module(f"dpdist.{home}"), name)
 
 
 def __dir__() -> list[str]:

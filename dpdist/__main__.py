@@ -9,7 +9,7 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line."""
-    from dpdist import cli
+    from dpdist.cli import app as cli
 
     cli.main()
 

@@ -20,18 +20,18 @@ import zarr
 from scipy import sparse
 from zarr.storage import MemoryStore
 
-from dpdist.allocations import Allocation
-from dpdist.backends import Backend, SerialBackend
-from dpdist.descriptions import check_description, write_description
-from dpdist.families.base import Family, Rows
-from dpdist.model import Block, Model, Precision, share_out
-from dpdist.moves.base import Trial
-from dpdist.sequential import Conjugate, Rule
-from dpdist.sources.arrays import ArraySource
-from dpdist.sources.base import Source
-from dpdist.stored_parts import PARTS, read_part, write_part
-from dpdist.summary import Summary
-from dpdist.survey import survey_source
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Source
+from dpdist.execution import Backend, SerialBackend
+from dpdist.inference.data_summary import survey_source
+from dpdist.inference.moves.base import Trial
+from dpdist.inference.sva import Conjugate, Rule
+from dpdist.models.allocations import Allocation
+from dpdist.models.families.base import Family, Rows
+from dpdist.models.mixture import Block, Model, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.storage.descriptions import check_description, write_description
+from dpdist.storage.stored_parts import PARTS, read_part, write_part
 
 
 def check_family(family: Family, rows: Rows, seed: int = 0) -> None:

@@ -8,9 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.families import (
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.data_summary import survey_source
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.inference.sva import DistanceTest, EvidenceTest
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.online import OnlinePlan
+from dpdist.inference.topics.problem import TopicPlan
+from dpdist.inference.transform import TransformPlan
+from dpdist.models.allocations import (
+    Allocation,
+    DirichletProcess,
+    FiniteDirichlet,
+    LearnedDirichletProcess,
+)
+from dpdist.models.families import (
     Bernoulli,
     DiagonalGaussian,
     Family,
@@ -21,16 +35,7 @@ from dpdist.families import (
     Poisson,
     ZeroMeanGaussian,
 )
-from dpdist.likelihoods import Dirichlet
-from dpdist.moves.plan import MovePlan
-from dpdist.preparation import TransformPlan
-from dpdist.schedules import Batch, Memoized, Stochastic
-from dpdist.sequential import DistanceTest, EvidenceTest
-from dpdist.sources import ArraySource
-from dpdist.survey import survey_source
-from dpdist.topics.documents import Effort
-from dpdist.topics.online import OnlinePlan
-from dpdist.topics.problem import TopicPlan
+from dpdist.models.likelihoods import Dirichlet
 
 Rows = Callable[[np.random.Generator, int, int], np.ndarray]
 Prior = Callable[[np.random.Generator, int], dict[str, Any]]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln, psi
 
-from dpdist.allocations import Allocation, DirichletProcess
-from dpdist.families import Family, Moments
-from dpdist.likelihoods import Likelihood
-from dpdist.sequential import MergeTest
+from dpdist.inference.sva import MergeTest
+from dpdist.models.allocations import Allocation, DirichletProcess
+from dpdist.models.families import Family, Moments
+from dpdist.models.likelihoods import Likelihood
 
 
 @dataclass(frozen=True, eq=False)

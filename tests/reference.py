@@ -13,8 +13,8 @@ import numpy as np
 from scipy import stats
 from scipy.special import betaln, gammaln, multigammaln, psi
 
-from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet
-from dpdist.families import Family
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
+from dpdist.models.families import Family
 
 Parameters = tuple[Any, ...]
 

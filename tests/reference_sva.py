@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpdist.families import Family
-from dpdist.sequential import Rule
+from dpdist.inference.sva import Rule
+from dpdist.models.families import Family
 
 
 def responsibilities(family: Family, stats: np.ndarray, feature: np.ndarray, rule: Rule) -> np.ndarray:

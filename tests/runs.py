@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.engine import Step, steps
-from dpdist.fitting import begin
-from dpdist.problem import Problem
-from dpdist.sources import ArraySource
-from dpdist.sources.base import Source
-from dpdist.state import State
-from dpdist.visit import Leaf
+from dpdist.data import ArraySource
+from dpdist.data.base import Source
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import Step, steps
+from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.state import State
+from dpdist.runs.fitting import begin
 
 
 def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spread: float = 6.0) -> np.ndarray:

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import logsumexp
 
-from dpdist.allocations import ALLOCATIONS as KNOWN
-from dpdist.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.checks import LARGEST, SMALLEST
-from dpdist.errors import InputError
+from dpdist.core.checks import LARGEST, SMALLEST
+from dpdist.core.errors import InputError
+from dpdist.models.allocations import ALLOCATIONS as KNOWN
+from dpdist.models.allocations import (
+    Allocation,
+    DirichletProcess,
+    FiniteDirichlet,
+    LearnedDirichletProcess,
+)
 from tests.cases import ALLOCATIONS
 from tests.reference import allocation_terms
 

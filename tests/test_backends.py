@@ -17,13 +17,13 @@ import zarr
 from distributed import Client, LocalCluster
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.backends.base import add_pairwise
-from dpdist.backends.dask import DaskBackend, local_backend
-from dpdist.engine import steps
-from dpdist.errors import InputError
-from dpdist.schedules import Memoized
-from dpdist.sources import ArraySource, as_source
+from dpdist.core.errors import InputError
+from dpdist.data import ArraySource, as_source
+from dpdist.execution import SerialBackend
+from dpdist.execution.base import add_pairwise
+from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.inference.mixture.engine import steps
+from dpdist.inference.schedules import Memoized
 from tests.runs import begun, clusters, digest, mixture
 
 

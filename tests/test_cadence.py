@@ -21,29 +21,32 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist import cadence, cli, foreground, memo
-from dpdist.backends import SerialBackend
-from dpdist.cadence import SHARE, Cadence
-from dpdist.checkpoint import Store
-from dpdist.corpora import write_corpus
-from dpdist.engine import steps
-from dpdist.errors import CheckpointError, ClusterLostError
-from dpdist.fitting import Fit, Limits, resumed
-from dpdist.places import LocalPlace, place_of
-from dpdist.running import drive, fit_course
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.sources import ArraySource
-from dpdist.state import State
-from dpdist.storage import commits
-from dpdist.stored_sequence import SequentialStore
-from dpdist.stored_state import read_leaves, write_leaves
-from dpdist.stored_topics import TopicStore
-from dpdist.summary import Summary
-from dpdist.topics.documents import DocumentTopics, PairSums
-from dpdist.topics.leaf import Measured, TopicLeaf
-from dpdist.topics.problem import TopicPlan
-from dpdist.topics.summary import TopicSummary
-from dpdist.visit import Leaf
+from dpdist.cli import app as cli
+from dpdist.cluster import foreground
+from dpdist.cluster.running import drive, fit_course
+from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.places import LocalPlace, place_of
+from dpdist.data import ArraySource
+from dpdist.data.corpora import write_corpus
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import steps
+from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.inference.state import State
+from dpdist.inference.topics.batch_summary import Measured, TopicLeaf
+from dpdist.inference.topics.documents import DocumentTopics, PairSums
+from dpdist.inference.topics.problem import TopicPlan
+from dpdist.inference.topics.summary import TopicSummary
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs import cadence
+from dpdist.runs.cadence import SHARE, Cadence
+from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.storage import memo
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import commits
+from dpdist.storage.stored_sequence import SequentialStore
+from dpdist.storage.stored_state import read_leaves, write_leaves
+from dpdist.storage.stored_topics import TopicStore
 from tests.runs import clusters, digest, mixture, source_of
 
 COSTS = st.floats(1e-3, 1e3)
@@ -196,7 +199,7 @@ def test_a_fit_is_stored_before_its_first_wave_and_at_its_end_in_any_case(tmp_pa
 def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbed) -> None:
     """A wave takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
     clock, run, taken = Clock(), tmp_path / "run.zarr", []
-    monkeypatch.setattr("dpdist.fitting.Cadence", lambda: Cadence(clock))
+    monkeypatch.setattr("dpdist.runs.fitting.Cadence", lambda: Cadence(clock))
     commit = Store.commit
 
     def slow(store: Store, *given: Any) -> None:

@@ -12,8 +12,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from dpdist.certificates import ROLES, certificate_faults, make_certificates
-from dpdist.errors import InputError, OutputExistsError
+from dpdist.cluster.certificates import ROLES, certificate_faults, make_certificates
+from dpdist.core.errors import InputError, OutputExistsError
 
 
 @pytest.fixture
@@ -177,5 +177,5 @@ def test_a_certificate_out_of_its_time_is_reported(folder, monkeypatch, shift, s
         def now(cls, zone=None):
             return super().now(zone) + timedelta(days=shift)
 
-    monkeypatch.setattr("dpdist.certificates.datetime", Clock)
+    monkeypatch.setattr("dpdist.cluster.certificates.datetime", Clock)
     assert any(sentence in fault for fault in certificate_faults(folder))

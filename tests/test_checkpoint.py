@@ -20,17 +20,18 @@ import zarr
 from scipy import sparse
 
 import dpdist
-from dpdist import checkpoint, schema, storage
-from dpdist.allocations import LearnedDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.checkpoint import Store
-from dpdist.families import FAMILIES
-from dpdist.fitting import Fit, Limits, resumed
-from dpdist.memo import Memo
-from dpdist.places import LocalPlace
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.sources import as_source
-from dpdist.stored_problem import read_problem, write_problem
+from dpdist.core.places import LocalPlace
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.models.allocations import LearnedDirichletProcess
+from dpdist.models.families import FAMILIES
+from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.storage import checkpoint, schema
+from dpdist.storage import generations as storage
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.memo import Memo
+from dpdist.storage.stored_problem import read_problem, write_problem
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import rows_for
 
@@ -227,12 +228,12 @@ def test_a_fit_goes_on_after_it_lost_its_cluster(tmp_path, data_path, monkeypatc
 
     def lost(self, value, label=None):
         if next(calls) in (15, 29):
-            raise dpdist.errors.ClusterLostError("the cluster is gone.")
+            raise dpdist.core.errors.ClusterLostError("the cluster is gone.")
         return share(self, value, label)
 
     monkeypatch.setattr(SerialBackend, "share", lost)
     for _ in range(2):
-        with pytest.raises(dpdist.errors.ClusterLostError):
+        with pytest.raises(dpdist.core.errors.ClusterLostError):
             for _ in fit:
                 pass
     for _ in fit:

@@ -20,10 +20,10 @@ from distributed import LocalCluster
 from typer.main import get_command
 
 import dpdist
-from dpdist import cli
-from dpdist.backends.dask import connect
-from dpdist.checkpoint import Store
-from dpdist.foreground import OPTIONS, as_options
+from dpdist.cli import app as cli
+from dpdist.cluster.foreground import OPTIONS, as_options
+from dpdist.execution.dask import connect
+from dpdist.storage.checkpoint import Store
 from tests.runs import clusters
 from tests.waiting import wait_until
 
@@ -90,7 +90,7 @@ def test_fit_show_predict(folder, run) -> None:
 
 def test_a_fit_does_not_import_what_only_estimators_need(folder) -> None:
     code = (
-        "import sys; from dpdist.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "import sys; from dpdist.cli.app import app; app(sys.argv[1:], standalone_mode=False); "
         "sys.exit(' '.join({'sklearn', 'pandas', 'xarray'} & {*sys.modules}) or None)"
     )
     command = ["fit", "rows.zarr", "--out", "lean.zarr", "--max-laps", "1", "--serial"]
@@ -243,8 +243,8 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
     "address", ["nope", "", "tcp://nope", "tcp://:8786", "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536", "post://host:1"]
 )
 def test_what_is_no_address_of_a_scheduler_is_refused_without_asking(address: str, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.backends.dask.rpc", None)
-    monkeypatch.setattr("dpdist.backends.dask.Client", None)
+    monkeypatch.setattr("dpdist.execution.dask.rpc", None)
+    monkeypatch.setattr("dpdist.execution.dask.Client", None)
     with pytest.raises(dpdist.InputError, match=f"should be as in tcp://127.0.0.1:8786; got '{address}'"):
         connect(address)
 

@@ -20,18 +20,18 @@ import psutil
 import pytest
 import zarr
 
-from dpdist.backends import SerialBackend
-from dpdist.backends.dask import WORKER_SETTINGS, DaskBackend
-from dpdist.backends.settings import worker_environment
-from dpdist.certificates import ROLES, make_certificates
-from dpdist.clusters import CLUSTERS, parse_cluster, read_cluster
-from dpdist.clusters.base import ClusterConfig, as_variables
-from dpdist.clusters.security import SecurityConfig
-from dpdist.clusters.slurm import SlurmConfig, lifetime, walltime_seconds
-from dpdist.engine import steps
-from dpdist.errors import InputError
-from dpdist.schedules import Memoized
-from dpdist.sources import as_source
+from dpdist.cluster.certificates import ROLES, make_certificates
+from dpdist.cluster.kinds import CLUSTERS, parse_cluster, read_cluster
+from dpdist.cluster.kinds.base import ClusterConfig, as_variables
+from dpdist.cluster.kinds.security import SecurityConfig
+from dpdist.cluster.kinds.slurm import SlurmConfig, lifetime, walltime_seconds
+from dpdist.core.errors import InputError
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.execution.dask import WORKER_SETTINGS, DaskBackend
+from dpdist.execution.settings import worker_environment
+from dpdist.inference.mixture.engine import steps
+from dpdist.inference.schedules import Memoized
 from tests.daemons.ssh import SSHDaemon, ssh_daemon
 from tests.runs import begun, clusters, digest, mixture
 from tests.waiting import scheduler_address

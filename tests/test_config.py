@@ -11,7 +11,10 @@ import pytest
 
 import dpdist
 from dpdist import allocations, families, likelihoods, schedules
-from dpdist.config import (
+from dpdist.core.errors import InputError
+from dpdist.inference.schedules import SCHEDULES
+from dpdist.inference.sva import DistanceTest
+from dpdist.runs.config import (
     FitConfig,
     PassConfig,
     ScheduleConfig,
@@ -20,9 +23,6 @@ from dpdist.config import (
     parse_config,
     read_config,
 )
-from dpdist.errors import InputError
-from dpdist.schedules import SCHEDULES
-from dpdist.sequential import DistanceTest
 
 
 @pytest.mark.parametrize("kind", [ScheduleConfig, TopicScheduleConfig])

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dpdist.convert import MOST_CHUNK_BYTES, chunk_rows, convert
-from dpdist.errors import InputError, OutputExistsError
-from dpdist.readers import READERS
-from dpdist.sources import as_source
-from dpdist.sources.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
-from dpdist.sources.zarr import COMPLETE, ZarrSource
+from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.data import as_source
+from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
+from dpdist.data.convert import MOST_CHUNK_BYTES, chunk_rows, convert
+from dpdist.data.readers import READERS
+from dpdist.data.zarr import COMPLETE, ZarrSource
 
 ROWS, COLUMNS = 3000, 5
 

@@ -24,15 +24,15 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist.cli import app
-from dpdist.corpora import convert_corpus, cut_documents, write_corpus
-from dpdist.documents import FORMATS, docword, from_tokens, npz, text, tokens
-from dpdist.errors import CorruptDataError, InputError, OutputExistsError
-from dpdist.places import place_of
-from dpdist.sources import ArraySource, CorpusSource, as_source
-from dpdist.sources.base import MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
-from dpdist.sources.corpus import FORMAT, partition_name
-from dpdist.sources.zarr import COMPLETE
+from dpdist.cli.app import app
+from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
+from dpdist.core.places import place_of
+from dpdist.data import ArraySource, CorpusSource, as_source
+from dpdist.data.base import MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
+from dpdist.data.corpora import convert_corpus, cut_documents, write_corpus
+from dpdist.data.corpus import FORMAT, partition_name
+from dpdist.data.documents import FORMATS, docword, from_tokens, npz, text, tokens
+from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 from tests.conftest import shared_path
 from tests.daemons.s3 import BUCKET, environment, moto_server

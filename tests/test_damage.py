@@ -13,11 +13,11 @@ import pytest
 import xarray as xr
 
 import dpdist
-from dpdist.checkpoint import Store
-from dpdist.errors import CheckpointError
-from dpdist.places import place_of
-from dpdist.records import unsealed
-from dpdist.storage import commits, read_commit
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import place_of
+from dpdist.core.records import unsealed
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import commits, read_commit
 
 DAMAGE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "workflows" / "faults" / "damage.py"))
 KINDS: dict[str, Any] = DAMAGE["KINDS"]

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.digests import digest_of, digest_of_rows
-from dpdist.errors import CheckpointError
-from dpdist.records import sealed, unsealed
+from dpdist.core.digests import digest_of, digest_of_rows
+from dpdist.core.errors import CheckpointError
+from dpdist.core.records import sealed, unsealed
 
 #: More rows than are taken at once.
 ROWS = np.random.default_rng(0).poisson(0.7, size=(9000, 3)).astype(float)

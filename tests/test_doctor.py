@@ -23,20 +23,46 @@ import zarr
 from distributed import Client, Security
 from typer.testing import CliRunner
 
-from dpdist.backends.settings import WORKER_ENVIRONMENT
-from dpdist.certificates import make_certificates
-from dpdist.cli import app
-from dpdist.clusters import parse_cluster
-from dpdist.doctor import Finding, Level, examine, judgements
-from dpdist.doctor.command import check_installed, check_tool, compare_versions, expected_workers, silent
-from dpdist.doctor.facts import Listening, Member, Process, SchedulerFacts, clock_difference
-from dpdist.doctor.findings import as_table, as_values, has_fault, of_sentence
-from dpdist.doctor.security import Answer, check_certificates, connect_without_certificate, judge_tls
-from dpdist.doctor.store import LARGE, Rows, Trial, check_data, check_run, judge_rows, judge_trial, look_at
-from dpdist.lease import Owner, process_began, this_process
-from dpdist.places import place_of
-from dpdist.records import sealed
-from dpdist.sources import as_source
+from dpdist.cli.app import app
+from dpdist.cluster.certificates import make_certificates
+from dpdist.cluster.doctor import Finding, Level, examine, judgements
+from dpdist.cluster.doctor.command import (
+    check_installed,
+    check_tool,
+    compare_versions,
+    expected_workers,
+    silent,
+)
+from dpdist.cluster.doctor.facts import (
+    Listening,
+    Member,
+    Process,
+    SchedulerFacts,
+    clock_difference,
+)
+from dpdist.cluster.doctor.findings import as_table, as_values, has_fault, of_sentence
+from dpdist.cluster.doctor.security import (
+    Answer,
+    check_certificates,
+    connect_without_certificate,
+    judge_tls,
+)
+from dpdist.cluster.doctor.store import (
+    LARGE,
+    Rows,
+    Trial,
+    check_data,
+    check_run,
+    judge_rows,
+    judge_trial,
+    look_at,
+)
+from dpdist.cluster.kinds import parse_cluster
+from dpdist.core.places import place_of
+from dpdist.core.records import sealed
+from dpdist.data import as_source
+from dpdist.execution.settings import WORKER_ENVIRONMENT
+from dpdist.storage.lease import Owner, process_began, this_process
 from tests.daemons.s3 import BUCKET, environment, moto_server
 from tests.runs import clusters
 from tests.waiting import scheduler_address
@@ -280,7 +306,7 @@ def test_an_expired_certificate_is_a_fault_and_one_near_its_end_a_warning(
             return super().now(zone) - timedelta(days=days)
 
     with monkeypatch.context() as earlier:
-        earlier.setattr("dpdist.certificates.datetime", Clock)
+        earlier.setattr("dpdist.cluster.certificates.datetime", Clock)
         folder = make_certificates(tmp_path / "folder")
     (folder / "ca.key").unlink()
     findings = check_certificates(_ssh(folder))

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.checkpoint import Store
-from dpdist.corpora import write_corpus
-from dpdist.errors import CheckpointError
-from dpdist.extending import prepare_extension
-from dpdist.families import IsotropicGaussian, Multinomial
-from dpdist.schedules import Batch, Memoized, Stochastic
-from dpdist.sources import ArraySource, DaskSource, Source, as_source, checked
-from dpdist.sources.base import DIGESTS, GLANCED, spread_over
-from dpdist.sources.checked import CheckedSource
-from dpdist.survey import survey_source
-from dpdist.topic_fitting import take_census
+from dpdist.core.errors import CheckpointError
+from dpdist.data import ArraySource, DaskSource, Source, as_source, checked
+from dpdist.data.base import DIGESTS, GLANCED, spread_over
+from dpdist.data.checked import CheckedSource
+from dpdist.data.corpora import write_corpus
+from dpdist.execution import SerialBackend
+from dpdist.inference.data_summary import survey_source
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.models.families import IsotropicGaussian, Multinomial
+from dpdist.runs.extending import prepare_extension
+from dpdist.runs.topic_fitting import take_census
+from dpdist.storage.checkpoint import Store
 
 #: Rows of each of eight partitions, whatever the source.
 SIZE, PARTS = 256, 8

@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpdist
-from dpdist.allocations import DirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.engine import first_state, laps, steps
-from dpdist.families import FAMILIES, Gaussian
-from dpdist.model import Model, Precision
-from dpdist.moves.base import Reason
-from dpdist.moves.merge import Merges
-from dpdist.moves.plan import MovePlan
-from dpdist.moves.split import Splits
-from dpdist.preparation import Preparation, Transform
-from dpdist.problem import Problem
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.schedules.tree import SumTree
-from dpdist.sources.arrays import ArraySource
-from dpdist.sources.base import Cut, weight_of
-from dpdist.state import Info, State
-from dpdist.summary import Summary
-from dpdist.turn import may_split
-from dpdist.visit import Leaf, Orders, visit
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Cut, weight_of
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import first_state, laps, steps
+from dpdist.inference.mixture.lap_moves import may_split
+from dpdist.inference.mixture.local_step import Leaf, Orders, visit
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.merge import Merges
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.split import Splits
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.inference.schedules.tree import SumTree
+from dpdist.inference.state import Info, State
+from dpdist.inference.transform import Preparation, Transform
+from dpdist.models.allocations import DirichletProcess
+from dpdist.models.families import FAMILIES, Gaussian
+from dpdist.models.mixture import Model, Precision
+from dpdist.models.sufficient_statistics import Summary
 from tests.conftest import shared_path
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import entropy, explicit_shares, rows_for

@@ -16,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpdist
-from dpdist.corpora import write_corpus
-from dpdist.families import Bernoulli, Gaussian, Multinomial, Poisson
-from dpdist.sources import ArraySource
+from dpdist.data import ArraySource
+from dpdist.data.corpora import write_corpus
+from dpdist.models.families import Bernoulli, Gaussian, Multinomial, Poisson
 from tests.runs import clusters, mixture
 
 

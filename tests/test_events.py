@@ -13,10 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.backends.base import Counts
-from dpdist.engine import steps
-from dpdist.events import (
+from dpdist.cluster.running import fit_course
+from dpdist.execution import SerialBackend
+from dpdist.execution.base import Counts
+from dpdist.inference.loop import wave_count
+from dpdist.inference.mixture.engine import steps
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.sva.sequence import SequentialInfo
+from dpdist.runs.events import (
     Broadcast,
     Event,
     Happening,
@@ -33,11 +38,6 @@ from dpdist.events import (
     notes_of_counts,
     to_dict,
 )
-from dpdist.loop import wave_count
-from dpdist.moves.base import Reason
-from dpdist.running import fit_course
-from dpdist.schedules import Memoized
-from dpdist.sequence import SequentialInfo
 from tests.runs import begun, clusters, mixture, source_of
 
 counts = st.integers(1, 2**53)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.errors import InputError, PrecisionError
-from dpdist.families import FAMILIES as KNOWN
-from dpdist.families import Bernoulli, Family, Moments, Multinomial, Poisson
-from dpdist.schema import VARIABLES
+from dpdist.core.errors import InputError, PrecisionError
+from dpdist.models.families import FAMILIES as KNOWN
+from dpdist.models.families import Bernoulli, Family, Moments, Multinomial, Poisson
+from dpdist.storage.schema import VARIABLES
 from tests.cases import FAMILIES, FamilyCase, count_rows, filled, moments_of, real_rows
 from tests.reference import REFERENCES, reference_of
 

@@ -19,15 +19,16 @@ import pytest
 import zarr
 
 import dpdist
-from dpdist import lease, storage
-from dpdist.backends import SerialBackend
-from dpdist.checkpoint import Store
-from dpdist.errors import CheckpointError
-from dpdist.fitting import Fit, Limits, resumed
-from dpdist.places import LocalPlace, objects, place_of
-from dpdist.places.objects import zarr_store
-from dpdist.sources import as_source
-from dpdist.storage import commits
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import LocalPlace, objects, place_of
+from dpdist.core.places.objects import zarr_store
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.storage import generations as storage
+from dpdist.storage import lease
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import commits
 from tests.daemons.s3 import BUCKET, Line, environment, line_to, moto_server
 from tests.runs import clusters, mixture
 
@@ -258,7 +259,7 @@ def test_a_store_that_stays_away_ends_the_run_with_a_sentence_and_the_run_goes_o
     monkeypatch.setattr(lease, "FAREWELL", 0.5)
     with behind_a_line(server) as line:
         fit = prepared(rows, run)
-        with pytest.raises(dpdist.errors.DpdistError, match=r"did not answer.*(AWS_ENDPOINT_URL|dpdist resume)"):
+        with pytest.raises(dpdist.core.errors.DpdistError, match=r"did not answer.*(AWS_ENDPOINT_URL|dpdist resume)"):
             for count, _ in enumerate(fit):
                 line.cut = line.cut or count == 4
         line.cut = False

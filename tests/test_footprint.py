@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from dpdist import DPMixture
-from dpdist.families import DiagonalGaussian, Gaussian
-from dpdist.footprint import footprint, machine_memory, warn_if_large
-from dpdist.schedules import Memoized
-from dpdist.sources import ArraySource
+from dpdist.data import ArraySource
+from dpdist.inference.mixture.footprint import footprint, machine_memory, warn_if_large
+from dpdist.inference.schedules import Memoized
+from dpdist.models.families import DiagonalGaussian, Gaussian
 from tests.runs import begun, some_steps
 
 

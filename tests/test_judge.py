@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
-from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.families import Family, IsotropicGaussian
-from dpdist.model import Model
-from dpdist.moves.base import Reason, Trial, Verdict, change_from, judge, reason_for, rounding
-from dpdist.summary import Summary, concatenate
+from dpdist.inference.moves.base import (
+    Reason,
+    Trial,
+    Verdict,
+    change_from,
+    judge,
+    reason_for,
+    rounding,
+)
+from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.models.families import Family, IsotropicGaussian
+from dpdist.models.mixture import Model
+from dpdist.models.sufficient_statistics import Summary, concatenate
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,21 +21,21 @@ from typing import Any
 import pytest
 import yaml
 
-from dpdist.certificates import make_certificates
-from dpdist.clusters import kubernetes as clusters
-from dpdist.clusters import parse_cluster, read_cluster
-from dpdist.clusters.base import validated
-from dpdist.clusters.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
-from dpdist.clusters.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
-from dpdist.clusters.kubernetes_pods import CERTIFICATES, cluster_manifest, in_bytes
-from dpdist.errors import InputError
-from dpdist.submission import AGAIN, CANCELLED, JobState, submitter_for, submitter_of
-from dpdist.submission.kubernetes import (
+from dpdist.cluster.certificates import make_certificates
+from dpdist.cluster.kinds import kubernetes as clusters
+from dpdist.cluster.kinds import parse_cluster, read_cluster
+from dpdist.cluster.kinds.base import validated
+from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
+from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
+from dpdist.cluster.kinds.kubernetes_pods import CERTIFICATES, cluster_manifest, in_bytes
+from dpdist.cluster.submission import AGAIN, CANCELLED, JobState, submitter_for, submitter_of
+from dpdist.cluster.submission.kubernetes import (
     coordinator_manifest,
     job_state,
     role_manifests,
     unique_name,
 )
+from dpdist.core.errors import InputError
 from tests.daemons.kubernetes import (
     RESOURCES,
     EmulatedKubernetes,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import dpdist
-from dpdist.errors import InputError
-from dpdist.schedules import Memoized
-from dpdist.topics.hyperparameters import LEARNABLE
+from dpdist.core.errors import InputError
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics.hyperparameters import LEARNABLE
 from tests.test_online_topic_model import batch_of, bits, blocks, cut, model_of
 
 FORMS = {"online": model_of, "batch": batch_of}

@@ -20,12 +20,19 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist import lease, storage
-from dpdist.errors import CheckpointError
-from dpdist.lease import LeaseHeldError, latest_lease, process_began, take_lease, this_process
-from dpdist.places import LocalPlace, Place, place_of
-from dpdist.records import sealed
-from dpdist.storage import GenerationStore, commits
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import LocalPlace, Place, place_of
+from dpdist.core.records import sealed
+from dpdist.storage import generations as storage
+from dpdist.storage import lease
+from dpdist.storage.generations import GenerationStore, commits
+from dpdist.storage.lease import (
+    LeaseHeldError,
+    latest_lease,
+    process_began,
+    take_lease,
+    this_process,
+)
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.

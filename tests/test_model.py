@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import softmax
 
-from dpdist.allocations import LearnedDirichletProcess
-from dpdist.errors import PrecisionError
-from dpdist.model import Model, Posterior, Precision, share_out
-from dpdist.summary import Summary, concatenate
+from dpdist.core.errors import PrecisionError
+from dpdist.models.allocations import LearnedDirichletProcess
+from dpdist.models.mixture import Model, Posterior, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary, concatenate
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, entropy_of, filled
 from tests.reference import elbo
 

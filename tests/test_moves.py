@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.families import FAMILIES, Moments
-from dpdist.model import Block, Model, Posterior, Precision, share_out
-from dpdist.moves.base import Reason, change_from, judge
-from dpdist.moves.delete import Deletes
-from dpdist.moves.merge import Merges, pair_gains, propose_merges
-from dpdist.moves.split import Splits
-from dpdist.summary import Summary
+from dpdist.inference.moves.base import Reason, change_from, judge
+from dpdist.inference.moves.delete import Deletes
+from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.inference.moves.split import Splits
+from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.models.families import FAMILIES, Moments
+from dpdist.models.mixture import Block, Model, Posterior, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
 
 ALLOCATIONS = [DirichletProcess(3.0), LearnedDirichletProcess(), FiniteDirichlet(50, 2.0)]
 COMPONENTS, CHILDREN, WAVES = 6, 3, 4

@@ -13,13 +13,13 @@ from scipy.stats import beta
 from scipy.stats import dirichlet as dirichlet_law
 from sklearn.metrics import adjusted_rand_score
 
-from dpdist.errors import InputError, PrecisionError
-from dpdist.families.base import Moments
+from dpdist.core.errors import InputError, PrecisionError
+from dpdist.inference.sva import nonconjugate
+from dpdist.inference.sva.base import Rule
+from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.kernels.sequential_dirichlet import polygammas
-from dpdist.likelihoods import Dirichlet, Likelihood
-from dpdist.sequential import nonconjugate
-from dpdist.sequential.base import Rule
-from dpdist.sequential.nonconjugate import NonConjugate
+from dpdist.models.families.base import Moments
+from dpdist.models.likelihoods import Dirichlet, Likelihood
 
 NO_DRAWS = np.zeros((0, 1))
 

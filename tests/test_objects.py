@@ -16,11 +16,17 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
-from dpdist.convert import convert
-from dpdist.errors import CorruptDataError, InputError
-from dpdist.places import place_of
-from dpdist.places.objects import AccessDeniedError, ObjectPlace, ObjectStoreError, is_object_url, zarr_store
-from dpdist.sources import as_source
+from dpdist.core.errors import CorruptDataError, InputError
+from dpdist.core.places import place_of
+from dpdist.core.places.objects import (
+    AccessDeniedError,
+    ObjectPlace,
+    ObjectStoreError,
+    is_object_url,
+    zarr_store,
+)
+from dpdist.data import as_source
+from dpdist.data.convert import convert
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
 from tests.runs import clusters, mixture
 

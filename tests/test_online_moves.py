@@ -14,23 +14,24 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln, psi
 
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.backends.base import Ref
-from dpdist.moves.base import Reason
-from dpdist.schedules import Batch, Stochastic
-from dpdist.sources import ArraySource
-from dpdist.state import Info, Record
-from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
-from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.topics.leaf import Measured
-from dpdist.topics.model import TopicModel
-from dpdist.topics.moves import ROUNDING
-from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState
-from dpdist.topics.online_engine import batch_steps, online_steps, partial_step
-from dpdist.topics.online_moves import judge_unions, propose_unions
-from dpdist.topics.online_passes import first_pass, point_passes
-from dpdist.topics.online_splits import (
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.execution.base import Ref
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.schedules import Batch, Stochastic
+from dpdist.inference.state import Info, Record
+from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.inference.topics.hyperparameters import LEARNABLE
+from dpdist.inference.topics.lap_moves import Merging
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.moves import ROUNDING
+from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.inference.topics.online_engine import batch_steps, online_steps, partial_step
+from dpdist.inference.topics.online_local_step import OnlineVisit, cut_tokens, visit_batch
+from dpdist.inference.topics.online_moves import judge_unions, propose_unions
+from dpdist.inference.topics.online_passes import first_pass, point_passes
+from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,
     choose_topics,
@@ -38,11 +39,10 @@ from dpdist.topics.online_splits import (
     refine_splits,
     with_split,
 )
-from dpdist.topics.online_visit import OnlineVisit, cut_tokens, visit_batch
-from dpdist.topics.point_model import point_elbo, point_posterior, point_weights
-from dpdist.topics.restricted import Free, Restricted, Shared, Split
-from dpdist.topics.summary import LOG_PI, TopicSummary
-from dpdist.topics.turn import Merging
+from dpdist.inference.topics.point_model import point_elbo, point_posterior, point_weights
+from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started, summary_of
 from tests.test_topics import corpus, model_of
 
@@ -153,7 +153,7 @@ def test_a_gain_within_rounding_is_none(monkeypatch: pytest.MonkeyPatch) -> None
     best = judge_unions(model, state, total, pairs, lasting=False)[1][0]
     bound = abs(point_elbo(model, total.summary, state.words, state.weights))
     for factor, reason in ((0.99, Reason.ACCEPTED), (1.01, Reason.ROUNDING)):
-        monkeypatch.setattr("dpdist.topics.online_moves.ROUNDING", factor * best.gain / bound)
+        monkeypatch.setattr("dpdist.inference.topics.online_moves.ROUNDING", factor * best.gain / bound)
         chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
         assert judged[0].reason is reason and (best.proposal in chosen) == (reason is Reason.ACCEPTED)
 

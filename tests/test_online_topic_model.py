@@ -20,18 +20,18 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist import cli
-from dpdist.backends import SerialBackend
-from dpdist.config import OnlineMovesConfig
-from dpdist.corpora import write_corpus
-from dpdist.errors import CheckpointError, InputError
-from dpdist.fitting import Fit, Limits
-from dpdist.randomness import generator
-from dpdist.runs import continued, open_run
-from dpdist.schedules import Batch, Memoized, Stochastic
-from dpdist.sources import ArraySource
-from dpdist.topics.online import OnlinePlan, state_arrays
-from dpdist.topics.online_engine import batch_steps
+from dpdist.cli import app as cli
+from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.randomness import generator
+from dpdist.data import ArraySource
+from dpdist.data.corpora import write_corpus
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.inference.topics.online import OnlinePlan, state_arrays
+from dpdist.inference.topics.online_engine import batch_steps
+from dpdist.runs.config import OnlineMovesConfig
+from dpdist.runs.fitting import Fit, Limits
+from dpdist.runs.opening import continued, open_run
 from tests.test_cli import started
 from tests.waiting import wait_until
 

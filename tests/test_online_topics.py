@@ -12,21 +12,19 @@ import pytest
 from scipy import sparse
 from scipy.special import gammaln, psi
 
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.allocations.point_weights import PointWeights
-from dpdist.backends import SerialBackend
-from dpdist.backends.dask import local_backend
-from dpdist.errors import InputError
-from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
-from dpdist.moves.base import Reason
-from dpdist.schedules import Stochastic
-from dpdist.sources import ArraySource
-from dpdist.sources.base import Partition
-from dpdist.topics.documents import DocumentTopics, Effort, share_out
-from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.topics.leaf import Measured
-from dpdist.topics.model import TopicModel
-from dpdist.topics.online import (
+from dpdist.core.errors import InputError
+from dpdist.data import ArraySource
+from dpdist.data.base import Partition
+from dpdist.execution import SerialBackend
+from dpdist.execution.dask import local_backend
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.schedules import Stochastic
+from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import DocumentTopics, Effort, share_out
+from dpdist.inference.topics.hyperparameters import LEARNABLE
+from dpdist.inference.topics.lap_moves import Merging
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.online import (
     OnlinePlan,
     OnlineProblem,
     OnlineState,
@@ -35,14 +33,16 @@ from dpdist.topics.online import (
     state_from,
     updated,
 )
-from dpdist.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
-from dpdist.topics.online_moves import judge_unions
-from dpdist.topics.online_splits import judge_splits, refine_splits, with_split
-from dpdist.topics.point_hyperparameters import best_values
-from dpdist.topics.point_model import point_elbo, point_posterior, word_values
-from dpdist.topics.restricted import Free, Restricted, Shared, Split
-from dpdist.topics.summary import LOG_PI, TopicSummary
-from dpdist.topics.turn import Merging
+from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
+from dpdist.inference.topics.online_moves import judge_unions
+from dpdist.inference.topics.online_splits import judge_splits, refine_splits, with_split
+from dpdist.inference.topics.point_hyperparameters import best_values
+from dpdist.inference.topics.point_model import point_elbo, point_posterior, word_values
+from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.models.allocations.point_weights import PointWeights
 from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, start_of, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from dpdist.allocations import DirichletProcess
-from dpdist.allocations.base import counts_after
-from dpdist.families import Gaussian, Moments
-from dpdist.model import Model, Precision, share_out
-from dpdist.summary import Summary
+from dpdist.models.allocations import DirichletProcess
+from dpdist.models.allocations.base import counts_after
+from dpdist.models.families import Gaussian, Moments
+from dpdist.models.mixture import Model, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
 from tests.cases import entropy_of
 from tests.conftest import shared_path
 

@@ -18,8 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dpdist
 from dpdist import allocations, families, likelihoods, schedules
-from dpdist.fitting import Limits
-from dpdist.sequential import DistanceTest, EvidenceTest, Tidy
+from dpdist.inference.sva import DistanceTest, EvidenceTest, Tidy
+from dpdist.runs.fitting import Limits
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(20, 2))

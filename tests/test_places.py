@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import zarr
 
-from dpdist.errors import CheckpointError
-from dpdist.places import Place, place_of
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import Place, place_of
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 PLACES = ["local", "moto", pytest.param("rgw", marks=pytest.mark.rgw)]

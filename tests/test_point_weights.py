@@ -9,14 +9,14 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, psi
 
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.allocations.point_weights import PointWeights, _inverse_psi
-from dpdist.errors import InputError, PrecisionError
-from dpdist.topics.hyperparameters import LEARNABLE
-from dpdist.topics.model import TopicModel
-from dpdist.topics.point_hyperparameters import best_values
-from dpdist.topics.point_model import point_elbo, point_posterior, point_weights
-from dpdist.topics.summary import TopicSummary
+from dpdist.core.errors import InputError, PrecisionError
+from dpdist.inference.topics.hyperparameters import LEARNABLE
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.point_hyperparameters import best_values
+from dpdist.inference.topics.point_model import point_elbo, point_posterior, point_weights
+from dpdist.inference.topics.summary import TopicSummary
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.models.allocations.point_weights import PointWeights, _inverse_psi
 from tests.test_topics import changed, corpus, random_fit, some_sums, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]

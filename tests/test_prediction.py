@@ -15,22 +15,27 @@ from scipy import sparse
 from scipy.special import logsumexp, psi, softmax
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.errors import InputError, OutputExistsError
-from dpdist.families import IsotropicGaussian, Multinomial
-from dpdist.labelling import write_labels, write_proportions
-from dpdist.likelihoods import Dirichlet
-from dpdist.model import Model
-from dpdist.prediction import MixturePredictor, Predictor, SequentialPredictor
-from dpdist.preparation import Preparation, Transform
-from dpdist.sequential.conjugate import Conjugate
-from dpdist.sequential.nonconjugate import NonConjugate
-from dpdist.sources import ArraySource
-from dpdist.summary import Summary
-from dpdist.topic_prediction import TopicPredictor, complete_documents, documents_of, split_tokens
-from dpdist.topics.documents import Effort
-from dpdist.topics.evaluation import completion_score
-from dpdist.visit import block_rows
+from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.prediction import MixturePredictor, Predictor, SequentialPredictor
+from dpdist.inference.sva.conjugate import Conjugate
+from dpdist.inference.sva.nonconjugate import NonConjugate
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.evaluation import completion_score
+from dpdist.inference.topics.prediction import (
+    TopicPredictor,
+    complete_documents,
+    documents_of,
+    split_tokens,
+)
+from dpdist.inference.transform import Preparation, Transform
+from dpdist.models.families import IsotropicGaussian, Multinomial
+from dpdist.models.likelihoods import Dirichlet
+from dpdist.models.mixture import Model
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.labelling import write_labels, write_proportions
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, filled, moments_of
 from tests.reference import reference_of
 from tests.runs import clusters, mixture
@@ -225,7 +230,7 @@ def test_rows_are_predicted_one_by_one_wherever_blocks_end(case, method, monkeyp
     setting = Setting(case, 3)
     whole = getattr(setting.predictor, method)(partition_of(setting.raw))
     assert len(whole) == ROWS
-    monkeypatch.setattr("dpdist.prediction.block_rows", lambda columns: 7)
+    monkeypatch.setattr("dpdist.inference.prediction.block_rows", lambda columns: 7)
     parts = getattr(setting.predictor, method)(partition_of(setting.raw))
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
     alone = [getattr(setting.predictor, method)(partition_of(setting.raw[n : n + 1])) for n in range(ROWS)]
@@ -234,7 +239,9 @@ def test_rows_are_predicted_one_by_one_wherever_blocks_end(case, method, monkeyp
 
 def test_blocks_are_sized_by_the_features_of_the_model(monkeypatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("dpdist.prediction.block_rows", lambda columns: asked.append(columns) or block_rows(columns))
+    monkeypatch.setattr(
+        "dpdist.inference.prediction.block_rows", lambda columns: asked.append(columns) or block_rows(columns)
+    )
     for sequential in (False, True):
         setting = Setting(FAMILIES[0], 0, sequential)
         setting.predictor.labels(partition_of(setting.raw))
@@ -244,7 +251,7 @@ def test_blocks_are_sized_by_the_features_of_the_model(monkeypatch) -> None:
 @pytest.mark.parametrize("case", [c for c in FAMILIES if c.sparse], ids=lambda case: case.name)
 @pytest.mark.parametrize("sequential", [False, True], ids=["fit", "pass"])
 def test_sparse_rows_are_predicted_as_dense_ones(case, sequential, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.prediction.block_rows", lambda columns: 7)
+    monkeypatch.setattr("dpdist.inference.prediction.block_rows", lambda columns: 7)
     setting = Setting(case, 1, sequential)
     dense, thin = partition_of(setting.raw), partition_of(np.zeros((ROWS, 3)))
     thin = dataclasses.replace(thin, values=sparse.csr_array(setting.raw))

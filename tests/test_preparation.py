@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.backends import SerialBackend
-from dpdist.errors import InputError
-from dpdist.preparation import Preparation, Transform, TransformPlan
-from dpdist.sources import ArraySource
-from dpdist.survey import Survey, survey_source
+from dpdist.core.errors import InputError
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.data_summary import Survey, survey_source
+from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from tests.cases import moments_of, real_rows
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -21,9 +21,23 @@ from distributed import Client, LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
-from dpdist.backends import SerialBackend
-from dpdist.engine import Step, steps
-from dpdist.events import (
+from dpdist.cluster.attach import follow, listen
+from dpdist.cluster.metrics import (
+    COUNTERS,
+    GAUGES,
+    MetricsPlugin,
+    SchedulerOutlet,
+    connection,
+    publish,
+    serve_metrics,
+)
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import Step, steps
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.summary import TopicSummary
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.events import (
     TOPIC,
     TOPICS,
     Broadcast,
@@ -38,14 +52,8 @@ from dpdist.events import (
     note,
     to_dict,
 )
-from dpdist.following import follow, listen
-from dpdist.metrics import COUNTERS, GAUGES, MetricsPlugin, SchedulerOutlet, connection, publish, serve_metrics
-from dpdist.progress import EventLines, LiveProgress, PassProgress, lap_line
-from dpdist.schedules import Memoized
-from dpdist.summary import Summary
-from dpdist.topics.online import OnlineState
-from dpdist.topics.summary import TopicSummary
-from dpdist.units import per_unit, tokens_of
+from dpdist.runs.progress import EventLines, LiveProgress, PassProgress, lap_line
+from dpdist.runs.units import per_unit, tokens_of
 from tests.runs import begun, clusters, mixture, source_of
 
 

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.errors import PrecisionError
-from dpdist.model import Block, Model, Posterior, Precision, share_out
-from dpdist.moves import merge
-from dpdist.moves.base import Trial
-from dpdist.moves.delete import Deletes, propose_deletes
-from dpdist.moves.merge import Merges, pair_gains, propose_merges
-from dpdist.moves.plan import MovePlan
-from dpdist.moves.seeding import nearest_seeds
-from dpdist.moves.split import Splits, seed_children
-from dpdist.summary import Summary
+from dpdist.core.errors import PrecisionError
+from dpdist.inference.moves import merge
+from dpdist.inference.moves.base import Trial
+from dpdist.inference.moves.delete import Deletes, propose_deletes
+from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.seeding import nearest_seeds
+from dpdist.inference.moves.split import Splits, seed_children
+from dpdist.models.mixture import Block, Model, Posterior, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
 
 KINDS = [(case, thin) for case in FAMILIES for thin in (False, True) if case.sparse or not thin]

@@ -9,12 +9,27 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from dpdist.families import IsotropicGaussian
-from dpdist.families.base import Moments, Rows
-from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Learner, Pass, Rule, Tidy
-from dpdist.sequential.combine import combine
-from dpdist.sequential.growth import Growth, examine, merged, no_growth, pass_over
-from dpdist.sequential.tidy import MergeTest, disjoint, likely_pairs, merge_gains, merge_pairs, merge_test
+from dpdist.inference.sva import (
+    Conjugate,
+    DistanceTest,
+    EvidenceTest,
+    Learner,
+    Pass,
+    Rule,
+    Tidy,
+)
+from dpdist.inference.sva.combine import combine
+from dpdist.inference.sva.opening import Growth, examine, merged, no_growth, pass_over
+from dpdist.inference.sva.prune_merge import (
+    MergeTest,
+    disjoint,
+    likely_pairs,
+    merge_gains,
+    merge_pairs,
+    merge_test,
+)
+from dpdist.models.families import IsotropicGaussian
+from dpdist.models.families.base import Moments, Rows
 
 ORIGINS, KINDS = 9, 3
 
@@ -476,7 +491,7 @@ def looked(x: np.ndarray, block: int, tidy: Tidy, monkeypatch: pytest.MonkeyPatc
         looks.append(growth)
         return examine(growth, *arguments)
 
-    monkeypatch.setattr("dpdist.sequential.growth.examine", told)
+    monkeypatch.setattr("dpdist.inference.sva.opening.examine", told)
     blocks = [(x[a : a + block], np.ones(len(x[a : a + block]))) for a in range(0, len(x), block)]
     return pass_over(blocks, no_growth(LEARNER.width, tidy), LEARNER, Rule(), tidy, np.float64), looks
 

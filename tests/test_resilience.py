@@ -22,15 +22,15 @@ from distributed.worker_state_machine import FreeKeysEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdist.backends import SerialBackend
-from dpdist.backends.base import add_results
-from dpdist.backends.dask import DaskBackend, Limits, connect
-from dpdist.backends.grouping import LONG_ENOUGH, TOO_SHORT, group_size
-from dpdist.backends.lineage import Held
-from dpdist.backends.local import PersistentCluster
-from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
-from dpdist.errors import ClusterError, ClusterLostError, InputError
-from dpdist.trees import join_pairwise, join_stream
+from dpdist.core.errors import ClusterError, ClusterLostError, InputError
+from dpdist.core.trees import join_pairwise, join_stream
+from dpdist.execution import SerialBackend
+from dpdist.execution.base import add_results
+from dpdist.execution.dask import DaskBackend, Limits, connect
+from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
+from dpdist.execution.lineage import Held
+from dpdist.execution.local import PersistentCluster
+from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from tests.waiting import scheduler_address, wait_until
 
 #: Short, so that tests are.

@@ -19,12 +19,12 @@ import xarray as xr
 import zarr
 
 import dpdist
-from dpdist import cli
-from dpdist.checkpoint import Store
-from dpdist.places import place_of
-from dpdist.places.objects import zarr_store
-from dpdist.storage import KEEP, commits, read_commit
-from dpdist.stored_sequence import SequentialStore
+from dpdist.cli import app as cli
+from dpdist.core.places import place_of
+from dpdist.core.places.objects import zarr_store
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import KEEP, commits, read_commit
+from dpdist.storage.stored_sequence import SequentialStore
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 from tests.runs import clusters, mixture
 
@@ -183,11 +183,11 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
             seen.append(bits(path) == undisturbed)
             super().commit(*arguments)
 
-    posed = dpdist.fitting.begin(other.recipe(), dpdist.sources.as_source(rows), dpdist.backends.SerialBackend())
+    posed = dpdist.runs.fitting.begin(other.recipe(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend())
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_leaves("objects/000000-aa", posed[1].leaves[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
-    replacing.commit(posed[0], None, dpdist.history.History())
+    replacing.commit(posed[0], None, dpdist.storage.history.History())
     assert seen == [True] and Store.open(path).fitted() is None
     replacing.release()
 
@@ -215,9 +215,9 @@ def fit_aloud(settings: dict[str, str], pipe: Connection, rows: str, run: str) -
         pipe.send(self.number)
 
     Store._commit = aloud
-    source, backend = dpdist.sources.as_source(rows), dpdist.backends.SerialBackend()
+    source, backend = dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
     if commits(place_of(run)):
-        work = dpdist.fitting.resumed(Store.open(run), source, backend, dpdist.fitting.Limits(LAPS))
+        work = dpdist.runs.fitting.resumed(Store.open(run), source, backend, dpdist.runs.fitting.Limits(LAPS))
     else:
         work = fit().prepare(source, run)
     work.checkpoint_seconds = 0.0

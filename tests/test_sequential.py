@@ -8,10 +8,10 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from dpdist import InputError, PrecisionError
-from dpdist.families import Family, IsotropicGaussian
-from dpdist.sequential import Conjugate, Rule
-from dpdist.sequential.passes import PASSES, IsotropicGaussianPass
-from dpdist.sequential.plain import PlainPass
+from dpdist.inference.sva import Conjugate, Rule
+from dpdist.inference.sva.passes import PASSES, IsotropicGaussianPass
+from dpdist.inference.sva.plain import PlainPass
+from dpdist.models.families import Family, IsotropicGaussian
 from tests.cases import FAMILIES, FamilyCase, filled
 from tests.own_parts import Exponential
 from tests.reference_sva import sequential_pass

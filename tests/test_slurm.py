@@ -15,11 +15,11 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-from dpdist.certificates import make_certificates
-from dpdist.checkpoint import Store
-from dpdist.cli import app
-from dpdist.places import place_of
-from dpdist.submitted import job_of, latest_request
+from dpdist.cli.app import app
+from dpdist.cluster.certificates import make_certificates
+from dpdist.cluster.submitted import job_of, latest_request
+from dpdist.core.places import place_of
+from dpdist.storage.checkpoint import Store
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.runs import clusters, digest
 from tests.waiting import wait_until

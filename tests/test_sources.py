@@ -15,10 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.errors import CorruptDataError, InputError
-from dpdist.sources import ArraySource, DaskSource, Source, ZarrSource, as_source
-from dpdist.sources.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, cut_rows, require_weights
-from dpdist.sources.zarr import COMPLETE
+from dpdist.core.errors import CorruptDataError, InputError
+from dpdist.data import ArraySource, DaskSource, Source, ZarrSource, as_source
+from dpdist.data.base import (
+    FEWEST_ROWS,
+    MOST_BYTES,
+    MOST_ROWS,
+    cut_rows,
+    require_weights,
+)
+from dpdist.data.zarr import COMPLETE
 
 ROWS = np.arange(69.0).reshape(23, 3) % 7
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import dpdist
-from dpdist.backends import SerialBackend
-from dpdist.backends.dask import local_backend
-from dpdist.families import IsotropicGaussian
-from dpdist.fitting import pose, start_summary
-from dpdist.moves.seeding import nearest_seeds
-from dpdist.sequential.growth import pass_over
-from dpdist.sources import ArraySource
-from dpdist.sources.base import Cut
-from dpdist.summary import Summary
+from dpdist.data import ArraySource
+from dpdist.data.base import Cut
+from dpdist.execution import SerialBackend
+from dpdist.execution.dask import local_backend
+from dpdist.inference.moves.seeding import nearest_seeds
+from dpdist.inference.sva.opening import pass_over
+from dpdist.models.families import IsotropicGaussian
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.fitting import pose, start_summary
 from tests.cases import FAMILIES, FamilyCase, entropy_of
 from tests.runs import clusters, mixture, source_of
 
@@ -122,7 +122,7 @@ def test_starts_draw_as_many_rows_of_those_that_count_as_they_say(parameters, wa
         drawn.append(len(points))
         return nearest_seeds(points, weights, seeds, rng)
 
-    monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
+    monkeypatch.setattr("dpdist.inference.starts.nearest_seeds", spy)
     rows = clusters(0, 30_000, 1)
     weights = np.where(np.arange(30_000) % 3, 7.0, 0.0)
     found = start(mixture(family=dpdist.families.DiagonalGaussian(), **parameters), source_of(rows, 5000, weights))
@@ -137,7 +137,7 @@ def test_starts_draw_from_every_partition_by_keys_of_its_own(monkeypatch) -> Non
         drawn.append(points[:, 0])
         return nearest_seeds(points, weights, seeds, rng)
 
-    monkeypatch.setattr("dpdist.starts.nearest_seeds", spy)
+    monkeypatch.setattr("dpdist.inference.starts.nearest_seeds", spy)
     rows = np.tile(np.arange(10_000.0), 2)[:, None]
     for seed in (0, 1):
         model = mixture(initial="k-means++", initial_components=5, random_state=seed)
@@ -165,7 +165,7 @@ def test_a_sequential_start_over_a_sample_passes_in_a_random_order(monkeypatch) 
         passed.append(np.concatenate([rows[:, 0] for rows, _ in blocks]))
         return pass_over(blocks, *given)
 
-    monkeypatch.setattr("dpdist.starts.pass_over", spy)
+    monkeypatch.setattr("dpdist.inference.starts.pass_over", spy)
     given = {"family": IsotropicGaussian(1.0), "initial": "sva", "initial_rows": 20_000}
     start(mixture(**given), source_of(np.arange(5000.0)[:, None] / 500, 1000))
     assert abs(np.corrcoef(passed[0], np.arange(5000))[0, 1]) < 0.1
@@ -178,7 +178,7 @@ def test_the_variance_of_a_sequential_start_is_what_its_clusters_leave_by_weight
         seen.append(IsotropicGaussian(*given))
         return seen[-1]
 
-    monkeypatch.setattr("dpdist.starts.IsotropicGaussian", spy)
+    monkeypatch.setattr("dpdist.inference.starts.IsotropicGaussian", spy)
     rng = np.random.default_rng(0)
     rows, weights = clusters(3, 400, 2, 4, 30.0), rng.integers(1, 5, 400)
     for given, x in ((weights.astype(float), rows), (None, np.repeat(rows, weights, axis=0))):

@@ -16,17 +16,29 @@ import zarr
 from zarr.storage import MemoryStore
 
 import dpdist
-from dpdist.allocations import ALLOCATIONS, Allocation, DirichletProcess, LearnedDirichletProcess
-from dpdist.config import FitConfig, PassConfig, TopicsConfig
-from dpdist.descriptions import TAKEN
-from dpdist.errors import CheckpointError, InputError
-from dpdist.families import FAMILIES, Bernoulli, DiagonalGaussian, Family, IsotropicGaussian, Poisson
-from dpdist.likelihoods import LIKELIHOODS, Dirichlet
-from dpdist.schedules import SCHEDULES, Batch, Memoized, Stochastic
-from dpdist.sequential import DistanceTest
-from dpdist.storage import commits
-from dpdist.stored_parts import PARTS as KINDS
-from dpdist.stored_parts import made, path_of_class, read_part, write_part
+from dpdist.core.errors import CheckpointError, InputError
+from dpdist.inference.schedules import SCHEDULES, Batch, Memoized, Stochastic
+from dpdist.inference.sva import DistanceTest
+from dpdist.models.allocations import (
+    ALLOCATIONS,
+    Allocation,
+    DirichletProcess,
+    LearnedDirichletProcess,
+)
+from dpdist.models.families import (
+    FAMILIES,
+    Bernoulli,
+    DiagonalGaussian,
+    Family,
+    IsotropicGaussian,
+    Poisson,
+)
+from dpdist.models.likelihoods import LIKELIHOODS, Dirichlet
+from dpdist.runs.config import FitConfig, PassConfig, TopicsConfig
+from dpdist.storage.descriptions import TAKEN
+from dpdist.storage.generations import commits
+from dpdist.storage.stored_parts import PARTS as KINDS
+from dpdist.storage.stored_parts import made, path_of_class, read_part, write_part
 from dpdist.testing import check_stored
 from tests import own_parts
 from tests.cases import PARTS
@@ -109,7 +121,7 @@ def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
 
 
 def test_long_arrays_are_stored_in_chunks(monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.stored_parts.CHUNK", 100)
+    monkeypatch.setattr("dpdist.storage.stored_parts.CHUNK", 100)
     check_stored(Holder(held=np.arange(60.0).reshape(20, 3)))
     group = zarr.create_group(store=MemoryStore())
     write_part(group, "part", Holder(held=np.arange(60.0).reshape(20, 3)))
@@ -183,7 +195,7 @@ def test_a_class_out_of_reach_is_refused_before_anything_is_done(tmp_path, estim
         next(model.iter_fit(clusters(0, rows=50), checkpoint_path=tmp_path / "run.zarr"))
     with pytest.raises(InputError, match="Local should be defined at the top of a module"):
         model.fit(clusters(0, rows=50)).save(tmp_path / "model.zarr")
-    assert not commits(dpdist.places.place_of(tmp_path / "model.zarr"))
+    assert not commits(dpdist.core.places.place_of(tmp_path / "model.zarr"))
 
 
 def test_a_part_that_is_no_dataclass_is_refused() -> None:

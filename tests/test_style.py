@@ -12,83 +12,50 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dpdist"
 
-#: Imports go down only: a module may import from lower floors and from its own folder.
+#: The rooms of the house by floor: a module may import from its own room and from rooms on lower floors.
 FLOORS = [
-    ["digests", "errors", "strings", "summary", "randomness", "threads", "trees", "versions"],
-    ["outputs", "checks", "columns", "cadence", "records"],
-    ["kernels"],
-    ["families", "allocations"],
-    ["likelihoods"],
-    ["model"],
-    ["moves", "sequential"],
-    ["places", "certificates"],
-    ["lease"],
-    ["backends"],
-    ["sources"],
-    ["clusters"],
-    ["submission"],
-    ["readers", "documents", "vocabularies"],
-    ["survey"],
-    ["preparation"],
-    ["visit"],
-    ["state"],
-    ["schedules"],
-    ["problem", "sequence"],
-    ["turn", "prediction", "loop"],
-    ["starts", "engine", "topics"],
-    ["units", "footprint"],
-    ["events", "topic_prediction"],
-    ["metrics"],
-    ["schema"],
-    ["history", "stored_parts", "descriptions"],
-    ["stored_problem"],
+    ["core", "kernels"],
+    ["models", "execution"],
+    ["data"],
+    ["inference"],
     ["storage"],
-    ["memo"],
-    ["stored_state"],
-    ["checkpoint", "stored_sequence"],
-    ["stored_topics"],
-    ["stored_online_topics"],
-    ["fitting", "labelling", "convert", "corpora"],
-    ["passing", "runs", "topic_fitting"],
-    ["online_topic_fitting", "stored_models"],
-    ["topic_recipe"],
-    ["extending", "preparing"],
-    ["config", "clustering"],
-    ["topic_estimator"],
-    ["mixture", "sva", "topic_model", "testing"],
-    ["estimators"],
-    ["progress", "show", "pictures"],
-    ["demo", "following", "submitted"],
-    ["running"],
-    ["coordinator", "job_commands", "doctor", "foreground"],
-    ["topic_commands"],
+    ["runs"],
+    ["estimators", "report", "cluster"],
     ["cli"],
-    ["__main__"],
 ]
+#: What stands beside the rooms: the public names, the command, and the suites for parts of one's own.
+BESIDE = {"__init__", "__main__", "testing"}
 #: Only these may import the library named.
 OWNERS = {
-    "dask": {"sources/dask.py", "sources/__init__.py", "backends/dask.py", "backends/local.py", "clusters/base.py"},
+    "dask": {"data/dask.py", "data/__init__.py", "execution/dask.py", "execution/local.py", "cluster/kinds/base.py"},
     "distributed": {
-        "backends/dask.py",
-        "backends/faults.py",
-        "backends/local.py",
-        "backends/tasks.py",
-        "backends/watch.py",
-        "clusters/base.py",
-        "clusters/kubernetes.py",
-        "clusters/local.py",
-        "clusters/scheduler.py",
-        "clusters/security.py",
-        "clusters/slurm.py",
-        "clusters/ssh.py",
-        "metrics.py",
-        "sources/dask.py",
+        "execution/dask.py",
+        "execution/faults.py",
+        "execution/local.py",
+        "execution/tasks.py",
+        "execution/watch.py",
+        "cluster/kinds/base.py",
+        "cluster/kinds/kubernetes.py",
+        "cluster/kinds/local.py",
+        "cluster/kinds/scheduler.py",
+        "cluster/kinds/security.py",
+        "cluster/kinds/slurm.py",
+        "cluster/kinds/ssh.py",
+        "cluster/metrics.py",
+        "data/dask.py",
     },
     "numba": {"kernels/jit.py"},
-    "sklearn": {"clustering.py", "demo.py", "mixture.py", "sva.py", "topic_estimator.py", "topic_model.py"},
+    "sklearn": {
+        "estimators/base.py",
+        "cli/demo.py",
+        "estimators/mixture.py",
+        "estimators/sva.py",
+        "estimators/topic_base.py",
+        "estimators/topic_model.py",
+    },
 }
-#: Zarr and xarray stay out of the mathematics: floors below these names.
-STORES = {"zarr": "places", "xarray": "history"}
+#: Zarr and xarray stay out of the mathematics.
+WITHOUT_STORES = {"kernels", "models", "execution", "inference"}
 
 
 @pytest.mark.parametrize(
@@ -116,29 +83,32 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def floor_of(name: str) -> int:
-    """The floor of a module or folder right below the package."""
-    return next(floor for floor, names in enumerate(FLOORS) if name in names)
+def floor_of(room: str) -> int:
+    """The floor of a room."""
+    return next(floor for floor, rooms in enumerate(FLOORS) if room in rooms)
 
 
-def own_name(path: Path) -> str:
+def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rooms_imported(path: Path) -> set[str]:
+    """Rooms that a file imports from, its own aside."""
+    names = [name.split(".") for name in imports(path)]
+    return {parts[1] for parts in names if parts[0] == "dpdist" and len(parts) > 1} - {room_of(path)} - {"__version__"}
+
+
+def test_the_package_has_these_rooms_and_no_others() -> None:
+    found = {room_of(path) for path in modules()}
+    assert found == BESIDE | {room for rooms in FLOORS for room in rooms}
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_down_only(path: Path) -> None:
-    if own_name(path) == "__init__":
+    if (room := room_of(path)) in BESIDE:
         return
-    here = floor_of(own_name(path))
-    for name in imports(path):
-        parts = name.split(".")
-        if (
-            parts[0] == "dpdist"
-            and len(parts) > 1
-            and (PACKAGE / parts[1]).exists() | (PACKAGE / f"{parts[1]}.py").exists()
-        ):
-            same = parts[1] == own_name(path)
-            assert same or floor_of(parts[1]) < here, f"{own_name(path)} imports {parts[1]}, which is not below it"
+    for other in rooms_imported(path):
+        assert floor_of(other) < floor_of(room), f"{room} imports {other}, which is not below it"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -146,8 +116,7 @@ def test_libraries_stay_where_they_belong(path: Path) -> None:
     place, used = str(path.relative_to(PACKAGE)), {name.split(".")[0] for name in imports(path)}
     for library, owners in OWNERS.items():
         assert library not in used or place in owners
-    for library, lowest in STORES.items():
-        assert library not in used or floor_of(own_name(path)) >= floor_of(lowest)
+    assert room_of(path) not in WITHOUT_STORES or not {"zarr", "xarray"} & used
 
 
 def test_every_public_thing_is_documented() -> None:

@@ -1,7 +1,7 @@
 """Submitted coordinators outlive their shell, end with a last word, and go on by themselves where they should.
 
 A stand-in keeps the coordinator's side of the contract: it counts laps in a file, goes on where it stopped, and ends on
-signals as :mod:`dpdist.submission.base` says.
+signals as :mod:`dpdist.cluster.submission.base` says.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ from pathlib import Path
 
 import pytest
 
-from dpdist.clusters import ClusterConfig, parse_cluster
-from dpdist.errors import InputError
-from dpdist.submission import SUBMITTERS, Job, JobState, Submitter, submitter_for, submitter_of
-from dpdist.submission.process import ProcessSubmitter
-from dpdist.submission.slurm import JobRequest, SlurmSubmitter, job_script, mebibytes
+from dpdist.cluster.kinds import ClusterConfig, parse_cluster
+from dpdist.cluster.submission import (
+    SUBMITTERS,
+    Job,
+    JobState,
+    Submitter,
+    submitter_for,
+    submitter_of,
+)
+from dpdist.cluster.submission.process import ProcessSubmitter
+from dpdist.cluster.submission.slurm import JobRequest, SlurmSubmitter, job_script, mebibytes
+from dpdist.core.errors import InputError
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.waiting import wait_until
 
@@ -127,7 +134,7 @@ def test_a_process_is_cancelled_with_sigterm_and_has_a_last_word(process: Run) -
 
 def test_a_process_outlives_whoever_submitted_it(tmp_path: Path) -> None:
     line = (
-        "import json, sys; from pathlib import Path; from dpdist.submission.process import ProcessSubmitter;"
+        "import json, sys; from pathlib import Path; from dpdist.cluster.submission.process import ProcessSubmitter;"
         "job = ProcessSubmitter().submit(sys.argv[2:], 'run', Path(sys.argv[1]));"
         "print(json.dumps(job.to_dict()))"
     )

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from dpdist.backends import SerialBackend
-from dpdist.errors import InputError
-from dpdist.sources import ArraySource
-from dpdist.survey import Survey, survey_partition, survey_source
+from dpdist.core.errors import InputError
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.data_summary import Survey, survey_partition, survey_source
 from tests.cases import count_rows, real_rows
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -24,16 +24,24 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpdist
-from dpdist import SVA, schema
-from dpdist.backends import SerialBackend
-from dpdist.backends.dask import DaskBackend, local_backend
-from dpdist.families import Bernoulli, DiagonalGaussian, Gaussian, IsotropicGaussian, Multinomial, Poisson
-from dpdist.likelihoods import Dirichlet
-from dpdist.sequence import Rounds
-from dpdist.sequential import Conjugate, DistanceTest, EvidenceTest, Rule, Tidy
-from dpdist.sequential.growth import examine, no_growth, pass_over
-from dpdist.sequential.tidy import MergeTest
-from dpdist.stored_sequence import SequentialStore
+from dpdist import SVA
+from dpdist.execution import SerialBackend
+from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, Rule, Tidy
+from dpdist.inference.sva.opening import examine, no_growth, pass_over
+from dpdist.inference.sva.prune_merge import MergeTest
+from dpdist.inference.sva.sequence import Rounds
+from dpdist.models.families import (
+    Bernoulli,
+    DiagonalGaussian,
+    Gaussian,
+    IsotropicGaussian,
+    Multinomial,
+    Poisson,
+)
+from dpdist.models.likelihoods import Dirichlet
+from dpdist.storage import schema
+from dpdist.storage.stored_sequence import SequentialStore
 from tests.cases import FAMILIES, FamilyCase, filled
 from tests.runs import clusters, mixture, source_of
 from tests.test_nonconjugate import proportions
@@ -541,7 +549,7 @@ def test_an_extension_broken_off_leaves_the_model_readable_and_resumes(model_pat
         source_of(np.concatenate([grid(7, 900, 12.0), grid(7, 900, 12.0) + 36.0]), 100),
     )
     whole = dpdist.extend(model_path, new, out=model_path.with_name("whole.zarr"))
-    fit = dpdist.extending.prepare_extension(model_path, new, SerialBackend(), None, False, {})
+    fit = dpdist.runs.extending.prepare_extension(model_path, new, SerialBackend(), None, False, {})
     generations = sorted(entry.name for entry in (model_path / "generations").iterdir() if entry.is_dir())
     assert len(generations) == 2
     assert bits(dpdist.load(model_path))[:3] == bits(before)[:3]
@@ -564,7 +572,7 @@ def test_a_failed_write_leaves_the_model_that_was_extended(model_path: Path, mon
     def full(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(dpdist.stored_sequence, "_write_components", full)
+    monkeypatch.setattr(dpdist.storage.stored_sequence, "_write_components", full)
     with pytest.raises(dpdist.CheckpointError, match="No space left"):
         dpdist.extend(model_path, grid(7, 600))
     monkeypatch.undo()

@@ -16,11 +16,11 @@ import xarray as xr
 import zarr
 
 import dpdist
-from dpdist import cli
-from dpdist.families import IsotropicGaussian
-from dpdist.progress import PassProgress
-from dpdist.sequence import SequentialInfo
-from dpdist.stored_sequence import SequentialStore
+from dpdist.cli import app as cli
+from dpdist.inference.sva.sequence import SequentialInfo
+from dpdist.models.families import IsotropicGaussian
+from dpdist.runs.progress import PassProgress
+from dpdist.storage.stored_sequence import SequentialStore
 from tests.runs import clusters, mixture
 from tests.test_cli import dpdist_command, started, succeeded
 from tests.test_sva import bits, rounds_of

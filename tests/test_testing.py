@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdist.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.errors import InputError
-from dpdist.families import FAMILIES, Family, Gaussian, IsotropicGaussian, Moments, Poisson
-from dpdist.model import Model
-from dpdist.moves.delete import Deletes
-from dpdist.moves.merge import Merges
-from dpdist.moves.plan import MovePlan
-from dpdist.moves.split import Splits
-from dpdist.sources import as_source
+from dpdist.core.errors import InputError
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.inference.moves.delete import Deletes
+from dpdist.inference.moves.merge import Merges
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.split import Splits
+from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.models.families import (
+    FAMILIES,
+    Family,
+    Gaussian,
+    IsotropicGaussian,
+    Moments,
+    Poisson,
+)
+from dpdist.models.mixture import Model
 from dpdist.testing import check_allocation, check_backend, check_family, check_move, check_source, check_stored
 from tests.own_parts import Exponential, GeometricSticks, KnownSpread, Never
 from tests.test_moves import rows_for

@@ -21,15 +21,16 @@ from scipy.special import psi
 from sklearn.base import clone
 
 import dpdist
-from dpdist import cli, fitting
-from dpdist.backends import SerialBackend
-from dpdist.corpora import write_corpus
-from dpdist.errors import CheckpointError, InputError
-from dpdist.schedules import Batch, Memoized, Schedule, Stochastic
-from dpdist.sources import ArraySource, CorpusSource
-from dpdist.topic_fitting import START_DOCUMENTS, take_census
-from dpdist.topic_prediction import split_tokens
-from dpdist.topics.evaluation import coherence, completion_score
+from dpdist.cli import app as cli
+from dpdist.core.errors import CheckpointError, InputError
+from dpdist.data import ArraySource, CorpusSource
+from dpdist.data.corpora import write_corpus
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
+from dpdist.inference.topics.evaluation import coherence, completion_score
+from dpdist.inference.topics.prediction import split_tokens
+from dpdist.runs import fitting
+from dpdist.runs.topic_fitting import START_DOCUMENTS, take_census
 from tests.test_cli import started
 from tests.waiting import wait_until
 

@@ -12,28 +12,37 @@ from scipy import sparse
 from scipy.optimize import approx_fprime
 from scipy.special import betaln, gammaln, polygamma, psi
 
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
-from dpdist.backends import Backend, SerialBackend
-from dpdist.backends.dask import local_backend
-from dpdist.errors import InputError, PrecisionError
-from dpdist.fitting import Fit, Limits, resumed
-from dpdist.history import History
+from dpdist.core.errors import InputError, PrecisionError
+from dpdist.data import as_source
+from dpdist.execution import Backend, SerialBackend
+from dpdist.execution.dask import local_backend
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics.batch_summary import Measured, united, unused, without
+from dpdist.inference.topics.births import seek_topics
+from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.inference.topics.engine import first_topic_state, topic_steps
+from dpdist.inference.topics.evaluation import coherence, completion_score, top_words
+from dpdist.inference.topics.hyperparameters import LEARNABLE, learned
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.moves import judge_merges, propose_pairs
+from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.inference.topics.summary import (
+    DOCUMENTS,
+    LOG_GAMMA,
+    LOG_GAMMA_SUM,
+    LOG_PI,
+    PRIOR,
+    PSI_SUM,
+    SLACK,
+    TopicSummary,
+)
 from dpdist.kernels.special import digamma, trigamma
 from dpdist.kernels.topics import evidence_slopes
-from dpdist.moves.base import Reason
-from dpdist.schedules import Memoized
-from dpdist.sources import as_source
-from dpdist.stored_topics import TopicStore
-from dpdist.topics.births import seek_topics
-from dpdist.topics.documents import DocumentTopics, Effort, PairSums, share_out
-from dpdist.topics.engine import first_topic_state, topic_steps
-from dpdist.topics.evaluation import coherence, completion_score, top_words
-from dpdist.topics.hyperparameters import LEARNABLE, learned
-from dpdist.topics.leaf import Measured, united, unused, without
-from dpdist.topics.model import TopicModel
-from dpdist.topics.moves import judge_merges, propose_pairs
-from dpdist.topics.problem import TopicPlan, TopicProblem
-from dpdist.topics.summary import DOCUMENTS, LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, PRIOR, PSI_SUM, SLACK, TopicSummary
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
+from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.storage.history import History
+from dpdist.storage.stored_topics import TopicStore
 from tests.conftest import shared_path
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)

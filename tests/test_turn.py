@@ -10,19 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpdist
-from dpdist import engine
-from dpdist.allocations import FiniteDirichlet
-from dpdist.backends import SerialBackend
-from dpdist.engine import laps
-from dpdist.moves.base import Reason, Verdict
-from dpdist.moves.merge import pair_gains, propose_merges
-from dpdist.moves.plan import MovePlan
-from dpdist.moves.split import Splits, seed_children
-from dpdist.problem import Problem
-from dpdist.schedules import Memoized
-from dpdist.state import Info, Rest, State
-from dpdist.turn import Turn, may_split, no_trials, postponed, rows_of_each, sampling_chances, take_turn
-from dpdist.visit import Leaf
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture import engine
+from dpdist.inference.mixture.engine import laps
+from dpdist.inference.mixture.lap_moves import (
+    Turn,
+    may_split,
+    no_trials,
+    postponed,
+    rows_of_each,
+    sampling_chances,
+    take_turn,
+)
+from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.base import Reason, Verdict
+from dpdist.inference.moves.merge import pair_gains, propose_merges
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.split import Splits, seed_children
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.state import Info, Rest, State
+from dpdist.models.allocations import FiniteDirichlet
 from tests.runs import begun, clusters, mixture, source_of
 
 REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
@@ -320,7 +328,7 @@ def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
         first.append(rng.random())
         return seed_children(model, rows, weights, count, plan, rng)
 
-    monkeypatch.setattr("dpdist.turn.seed_children", spy)
+    monkeypatch.setattr("dpdist.inference.mixture.lap_moves.seed_children", spy)
     for seed in (3, 4):
         list(crowded(seed, max_laps=9)[0].iter_fit(crowded()[1]))
     assert len(set(first)) == len(first) > 12

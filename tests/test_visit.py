@@ -10,17 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dpdist.visit
-from dpdist.backends import SerialBackend
-from dpdist.engine import steps
-from dpdist.moves.plan import MovePlan
-from dpdist.schedules import Memoized
-from dpdist.sources.arrays import ArrayPartition
-from dpdist.sources.base import Source
-from dpdist.state import State
-from dpdist.summary import Summary
-from dpdist.turn import arm, rows_of_each
-from dpdist.visit import Leaf, Orders, Sample, Visit, block_rows, join_samples, visit
+import dpdist.inference.mixture.local_step
+from dpdist.data.arrays import ArrayPartition
+from dpdist.data.base import Source
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import steps
+from dpdist.inference.mixture.lap_moves import arm, rows_of_each
+from dpdist.inference.mixture.local_step import (
+    Leaf,
+    Orders,
+    Sample,
+    Visit,
+    block_rows,
+    join_samples,
+    visit,
+)
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.state import State
+from dpdist.models.sufficient_statistics import Summary
 from tests.cases import FAMILIES, FamilyCase
 from tests.runs import begun, clusters, mixture, source_of
 
@@ -82,7 +90,7 @@ def test_a_visit_does_not_depend_on_its_blocks(case: FamilyCase, monkeypatch) ->
     whole = visited(problem, orders, rows, weights)
     assert whole.leaf.summary.counts.sum() == pytest.approx(weights.sum())
     for size in (1, 50, 202):
-        monkeypatch.setattr(dpdist.visit, "block_rows", lambda columns, size=size: size)
+        monkeypatch.setattr(dpdist.inference.mixture.local_step, "block_rows", lambda columns, size=size: size)
         part = visited(problem, orders, rows, weights)
         assert_same(part.leaf, whole.leaf)
         assert_same(part.sample.seen, whole.sample.seen)

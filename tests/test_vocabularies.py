@@ -11,13 +11,13 @@ import pytest
 import zarr
 
 import dpdist
-from dpdist.corpora import write_corpus
-from dpdist.errors import InputError
-from dpdist.runs import open_topics
-from dpdist.schedules import Batch, Memoized, Stochastic
-from dpdist.show import shown_values
-from dpdist.strings import join_strings, part_strings
-from dpdist.topic_commands import predict_topics
+from dpdist.cli.topic_commands import predict_topics
+from dpdist.core.errors import InputError
+from dpdist.core.strings import join_strings, part_strings
+from dpdist.data.corpora import write_corpus
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.report.show import shown_values
+from dpdist.runs.opening import open_topics
 from tests.test_topic_model import VOCABULARY, blocks, model_of
 
 WORDS = ["", "word", "Wörter", "語", "a b\n", *VOCABULARY[5:]]

@@ -21,22 +21,22 @@ from pathlib import Path
 import numpy as np
 
 import dpdist
-from dpdist.backends import Backend, SerialBackend
-from dpdist.backends.dask import local_backend
-from dpdist.checkpoint import Fitted, Store
-from dpdist.engine import Step
-from dpdist.fitting import begin
-from dpdist.history import History
-from dpdist.memo import Memo
-from dpdist.moves.base import Change
-from dpdist.moves.delete import Deletes
-from dpdist.moves.merge import Merges
-from dpdist.moves.split import Splits
-from dpdist.sources import ArraySource
-from dpdist.state import State
-from dpdist.summary import Summary
-from dpdist.turn import Turning
-from dpdist.visit import Leaf
+from dpdist.data import ArraySource
+from dpdist.execution import Backend, SerialBackend
+from dpdist.execution.dask import local_backend
+from dpdist.inference.mixture.engine import Step
+from dpdist.inference.mixture.lap_moves import Turning
+from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.moves.base import Change
+from dpdist.inference.moves.delete import Deletes
+from dpdist.inference.moves.merge import Merges
+from dpdist.inference.moves.split import Splits
+from dpdist.inference.state import State
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.fitting import begin
+from dpdist.storage.checkpoint import Fitted, Store
+from dpdist.storage.history import History
+from dpdist.storage.memo import Memo
 
 
 def main() -> None:

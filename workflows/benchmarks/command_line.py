@@ -14,7 +14,7 @@ from pathlib import Path
 from common import alternate, draw_clusters, options, spread, store_rows
 
 import dpdist
-from dpdist.checkpoint import Store
+from dpdist.storage.checkpoint import Store
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 

@@ -19,10 +19,10 @@ from sklearn.decomposition._lda import _dirichlet_expectation_2d
 from threadpoolctl import threadpool_limits
 
 from dpdist import HDPTopicModel, TopicPlan
-from dpdist.backends import SerialBackend
-from dpdist.schedules import Memoized
-from dpdist.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
-from dpdist.topics.model import TopicPosterior
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.model import TopicPosterior
 
 #: Pseudocount of topics' words, and tolerance and bound of a document's updates.
 ETA, EFFORT = 0.02, Effort(tolerance=1e-3, most=100)

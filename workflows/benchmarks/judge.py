@@ -15,19 +15,19 @@ import numpy as np
 from common import alternate, draw_clusters, options, print_table, spread
 
 from dpdist import DPMixture
-from dpdist.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.families import IsotropicGaussian
-from dpdist.fitting import begin
-from dpdist.model import Block, Model, Precision, share_out
-from dpdist.moves.base import Reason, Trial, change_from, judge
-from dpdist.moves.delete import propose_deletes
-from dpdist.moves.merge import pair_gains, propose_merges
-from dpdist.moves.plan import MovePlan
-from dpdist.moves.split import Splits
-from dpdist.sources import ArraySource
-from dpdist.summary import Summary
-from dpdist.threads import one_thread
+from dpdist.core.threads import one_thread
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.moves.base import Reason, Trial, change_from, judge
+from dpdist.inference.moves.delete import propose_deletes
+from dpdist.inference.moves.merge import pair_gains, propose_merges
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.split import Splits
+from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
+from dpdist.models.families import IsotropicGaussian
+from dpdist.models.mixture import Block, Model, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.fitting import begin
 
 ALLOCATIONS = {"fixed": DirichletProcess(5.0), "learned": LearnedDirichletProcess()}
 

@@ -16,15 +16,15 @@ import numpy as np
 from common import alternate, digits, draw_clusters, options, print_table, spread
 
 from dpdist import DPMixture, MovePlan
-from dpdist.backends import SerialBackend
-from dpdist.engine import laps
-from dpdist.fitting import begin
-from dpdist.model import Precision, share_out
-from dpdist.problem import Problem
-from dpdist.sources import ArraySource
-from dpdist.summary import Summary
-from dpdist.threads import one_thread
-from dpdist.visit import Orders, Visit, block_rows, blocks, visit
+from dpdist.core.threads import one_thread
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.engine import laps
+from dpdist.inference.mixture.local_step import Orders, Visit, block_rows, blocks, visit
+from dpdist.inference.mixture.problem import Problem
+from dpdist.models.mixture import Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.fitting import begin
 
 LAPS = 5  # before the posterior counts as that of a fit under way
 

@@ -21,7 +21,7 @@ import zarr
 from common import options
 
 import dpdist
-from dpdist.checkpoint import Store
+from dpdist.storage.checkpoint import Store
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 

@@ -18,8 +18,8 @@ from sklearn.mixture import BayesianGaussianMixture
 from threadpoolctl import threadpool_limits
 
 from dpdist import DPMixture, MovePlan
-from dpdist.backends import SerialBackend
-from dpdist.schedules import Memoized
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized
 
 
 class Size(NamedTuple):

@@ -20,8 +20,8 @@ import numpy as np
 from common import options, print_table, store_rows
 
 if TYPE_CHECKING:
-    from dpdist.backends import Backend
-    from dpdist.state import Info, State
+    from dpdist.execution import Backend
+    from dpdist.inference.state import Info, State
 
 COLUMNS, COMPONENTS, LAPS = 16, 50, 2
 CHUNK = 65_536
@@ -61,7 +61,7 @@ def megabytes(field: str) -> float:
 def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the rows at `path`; memory in MB before and at its peak."""
     from dpdist import DPMixture, MovePlan
-    from dpdist.schedules import Memoized
+    from dpdist.inference.schedules import Memoized
 
     model = DPMixture(
         initial="k-means++",
@@ -77,7 +77,7 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
 
 def measured(fit: Callable[[Backend], Iterator[tuple[State, Info]]], workers: int) -> dict[str, Any]:
     """Run a fit; memory in MB of the coordinator and of the workers before and at its peak, and its ELBO a row."""
-    from dpdist.backends.dask import local_backend
+    from dpdist.execution.dask import local_backend
 
     backend = local_backend(workers)
     workers_before = max(backend.client.run(megabytes, "VmRSS").values())

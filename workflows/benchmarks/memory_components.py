@@ -29,8 +29,8 @@ MOST = 1000.0
 def fit_measured(components: int, size: Size) -> dict[str, Any]:
     """Two laps from a start of so many components; memory in MB before and at its peak."""
     from dpdist import DPMixture
-    from dpdist.backends import SerialBackend
-    from dpdist.families import IsotropicGaussian
+    from dpdist.execution import SerialBackend
+    from dpdist.models.families import IsotropicGaussian
 
     rows = np.concatenate(list(draw_blocks(size.rows))).astype(np.float64)
     model = DPMixture(

@@ -54,7 +54,7 @@ def drawn(entries: sparse.csr_array, documents: int) -> Iterator[sparse.csr_arra
 def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the corpus at `path`; memory in MB before and at its peak."""
     from dpdist import HDPTopicModel, TopicPlan
-    from dpdist.schedules import Memoized
+    from dpdist.inference.schedules import Memoized
 
     model = HDPTopicModel(
         initial_topics=size.topics,
@@ -78,7 +78,7 @@ def main() -> None:
     if given.measure:
         print(json.dumps(fit_measured(given.measure, size)))
         return
-    from dpdist.corpora import write_corpus
+    from dpdist.data.corpora import write_corpus
 
     given.out.mkdir(parents=True, exist_ok=True)
     found, entries = [], read(given.data, given.small)

@@ -21,7 +21,7 @@ from common import alternate, options, print_table, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from dpdist.places import place_of
+from dpdist.core.places import place_of
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 #: Arrays of the group; with its own metadata and one chunk each, seven objects.

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from common import options, print_table
 
-from dpdist.backends.base import Backend
-from dpdist.backends.dask import local_backend
-from dpdist.summary import Summary
+from dpdist.execution.base import Backend
+from dpdist.execution.dask import local_backend
+from dpdist.models.sufficient_statistics import Summary
 
 WORKERS, WAVES, AHEAD = 2, 20, 1
 

@@ -20,7 +20,7 @@ from common import draw_clusters, options, print_table, spread
 from sklearn.metrics import adjusted_rand_score
 
 from dpdist import DPMixture
-from dpdist.families import Gaussian
+from dpdist.models.families import Gaussian
 
 
 class Size(NamedTuple):

@@ -16,17 +16,17 @@ from typing import NamedTuple
 import numpy as np
 from common import draw_clusters, options, print_table, spread, store_rows
 
-from dpdist.allocations import DirichletProcess
-from dpdist.backends import Backend
-from dpdist.backends.dask import local_backend
-from dpdist.families import Moments, ZeroMeanGaussian
-from dpdist.model import Model, Precision, share_out
-from dpdist.moves.plan import MovePlan
-from dpdist.schedules import Memoized
-from dpdist.state import Info
-from dpdist.summary import Summary
-from dpdist.threads import one_thread
-from dpdist.visit import block_rows
+from dpdist.core.threads import one_thread
+from dpdist.execution import Backend
+from dpdist.execution.dask import local_backend
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.state import Info
+from dpdist.models.allocations import DirichletProcess
+from dpdist.models.families import Moments, ZeroMeanGaussian
+from dpdist.models.mixture import Model, Precision, share_out
+from dpdist.models.sufficient_statistics import Summary
 
 SIDE, STRIDE = 8, 4
 #: Chunks of the stored rows: four a wave of twenty, which two workers can share evenly.

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from common import alternate, draw_clusters, options, print_table, spread
 
-from dpdist.families import IsotropicGaussian
+from dpdist.core.threads import one_thread
+from dpdist.inference.sva import Conjugate, Rule
+from dpdist.inference.sva.passes import BLOCK
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential import Law, share_row
-from dpdist.sequential import Conjugate, Rule
-from dpdist.sequential.passes import BLOCK
-from dpdist.threads import one_thread
+from dpdist.models.families import IsotropicGaussian
 
 DIMENSION = 128
 #: Share of the total variance that is the known variance of a component.

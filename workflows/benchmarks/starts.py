@@ -18,7 +18,7 @@ from common import digits, options, print_table
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
-from dpdist.families import Family, Gaussian, ZeroMeanGaussian
+from dpdist.models.families import Family, Gaussian, ZeroMeanGaussian
 
 #: Starts: what each adds to the estimator's settings.
 STARTS = {

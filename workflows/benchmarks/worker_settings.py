@@ -15,10 +15,10 @@ import numpy as np
 from common import options, print_table, store_rows
 from distributed import Client, LocalCluster
 
-from dpdist.backends.dask import DaskBackend
-from dpdist.backends.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
-from dpdist.sources import as_source
-from dpdist.sources.base import Partition
+from dpdist.data import as_source
+from dpdist.data.base import Partition
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 
 DASK_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "131072"}
 ZARR = {"ZARR_ASYNC__CONCURRENCY": "10", "ZARR_THREADING__MAX_WORKERS": "4"}

@@ -19,10 +19,10 @@ from scipy import sparse
 
 import dpdist
 from dpdist import families
-from dpdist.allocations import LearnedDirichletProcess
-from dpdist.likelihoods import Dirichlet
-from dpdist.schedules import Batch, Memoized, Stochastic
-from dpdist.sources import ArraySource
+from dpdist.data import ArraySource
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.models.allocations import LearnedDirichletProcess
+from dpdist.models.likelihoods import Dirichlet
 
 Fitted = Any
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from dpdist.cli import app
-from dpdist.errors import DpdistError
+from dpdist.cli.app import app
+from dpdist.core.errors import DpdistError
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 #: Seconds after which a disturbed run counts as hanging.

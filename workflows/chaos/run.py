@@ -28,7 +28,7 @@ from processes import ChaosError, Sessions, dpdist
 from scheduler import STUCK_AFTER, Scheduler
 from submitted_run import Run, bits, differing
 
-from dpdist.errors import CheckpointError
+from dpdist.core.errors import CheckpointError
 
 
 @dataclass(frozen=True)

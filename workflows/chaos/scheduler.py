@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 from processes import Sessions, kill, until, workers_of
 
-from dpdist.certificates import make_certificates
-from dpdist.clusters import read_cluster
+from dpdist.cluster.certificates import make_certificates
+from dpdist.cluster.kinds import read_cluster
 
 #: Seconds after which a worker that does not come forward is restarted.
 STUCK_AFTER = 8.0

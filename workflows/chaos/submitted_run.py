@@ -12,13 +12,13 @@ import numpy as np
 import psutil
 from processes import PATIENCE, ChaosError, Sessions, at_once, dpdist, until, workers_of
 
-from dpdist.checkpoint import Store
-from dpdist.errors import CheckpointError
-from dpdist.lease import process_began
-from dpdist.places import place_of
-from dpdist.storage import commits
-from dpdist.submission.base import CANCELLED
-from dpdist.submitted import end_of, job_of, latest_request
+from dpdist.cluster.submission.base import CANCELLED
+from dpdist.cluster.submitted import end_of, job_of, latest_request
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import place_of
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import commits
+from dpdist.storage.lease import process_began
 
 
 @dataclass(frozen=True)

@@ -23,17 +23,8 @@ import numpy as np
 from scipy import sparse
 
 import dpdist
-from dpdist.errors import DpdistError
-from dpdist.families import IsotropicGaussian
-from dpdist.fitting import Stored
-from dpdist.lease import latest_lease
-from dpdist.places import place_of
-from dpdist.runs import open_run
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.sources import ArraySource
-from dpdist.stored_sequence import SequentialStore, is_pass
-from dpdist.submission import Job
-from dpdist.submitted import (
+from dpdist.cluster.submission import Job
+from dpdist.cluster.submitted import (
     Request,
     add_job,
     add_request,
@@ -44,6 +35,15 @@ from dpdist.submitted import (
     tell_address,
     tell_end,
 )
+from dpdist.core.errors import DpdistError
+from dpdist.core.places import place_of
+from dpdist.data import ArraySource
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.models.families import IsotropicGaussian
+from dpdist.runs.fitting import Stored
+from dpdist.runs.opening import open_run
+from dpdist.storage.lease import latest_lease
+from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
 #: Laps of a run that is resumed.
 LAPS = 3

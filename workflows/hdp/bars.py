@@ -13,9 +13,9 @@ import numpy as np
 from scipy import sparse
 from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, options, others
 
-from dpdist.topics.documents import Effort
-from dpdist.topics.evaluation import completion_score
-from dpdist.topics.online import OnlinePlan
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.evaluation import completion_score
+from dpdist.inference.topics.online import OnlinePlan
 
 STARTS = (2, 5, 10, 20, 40, 50, 80, 100)
 #: The paper's merges: here every topic is in many documents, and one that says what another says should go.

@@ -17,17 +17,17 @@ from matplotlib.figure import Figure
 from scipy import sparse
 
 from dpdist import HDPTopicModel, TopicPlan
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.sources.arrays import ArraySource
-from dpdist.topic_fitting import first_topics, take_census
-from dpdist.topics.documents import Effort
-from dpdist.topics.evaluation import completion_score
-from dpdist.topics.model import TopicModel
-from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
-from dpdist.topics.online_engine import online_steps
-from dpdist.topics.problem import TopicProblem
+from dpdist.data.arrays import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.evaluation import completion_score
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.inference.topics.online_engine import online_steps
+from dpdist.inference.topics.problem import TopicProblem
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.runs.topic_fitting import first_topics, take_census
 
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"

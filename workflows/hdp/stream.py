@@ -19,15 +19,15 @@ from scipy import sparse
 from shared import Corpus, Point, Prior, Trace, hold_out, leave, options
 
 from dpdist import HDPTopicModel
-from dpdist.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.backends import SerialBackend
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.topics.births import seek_topics
-from dpdist.topics.documents import Effort
-from dpdist.topics.evaluation import completion_score
-from dpdist.topics.model import TopicModel
-from dpdist.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
-from dpdist.topics.online_engine import partial_step
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.inference.topics.births import seek_topics
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.evaluation import completion_score
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.inference.topics.online_engine import partial_step
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 
 PRIOR = Prior(concentration=10.0, document_concentration=5.0, pseudocount=0.02)
 

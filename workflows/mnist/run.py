@@ -26,12 +26,12 @@ from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture, MovePlan
-from dpdist.backends import SerialBackend
-from dpdist.config import FitConfig, parse_config
-from dpdist.fitting import Limits, Recipe
-from dpdist.preparing import Keeping, prepare_fit
-from dpdist.schedules import Memoized, Stochastic
-from dpdist.sources import as_source
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized, Stochastic
+from dpdist.runs.config import FitConfig, parse_config
+from dpdist.runs.fitting import Limits, Recipe
+from dpdist.runs.preparing import Keeping, prepare_fit
 
 HERE = Path(__file__).resolve().parent
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.

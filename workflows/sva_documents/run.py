@@ -102,7 +102,7 @@ def split(proportions: np.ndarray, topics: list[str], small: bool) -> Documents:
 def fit(method: str, seed: int, documents: Documents) -> Fit:
     """One pass."""
     from dpdist import SVA
-    from dpdist.likelihoods import Dirichlet
+    from dpdist.models.likelihoods import Dirichlet
 
     model, began = SVA(Dirichlet(), concentration=1.0, random_state=seed, **METHODS[method]), time.perf_counter()
     model.fit(documents.train)

@@ -41,7 +41,7 @@ from gallery import draw_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpdist.backends.dask import DaskBackend, local_backend
+from dpdist.execution.dask import DaskBackend, local_backend
 
 WORKERS, SMALL_WORKERS = 2, 1
 #: What each method adds to the estimator's settings. Pruning and merging are the default.
@@ -165,7 +165,7 @@ def megabytes(process: int, field: str) -> float:
 def estimator(task: Task) -> Any:
     """The estimator of a task."""
     from dpdist import SVA
-    from dpdist.families import IsotropicGaussian
+    from dpdist.models.families import IsotropicGaussian
 
     family = IsotropicGaussian(variance=task.variance, mean_variance=task.mean_variance)
     return SVA(family, concentration=1.0, compute_dtype="float32", random_state=0, **METHODS[task.method])

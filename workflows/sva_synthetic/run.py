@@ -32,7 +32,7 @@ from split_merge import split_merge
 from truncation_free import truncation_free
 
 from dpdist import SVA
-from dpdist.families import IsotropicGaussian
+from dpdist.models.families import IsotropicGaussian
 
 HERE = Path(__file__).resolve().parent
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.

@@ -1,0 +1,76 @@
+"""The first thing to run: cluster real handwritten digits on a local Dask cluster, from one cluster up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import zarr
+from sklearn.datasets import load_digits
+
+from dpdist.data import as_source
+from dpdist.estimators.variational import load
+from dpdist.execution import Backend
+from dpdist.report.pictures import draw_gallery, draw_trace
+from dpdist.runs.config import FitConfig, parse_config
+from dpdist.runs.events import Event, Pace, event_of_step
+from dpdist.storage.checkpoint import Store
+
+
+class DemoResult(NamedTuple):
+    """What the demo found.
+
+    Parameters
+    ----------
+    rows : for each cluster, by size: id, number of digits, most frequent digit, its share
+    purity : share of digits whose cluster's most frequent digit is their own
+    folder : where data, run and pictures are
+    """
+
+    rows: list[tuple[int, int, int, float]]
+    purity: float
+    folder: Path
+
+
+def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], None]) -> DemoResult:
+    """Write the digits to Zarr, fit them, label them, draw them.
+
+    Parameters
+    ----------
+    folder : receives ``digits.zarr``, ``run.zarr``, ``trace.png`` and ``clusters.png``
+    backend : where to run
+    seed : of the fit
+    show : called with every event
+    """
+    digits = load_digits()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "digits.zarr"
+    stored = zarr.create_array(path, shape=digits.data.shape, dtype="uint8", chunks=(128, 64), overwrite=True)
+    stored[...] = digits.data.astype(np.uint8)
+    config = parse_config(
+        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 2}}
+    )
+    run = folder / "run.zarr"
+    fit = config.prepare(as_source(path), run, True, backend)
+    pace = Pace(fit.problem, fit.source, fit.state, fit.state.ids)
+    for step in fit:
+        show(event_of_step(step, pace))
+    return _describe(folder, digits.images, digits.target)
+
+
+def _describe(folder: Path, images: np.ndarray, truth: np.ndarray) -> DemoResult:
+    model = load(folder / "run.zarr")
+    labels = model.predict(str(folder / "digits.zarr"))
+    present = [k for k in range(model.n_components_) if (labels == k).any()]
+    tallies = {k: np.bincount(truth[labels == k], minlength=10) for k in present}
+    rows = [
+        (int(model.component_ids_[k]), int(t.sum()), int(t.argmax()), float(t.max() / t.sum()))
+        for k, t in tallies.items()
+    ]
+    means = np.stack([images[labels == k].mean(axis=0) for k in present])
+    captions = [f"{count} rows\n{100 * share:.0f} % are {digit}" for _, count, digit, share in rows]
+    draw_gallery(means, captions, folder / "clusters.png", title="mean image of each cluster")
+    draw_trace(Store.open(folder / "run.zarr").history(), len(truth), folder / "trace.png")
+    return DemoResult(rows, sum(int(t.max()) for t in tallies.values()) / len(truth), folder)

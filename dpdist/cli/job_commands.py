@@ -1,0 +1,364 @@
+"""Commands on runs that go on by themselves: submit, status, attach, cancel, and resume on a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpdist.cluster.attach import follow
+from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
+from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
+from dpdist.cluster.submission.base import AGAIN
+from dpdist.cluster.submitted import (
+    Request,
+    add_job,
+    add_request,
+    address_of,
+    end_of,
+    job_of,
+    latest_request,
+    newest_request,
+)
+from dpdist.core.errors import CheckpointError, DpdistError, InputError
+from dpdist.core.places import LocalPlace, Place, absolute, place_of
+from dpdist.runs.config import CONFIGS, read_config
+from dpdist.runs.events import LapEvent
+from dpdist.runs.fitting import Limits
+from dpdist.runs.opening import command_of, open_run
+from dpdist.runs.progress import lap_line
+from dpdist.runs.units import per_unit, tokens_of
+from dpdist.storage.generations import claim, commits, read_commit
+from dpdist.storage.lease import describe, latest_lease, lives
+from dpdist.storage.stored_sequence import SequentialStore, is_pass
+
+#: Seconds between a request and its job; a request still without one was left by a command that was killed.
+_STARTING = 5.0
+
+ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
+_output, _messages = Console(), Console(stderr=True)
+
+
+def submit(
+    config: Annotated[Path, typer.Argument(help="TOML file with the settings of the run, data among them.")],
+    cluster: ClusterFile,
+    out: Annotated[str, typer.Option(help="Folder or s3:// URL to write to.")] = "run.zarr",
+    command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
+    checkpoint_every: Annotated[float, typer.Option(min=0, help="Longest time between checkpoints, seconds.")] = 60.0,
+    keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = 2,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+) -> None:
+    """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
+    if command not in CONFIGS:
+        raise InputError(f"--command should be fit, sva or topics; got {command}.")
+    settings: Any = read_config(CONFIGS[command], config, {})
+    if settings.data is None:
+        raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
+    chosen = _required(read_cluster(cluster), out)
+    place = claim(absolute(out), overwrite)
+    before, lease = _refuse_if_alive(place)
+    paths = {name: absolute(value) for name in ("data", "holdout") if (value := getattr(settings, name, None))}
+    request = Request(
+        identity=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
+        command=command,
+        settings={**settings.model_dump(mode="json"), **paths},
+        cluster=chosen.model_dump(mode="json"),
+        after=max(commits(place), default=0),
+        checkpoint_seconds=checkpoint_every,
+        keep=keep,
+        lease=lease,
+    )
+    _start(place, request, before, chosen)
+
+
+def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
+    """Have a job of its own go on with a run, submitted or not, on a cluster."""
+    limits = Limits(max_laps, max_time)
+    place, chosen = place_of(absolute(run)), _required(read_cluster(cluster), run)
+    before, lease = _refuse_if_alive(place)
+    request = _request_of(place)
+    if commits(place) and limits == Limits(None):
+        _refuse_if_ended(place)
+    settings = {**request.settings, "data": absolute(data)} if data else request.settings
+    begun = max(commits(place), default=0) > request.after or not request.fresh
+    request = replace(
+        request,
+        settings=settings,
+        cluster=chosen.model_dump(mode="json"),
+        after=max(commits(place), default=0) if begun else request.after,
+        fresh=not begun,
+        max_laps=limits.max_laps,
+        max_time=limits.max_time,
+        lease=lease,
+    )
+    _start(place, request, before, chosen)
+
+
+def status(
+    run: Annotated[str, typer.Argument(help="A run.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+) -> None:
+    """Say where a run is: its job, its coordinator, its last checkpoint and what it found so far."""
+    place = place_of(absolute(run))
+    values = _status(place)
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+        return
+    table = Table(show_header=False, box=None)
+    for name, value in values.items():
+        if value is not None:
+            table.add_row(name.replace("_", " "), str(value))
+    _output.print(table, highlight=False)
+
+
+def attach(
+    run: Annotated[str, typer.Argument(help="A submitted run.")],
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a run that has not started.")] = 600.0,
+) -> None:
+    """Watch a run as if it ran here; Ctrl-C leaves it running."""
+    place = place_of(absolute(run))
+    _, request = latest_request(place)
+    deadline, seen, shown = time.monotonic() + wait, False, 0
+    try:
+        while (sentence := _ending(place)) is None:
+            address = address_of(place)
+            if address is not None:
+                seen = _watched(request, address) or seen
+            elif not seen and time.monotonic() > deadline:
+                raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
+            if not seen:
+                shown = _show_stored(place, shown)
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        _messages.print(f"left; the run goes on. Come back with: dpdist attach {run}", highlight=False)
+        return
+    if sentence is not None:
+        _output.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+
+def cancel(
+    run: Annotated[str, typer.Argument(help="A submitted run.")],
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until it has ended.")] = 60.0,
+) -> None:
+    """End a run after a last checkpoint; dpdist resume goes on with it."""
+    place = place_of(absolute(run))
+    number, _ = latest_request(place)
+    job = job_of(place, number)
+    if job is None:
+        raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
+    submitter = submitter_of(job)
+    if submitter.state(job)[0] is JobState.ENDED:
+        _output.print(f"{run} has ended already.", highlight=False)
+        return
+    submitter.cancel(job)
+    deadline = time.monotonic() + wait
+    while submitter.state(job)[0] is not JobState.ENDED:
+        if time.monotonic() > deadline:
+            raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
+        time.sleep(0.2)
+    _output.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
+
+
+def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
+    """Record a request, unless there is another since number `before`, and start its job."""
+    number = add_request(place, request, before)
+    command = [sys.executable, "-m", "dpdist", "coordinate", place.label]
+    name = Path(place.label.rstrip("/")).name
+    folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
+    try:
+        job = submitter_for(cluster).submit(command, f"{name}-{request.identity}", folder / f"{name}.logs")
+    except DpdistError:
+        place.remove(f"requests/{number:06d}.json")
+        raise
+    add_job(place, number, job)
+    where = f", log {job.log}" if job.log else ""
+    typer.echo(request.identity)
+    _messages.print(
+        f"{place.label} submitted ({job.kind} {job.identity}{where}). Watch it with: dpdist attach {place.label}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _required(cluster: ClusterConfig, out: str) -> ClusterConfig:
+    """The cluster, if what it needs is installed and it can reach the run's place."""
+    cluster.require()
+    cluster.check_run_path(out)
+    return cluster
+
+
+def _request_of(place: Place) -> Request:
+    """The request in force, or one made of what a run begun in the foreground keeps."""
+    if newest_request(place):
+        return latest_request(place)[1]
+    command = command_of(place.label)
+    settings = read_commit(place, commits(place)[-1])["settings"]
+    if not settings.get("data"):
+        raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
+    identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    return Request(identity, command, settings, {}, fresh=False)
+
+
+def _refuse_if_alive(place: Place) -> tuple[int, int]:
+    """Numbers of the request and of the lease in force, 0 where there is none.
+
+    Raises
+    ------
+    CheckpointError
+        If a coordinator works on the run, or is about to.
+    """
+    before = newest_request(place)
+    number, found = latest_lease(place)
+    if found is not None and lives(place, number, found, lambda sentence: _messages.print(sentence, highlight=False)):
+        raise CheckpointError(
+            f"{place.label} is being written by another coordinator ({describe(found)}); end it first with: "
+            f"dpdist cancel {place.label}"
+        )
+    if before and _is_coming_up(place, before, number):
+        raise CheckpointError(f"{place.label} is submitted already and will start; see: dpdist status {place.label}")
+    return before, number
+
+
+def _is_coming_up(place: Place, number: int, lease: int) -> bool:
+    """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
+    job, end = _recorded_job(place, number), end_of(place, number)
+    if job is None or (end is not None and end.status != AGAIN):
+        return False
+    state = submitter_of(job).state(job)[0]
+    return state is JobState.WAITING or (state is JobState.RUNNING and lease <= latest_request(place)[1].lease)
+
+
+def _recorded_job(place: Place, number: int) -> Job | None:
+    """The job of a request; whoever made the request may be about to start it."""
+    deadline = time.monotonic() + _STARTING
+    while (job := job_of(place, number)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return job
+
+
+def _refuse_if_ended(place: Place) -> None:
+    ended = _outcome(place)
+    if ended is not None:
+        raise InputError(f"{place.label} has ended ({ended}); give --max-laps or --max-time to go on.")
+
+
+def _watched(request: Request, address: str) -> bool:
+    """Follow a run on its scheduler until one of the two ends; whether there was something to see."""
+    try:
+        client = parse_cluster(request.cluster).watch(address)
+    except InputError:
+        return False  # between two lives of the coordinator, or out of reach from here
+    with closing(client), suppress(ConnectionError):
+        if follow(client, _messages, request.identity) is None:
+            raise KeyboardInterrupt
+    return True
+
+
+def _show_stored(place: Place, shown: int) -> int:
+    """Laps that the checkpoints tell of, for who cannot reach the scheduler; those before `shown` are left out."""
+    if not commits(place) or is_pass(place.label):
+        return shown
+    store = open_run(place.label)
+    fitted, history = store.fitted(), store.history()
+    if fitted is None:
+        return shown
+    for row in history.laps[shown:]:
+        accepted = history.accepted(row.lap)
+        event = LapEvent(
+            lap=row.lap,
+            elbo=row.elbo,
+            rows=int(fitted.rows),
+            n_components=row.n_components,
+            seconds=row.seconds,
+            accepted=accepted,
+            waves=0,
+            tokens=tokens_of(fitted.total),
+        )
+        _messages.print(lap_line(event), highlight=False)
+    return len(history.laps)
+
+
+def _ending(place: Place) -> str | None:
+    """How the run in force ended, if its coordinator said so or its job is over."""
+    number, _ = latest_request(place)
+    end, job = end_of(place, number), job_of(place, number)
+    if job is None:
+        return None
+    state, words = _asked(job)
+    if state is not JobState.ENDED:
+        return None
+    if end is not None:
+        return end.sentence
+    return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
+
+
+def _asked(job: Job) -> tuple[JobState, str]:
+    try:
+        return submitter_of(job).state(job)
+    except (DpdistError, OSError) as error:
+        return JobState.UNKNOWN, str(error)
+
+
+def _status(place: Place) -> dict[str, Any]:
+    """Everything known of a run, as plain values."""
+    values: dict[str, Any] = {"run": place.label}
+    if place.names("requests"):
+        number, request = latest_request(place)
+        job, end, state = job_of(place, number), end_of(place, number), JobState.ENDED
+        values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
+        if job is not None:
+            state, words = _asked(job)
+            values |= {
+                "job": f"{job.kind} {job.identity}",
+                "state": state.value,
+                "queue": words,
+                "log": job.log or None,
+            }
+        if end is not None and state not in (JobState.WAITING, JobState.RUNNING):
+            # A job that was put back has an end from its life before.
+            values["ended"] = f"status {end.status} at {end.time}: {end.sentence}"
+    elif not commits(place):
+        raise CheckpointError(f"there is no dpdist run at {place.label}; check the path.")
+    _, found = latest_lease(place)
+    if found is not None and not found["released"]:
+        values["coordinator"] = describe(found)
+    return values | (_reached(place) if commits(place) else {"checkpoint": "none yet"})
+
+
+def _reached(place: Place) -> dict[str, Any]:
+    """What the last checkpoint holds."""
+    commit = read_commit(place, commits(place)[-1])
+    values: dict[str, Any] = {"checkpoint": commit["number"], "checkpoint_time": commit["time"]}
+    if commit["method"] == SequentialStore.method:
+        passed = SequentialStore.open(place.label)
+        growth, state = passed.state().growth, passed.state()
+        return values | {"rounds": state.round, "rows": growth.rows, "n_components": len(growth.ids)}
+    store = open_run(place.label)
+    fitted, laps = store.fitted(), store.history().laps
+    if fitted is None:
+        return values | {"laps": 0}
+    each = per_unit(fitted.elbo, fitted.rows, tokens_of(fitted.total))
+    return values | {
+        "laps": len(laps),
+        "n_components": len(fitted.ids),
+        "elbo": fitted.elbo,
+        f"elbo_per_{each.unit}": each.nats,
+        "stop_reason": fitted.stop,
+    }
+
+
+def _outcome(place: Place) -> str | None:
+    """Why the run ended, if it did."""
+    reached = _reached(place)
+    if "stop_reason" in reached:
+        return reached["stop_reason"]
+    return "all its rows were passed" if is_pass(place.label) and SequentialStore.open(place.label).finished else None

@@ -1,0 +1,1 @@
+"""Where a run computes, and runs that go on without a terminal."""

@@ -1,0 +1,180 @@
+"""The coordinator of a submitted run: what its job runs, once or as often as it takes.
+
+It reads what was asked for from the run itself, becomes its one writer, starts the cluster and drives the run. Its exit
+status tells whatever started it how to go on; see :mod:`dpdist.cluster.submission.base`.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from dpdist.cluster.kinds import parse_cluster
+from dpdist.cluster.metrics import SchedulerOutlet
+from dpdist.cluster.running import (
+    OrderedToEnd,
+    drive,
+    fit_course,
+    fit_outcome,
+    obeying_signals,
+    pass_course,
+    pass_outcome,
+)
+from dpdist.cluster.submission.base import AGAIN
+from dpdist.cluster.submitted import Request, forget_end, latest_request, tell_address, tell_end
+from dpdist.core.errors import DpdistError
+from dpdist.core.places import Place, place_of
+from dpdist.data import as_source
+from dpdist.execution import Backend
+from dpdist.execution.dask import DaskBackend
+from dpdist.runs.config import CONFIGS, PassConfig, parse_config
+from dpdist.runs.events import Broadcast, Event, Happening, WaveEvent, note
+from dpdist.runs.fitting import Fit, Limits
+from dpdist.runs.opening import continued, open_run
+from dpdist.runs.passing import PassFit, resumed_pass
+from dpdist.runs.progress import EventLines
+from dpdist.storage.generations import commits
+from dpdist.storage.lease import take_lease
+from dpdist.storage.stored_sequence import SequentialStore
+
+#: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
+PATIENCE = 120.0
+FAILED = 1
+
+
+def coordinate(run: str | os.PathLike[str], console: Console) -> int:
+    """Run what was asked of a run to its end.
+
+    Parameters
+    ----------
+    run : path or URL
+    console : the log
+
+    Returns
+    -------
+    status : for the process to exit with
+    """
+    place = place_of(run)
+    number, request = latest_request(place)
+    before = commits(place)
+    with obeying_signals():
+        try:
+            sentence, status = _run(place, number, request, console), 0
+        except OrderedToEnd as order:
+            sentence, status = _last_word(order, run), order.status
+        except DpdistError as error:
+            sentence, status = str(error), FAILED
+        except Exception as error:
+            traceback.print_exc()
+            sentence, status = f"an error that was not foreseen ({type(error).__name__}: {error}); see the log.", FAILED
+    if status == AGAIN and commits(place) == before:
+        status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
+    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    tell_end(place, number, status, sentence)
+    return status
+
+
+def _last_word(order: OrderedToEnd, run: str | os.PathLike[str]) -> str:
+    if order.status == AGAIN:
+        return f"stopped, since its time is nearly over; unless its job is queued again, dpdist resume {run} goes on."
+    return f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE"
+
+
+def _run(place: Place, number: int, request: Request, console: Console) -> str:
+    """What the run found; it holds the run from the first moment, though its store takes over later."""
+
+    def say(sentence: str) -> None:
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+
+    guard = take_lease(place, PATIENCE, say)
+    forget_end(place, number)
+    teller = _Teller(request.identity, say)
+    try:
+        found = _found_before(place, request)
+        if found is not None:
+            return found
+        cluster = parse_cluster(request.cluster)
+
+        def launch() -> DaskBackend:
+            backend = cluster.launch()
+            tell_address(place, backend.client.scheduler.address)
+            teller.client = backend.client
+            return backend
+
+        if request.command == "sva":
+            drive(pass_course(lambda backend: _pass(place, request, backend)), launch, teller)
+        else:
+            drive(fit_course(lambda backend: _fit(place, request, backend)), launch, teller)
+        return teller.last
+    finally:
+        tell_address(place, None)
+        guard.release()
+
+
+class _Teller:
+    """Tells events to the log and to whoever is attached."""
+
+    def __init__(self, run: str, say: Callable[[str], None]) -> None:
+        self.client: Any = None
+        self.last, self._say, self._lines = "", say, EventLines()
+        self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.client))
+
+    def tell(self, event: Event) -> None:
+        """Take one event."""
+        if not isinstance(event, WaveEvent):
+            self._say(self._lines.line(event))
+        self._broadcast.tell(event)
+
+    def end(self, sentence: str) -> None:
+        """Take the last word."""
+        self.last = sentence
+        self._broadcast.tell(note(Happening.ENDED, sentence))
+        self._broadcast.close()
+
+
+def _is_new(place: Place, request: Request) -> bool:
+    """Whether nothing was written since the request."""
+    return max(commits(place), default=0) <= request.after
+
+
+def _found_before(place: Place, request: Request) -> str | None:
+    """What the run found, if it ended since the request; its job may be started again all the same."""
+    if _is_new(place, request):
+        return None
+    if request.command != "sva":
+        fitted = open_run(place.label).fitted()
+        return fit_outcome(fitted) if fitted is not None and fitted.stop is not None else None
+    store = SequentialStore.open(place.label)
+    return pass_outcome(store.state(), store.history()) if store.finished else None
+
+
+def _fit(place: Place, request: Request, backend: Backend) -> Fit:
+    """The fit of a mixture or of topics, from its beginning or its last checkpoint."""
+    settings: Any = parse_config(CONFIGS[request.command], request.settings)
+    source = as_source(settings.data)
+    if request.fresh and _is_new(place, request):
+        fit = settings.prepare(source, place.label, True, backend)
+    else:
+        limits = Limits(settings.max_laps, settings.max_time).but(request.max_laps, request.max_time)
+        fit = continued(open_run(place.label), source, backend, limits)
+    assert fit.store is not None, "a submitted run is stored"
+    fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep
+    return fit
+
+
+def _pass(place: Place, request: Request, backend: Backend) -> PassFit:
+    """The pass, from its beginning or its last checkpoint."""
+    settings = parse_config(PassConfig, request.settings)
+    source = as_source(settings.data)
+    if request.fresh and _is_new(place, request):
+        work = settings.prepare(source, place.label, True, backend)
+    else:
+        held = None if settings.holdout is None else as_source(settings.holdout)
+        work = resumed_pass(SequentialStore.open(place.label), source, backend, held)
+    assert work.store is not None, "a submitted pass is stored"
+    work.checkpoint_seconds, work.store.keep = request.checkpoint_seconds, request.keep
+    return work

@@ -1,0 +1,67 @@
+"""Kinds of clusters, by the name that a configuration gives as its ``type``."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dpdist.cluster.kinds.base import ClusterConfig, validated
+from dpdist.cluster.kinds.kubernetes import KubernetesConfig
+from dpdist.cluster.kinds.local import LocalConfig
+from dpdist.cluster.kinds.scheduler import SchedulerConfig
+from dpdist.cluster.kinds.security import SecurityConfig, refuse_secrets
+from dpdist.cluster.kinds.slurm import SlurmConfig
+from dpdist.cluster.kinds.ssh import SSHConfig
+from dpdist.core.errors import InputError
+
+__all__ = ["CLUSTERS", "ClusterConfig", "SecurityConfig", "parse_cluster", "read_cluster"]
+
+#: A new kind is one more line here.
+CLUSTERS: dict[str, type[ClusterConfig]] = {
+    "kubernetes": KubernetesConfig,
+    "local": LocalConfig,
+    "scheduler": SchedulerConfig,
+    "slurm": SlurmConfig,
+    "ssh": SSHConfig,
+}
+
+
+def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
+    """The cluster that a TOML file describes; paths in it are relative to the file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or an entry is wrong: where, what was expected, what came.
+    """
+    file = Path(path)
+    try:
+        values = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InputError(f"the cluster configuration {file} cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the cluster configuration {file} is not TOML ({error}).") from error
+    try:
+        return parse_cluster(values, file.parent)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def parse_cluster(values: Mapping[str, Any], folder: str | os.PathLike[str] = ".") -> ClusterConfig:
+    """The cluster in plain values, such as ``model_dump(mode="json")`` gives; raises as :func:`read_cluster` does.
+
+    Parameters
+    ----------
+    folder : where relative paths of files start
+    """
+    known = ", ".join(sorted(CLUSTERS))
+    if "type" not in values:
+        raise InputError(f"a cluster configuration needs a type; known types are {known}.")
+    kind = values["type"]
+    if not isinstance(kind, str) or kind not in CLUSTERS:
+        raise InputError(f"cluster type {kind!r} is not known; known types are {known}.")
+    refuse_secrets(dict(values))
+    return validated(CLUSTERS[kind], values, Path(folder))

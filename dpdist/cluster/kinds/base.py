@@ -1,0 +1,208 @@
+"""What every kind of cluster has: settings as plain values, checked with sentences, and one way to start it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import re
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+import dask
+from distributed import Client, Security
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dpdist.cluster.certificates import ROLES
+from dpdist.cluster.kinds.security import Role, SecurityConfig
+from dpdist.core.errors import InputError
+from dpdist.execution.dask import WORKER_SETTINGS, DaskBackend, Limits
+from dpdist.execution.settings import worker_environment
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+#: Other users of a host do not see its dashboard unless the configuration says so.
+HIDDEN_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+
+_SIZE = re.compile(r"\d+(\.\d+)?\s*([kMGTP]i?)?B?", re.IGNORECASE)
+
+
+def is_size(value: str) -> str:
+    """The amount of memory itself, if it is one; else :class:`ValueError`."""
+    if not _SIZE.fullmatch(value) or not float(re.findall(r"[\d.]+", value)[0]):
+        raise ValueError("should be a size such as '4GB'")
+    return value
+
+
+#: An amount of memory as Dask takes it, such as ``4GB``.
+Memory = Annotated[str, AfterValidator(is_size)]
+
+
+class ClusterConfig(BaseModel, ABC):
+    """Where a run is computed, as a file of ``cluster_configs/`` says it.
+
+    Parameters
+    ----------
+    type : the kind of cluster
+    security : mutual TLS; needed by every kind with `roles`
+    allowed_failures : workers that may die under one task before the task is given up; workers that are taken away
+        count too. None leaves it as Dask or a running scheduler has it
+    stuck_after : seconds after which a worker that does not come forward is restarted
+    patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
+
+    Attributes
+    ----------
+    library : module and the extra that installs it, if the kind needs more than dpdist itself
+    roles : parts of the cluster that need certificates; none if it never leaves loopback
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    library: ClassVar[tuple[str, str] | None] = None
+    roles: ClassVar[tuple[Role, ...]] = ROLES  # type: ignore[assignment]
+
+    type: str
+    security: SecurityConfig | None = None
+    allowed_failures: Count | None = 10
+    stuck_after: Positive = Limits.stuck_after
+    patience: Positive = Limits.patience
+
+    @abstractmethod
+    def launch(self) -> DaskBackend:
+        """Start what is needed and connect; closing the backend closes what was started.
+
+        Raises
+        ------
+        InputError
+            If a library or certificate is missing, or the cluster cannot be reached or started: what to do.
+        """
+
+    def require(self) -> None:
+        """Raise :class:`InputError`, naming the command that installs it, if a library is missing."""
+        if self.library is not None and importlib.util.find_spec(self.library[0]) is None:
+            module, extra = self.library
+            raise InputError(
+                f"cluster type {self.type} needs {module}, which is not installed: pip install 'dpdist[{extra}]'."
+            )
+
+    def check_run_path(self, out: str) -> None:
+        """Raise :class:`InputError` unless the coordinator, wherever it runs, can write a run at `out`."""
+
+    def watch(self, address: str, timeout: float = 5.0) -> Client:
+        """A client of a run's scheduler, to look on; raises :class:`InputError` if it cannot be reached."""
+        try:
+            return Client(address, timeout=timeout, security=self.tls(("client",)), set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(f"the run's scheduler at {address} cannot be reached ({error}).") from error
+
+    def settings(self) -> dict[str, Any]:
+        """Dask's settings for scheduler and workers of this cluster."""
+        if self.allowed_failures is None:
+            return dict(WORKER_SETTINGS)
+        return {**WORKER_SETTINGS, "distributed.scheduler.allowed-failures": self.allowed_failures}
+
+    def limits(self) -> Limits:
+        """How long to wait and how often to begin again."""
+        deaths = Limits.deaths if self.allowed_failures is None else self.allowed_failures
+        return Limits(deaths=deaths, stuck_after=self.stuck_after, patience=self.patience)
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables that bring the settings to processes on other hosts."""
+        return {**worker_environment(), **as_variables(self.settings())}
+
+    def tls(self, roles: Sequence[Role] = ROLES) -> Security | None:  # type: ignore[assignment]
+        """Mutual TLS for these roles in this process; None, with a warning, where the configuration switched it off."""
+        if self.security is None:
+            return None
+        if self.security.tls:
+            return self.security.security(roles)
+        warnings.warn(
+            f"cluster type {self.type} runs without TLS, as its configuration says: whoever reaches its ports can "
+            "read the data and run programs as you.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether all connections use mutual TLS."""
+        return self.security is not None and self.security.tls
+
+    @model_validator(mode="after")
+    def _is_secured(self) -> Self:
+        if not self.roles:
+            if self.security is not None:
+                raise ValueError(f"cluster type {self.type} stays on loopback and takes no [security]: remove it")
+            return self
+        if self.security is None:
+            raise ValueError(
+                f"cluster type {self.type} needs mutual TLS: make certificates with `dpdist certificates FOLDER` and "
+                'put certificates = "FOLDER" under [security], or tls = false there to go without'
+            )
+        missing = self.security.missing(self.roles)
+        if missing:
+            raise ValueError(f"[security] lacks {', '.join(missing)}, which cluster type {self.type} needs")
+        return self
+
+
+def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Dask's settings as the environment variables that Dask reads."""
+    return {
+        "DASK_" + name.upper().replace(".", "__").replace("-", "_"): value if isinstance(value, str) else repr(value)
+        for name, value in settings.items()
+    }
+
+
+@contextlib.contextmanager
+def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Have Dask use `settings` in this process, for a scheduler that starts here."""
+    with dask.config.set(dict(settings)):
+        yield
+
+
+def connected(cluster: Any, limits: Limits) -> DaskBackend:
+    """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(cluster.close)
+        client = Client(cluster, set_as_default=False)
+        undo.callback(client.close)
+        backend = DaskBackend(client, owned=True, limits=limits)
+        undo.pop_all()
+    return backend
+
+
+Config = TypeVar("Config", bound=ClusterConfig)
+
+
+def validated(kind: type[Config], values: Mapping[str, Any], folder: str | Path = ".") -> Config:
+    """The configuration in plain values; paths in it start at `folder`.
+
+    Raises
+    ------
+    InputError
+        If an entry is wrong: where, what was expected, what came.
+    """
+    try:
+        return kind.model_validate(dict(values), context={"folder": str(folder)})
+    except ValidationError as error:
+        raise InputError(_sentence(kind, error)) from None
+
+
+def _sentence(kind: type[ClusterConfig], error: ValidationError) -> str:
+    """The first fault. Tables are not repeated: what a person put there by mistake may be a secret."""
+    first = error.errors(include_url=False)[0]
+    # Pydantic adds the kinds that a value was tried as.
+    place = ".".join(str(part) for part in first["loc"] if not re.search(r"[\[(]|^str$", str(part)))
+    what = first["msg"].removeprefix("Value error, ")
+    start = f"cluster configuration, setting {place}" if place else "cluster configuration"
+    if first["type"] == "missing":
+        return f"{start}: it is needed and not there."
+    if first["type"] == "extra_forbidden":
+        top = f"; known are {', '.join(kind.model_fields)}" if len(first["loc"]) == 1 else ""
+        return f"{start}: there is no such setting{top}."
+    given = first["input"]
+    came = f"; got {given!r}" if place and isinstance(given, str | int | float | bool) else ""
+    return f"{start}: {what}{came}."

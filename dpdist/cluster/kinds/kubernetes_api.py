@@ -1,0 +1,125 @@
+"""The few calls to the Kubernetes API that dpdist makes, with sentences for what can go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dpdist.core.errors import InputError
+
+Manifest = dict[str, Any]
+DASK_VERSION = "kubernetes.dask.org/v1"
+#: What is created, read and deleted here.
+VERSIONS = {"DaskCluster": DASK_VERSION, "Job": "batch/v1", "Pod": "v1"}
+
+
+@contextlib.contextmanager
+def kubernetes(namespace: str) -> Iterator[Any]:
+    """The API of the cluster that the kubeconfig, or else the pod's service account, names.
+
+    Raises
+    ------
+    InputError
+        If no API answers, or it refuses: what to do.
+    """
+    import httpx
+    import kr8s
+
+    try:
+        yield _connection(namespace, os.environ.get("KUBECONFIG"))
+    except kr8s.ServerError as error:
+        raise InputError(f"Kubernetes refused: {error}.{_remedy(error)}") from error
+    except (httpx.TransportError, kr8s.APITimeoutError) as error:
+        raise InputError(f"no Kubernetes API answers ({error}); check with: kubectl get pods -n {namespace}") from error
+    except ValueError as error:
+        if isinstance(error, InputError) or "credentials" not in str(error):
+            raise
+        raise InputError(
+            "no kubeconfig and no service account was found; set KUBECONFIG, or run in a pod of the cluster."
+        ) from error
+
+
+@functools.cache
+def _connection(namespace: str, kubeconfig: str | None) -> Any:
+    """One connection a process for each cluster: the client has no way to close one."""
+    import kr8s
+
+    return kr8s.api(namespace=namespace, kubeconfig=kubeconfig)
+
+
+def _remedy(error: Any) -> str:
+    """What to do about a refusal, by its HTTP status."""
+    status = None if error.response is None else error.response.status_code
+    if status in (401, 403):
+        return (
+            " The service account lacks a role; apply those that "
+            "dpdist.cluster.submission.kubernetes.role_manifests gives."
+        )
+    if status == 404:
+        return " The Dask operator's resources are missing, or the namespace; see kubernetes.dask.org to install it."
+    return ""
+
+
+def kubernetes_object(api: Any, kind: str, manifest: Manifest) -> Any:
+    """A handle on a resource with ``create``, ``refresh``, ``patch`` and ``delete``."""
+    from kr8s.objects import new_class
+
+    return new_class(kind, VERSIONS[kind], asyncio=False)(manifest, api=api)
+
+
+def named(api: Any, kind: str, name: str, namespace: str) -> Any | None:
+    """The resource with that name as it is now, or None."""
+    from kr8s import NotFoundError
+
+    found = kubernetes_object(api, kind, {"metadata": {"name": name, "namespace": namespace}})
+    try:
+        found.refresh()
+    except NotFoundError:
+        return None
+    return found
+
+
+def delete(found: Any) -> None:
+    """Delete a resource, what it owns first; its pods get SIGTERM and their own grace. One that is gone stays so."""
+    from kr8s import NotFoundError
+
+    with contextlib.suppress(NotFoundError):
+        found.delete(propagation_policy="Foreground")
+
+
+def pods_of(api: Any, namespace: str, label: str) -> list[Manifest]:
+    """The pods that carry a label, as plain values."""
+    from kr8s.objects import Pod
+
+    return [pod.raw.to_dict() for pod in api.get(Pod, namespace=namespace, label_selector=label)]
+
+
+def troubles(pods: Iterable[Manifest]) -> list[str]:
+    """Why pods do not run, each in words: not scheduled, image not found, killed for memory, crashing, evicted."""
+    return [f"{pod['metadata']['name']}: {words}" for pod in pods for words in _pod_troubles(pod.get("status", {}))]
+
+
+def _pod_troubles(status: Manifest) -> Iterator[str]:
+    if status.get("phase") == "Failed" and status.get("reason"):
+        yield _words(status)
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield _words(condition)
+    for container in status.get("containerStatuses") or ():
+        for phase in (container.get("state", {}), container.get("lastState", {})):
+            yield from _container_troubles(phase)
+
+
+def _container_troubles(phase: Manifest) -> Iterator[str]:
+    waiting, ended = phase.get("waiting"), phase.get("terminated")
+    if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing", None):
+        yield _words(waiting)
+    if ended and ended.get("exitCode"):
+        yield f"ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
+
+
+def _words(status: Manifest) -> str:
+    return ", ".join(str(status[key]) for key in ("reason", "message") if status.get(key))

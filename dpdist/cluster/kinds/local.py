@@ -1,0 +1,38 @@
+"""Worker processes on this machine, reached over loopback only."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator
+
+from dpdist.cluster.kinds.base import ClusterConfig, Count, is_size
+from dpdist.cluster.kinds.security import Role
+from dpdist.execution.dask import DaskBackend, local_backend
+
+
+def _is_limit(value: str) -> str:
+    return value if value == "auto" else is_size(value)
+
+
+class LocalConfig(ClusterConfig):
+    """Settings of a cluster of processes on this machine.
+
+    Parameters
+    ----------
+    n_workers : processes, of one thread each; None for one a core
+    memory_limit : per worker; ``auto`` shares the machine's memory among them
+    """
+
+    roles: ClassVar[tuple[Role, ...]] = ()
+
+    type: Literal["local"] = "local"
+    n_workers: Count | None = None
+    memory_limit: Annotated[str, AfterValidator(_is_limit)] = "auto"
+
+    def launch(self) -> DaskBackend:
+        self.require()
+        backend = local_backend(self.n_workers, self.memory_limit, self.limits())
+        if self.allowed_failures is not None:
+            backend.client.cluster.scheduler.allowed_failures = self.allowed_failures
+        return backend

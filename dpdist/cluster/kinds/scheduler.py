@@ -1,0 +1,71 @@
+"""A Dask scheduler that runs already, with workers that somebody else starts and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any, ClassVar, Literal, Self
+
+from distributed import Client
+from pydantic import model_validator
+
+from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
+from dpdist.cluster.kinds.security import Role
+from dpdist.core.errors import InputError
+from dpdist.execution.dask import DaskBackend
+
+_ADDRESS = re.compile(r"(?P<protocol>tls|tcp)://([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
+
+
+class SchedulerConfig(ClusterConfig):
+    """Where a running scheduler listens.
+
+    Parameters
+    ----------
+    address : such as ``tls://host:8786``
+    timeout : seconds to wait for an answer
+    allowed_failures : if given, set on the running scheduler
+    """
+
+    roles: ClassVar[tuple[Role, ...]] = ("client",)
+
+    type: Literal["scheduler"] = "scheduler"
+    address: str
+    timeout: Positive = 10.0
+    allowed_failures: Count | None = None
+
+    @model_validator(mode="after")
+    def _address_fits_security(self) -> Self:
+        match = _ADDRESS.fullmatch(self.address)
+        if match is None:
+            raise ValueError(f"address should look like tls://host:8786; got {self.address!r}")
+        expected = "tls" if self.encrypted else "tcp"
+        if match["protocol"] != expected:
+            how = "has certificates" if self.encrypted else "says tls = false"
+            raise ValueError(f"[security] {how}, so that address should start with {expected}://; got {self.address!r}")
+        return self
+
+    def launch(self) -> DaskBackend:
+        self.require()
+        security = self.tls(("client",))
+        try:
+            client = Client(self.address, timeout=self.timeout, security=security, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {self.address} ({error}); check that it runs, and that its certificates "
+                "were signed by the same authority."
+            ) from error
+        with contextlib.ExitStack() as undo:
+            undo.callback(client.close)
+            backend = DaskBackend(client, owned=True, limits=self.limits())
+            if self.allowed_failures is not None:
+                _allow_failures(client, self.allowed_failures)
+            undo.pop_all()
+        return backend
+
+
+def _allow_failures(client: Client, count: int) -> None:
+    def change(dask_scheduler: Any) -> None:
+        dask_scheduler.allowed_failures = count
+
+    client.run_on_scheduler(change)  # defined in here, it is sent whole: the scheduler need not import this module

@@ -1,0 +1,196 @@
+"""Workers as SLURM jobs, by dask-jobqueue's ``SLURMCluster`` with its own keys."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from dpdist.cluster.kinds.base import (
+    HIDDEN_DASHBOARD,
+    ClusterConfig,
+    Count,
+    Memory,
+    Positive,
+    connected,
+    in_force,
+)
+from dpdist.cluster.kinds.security import PathText
+from dpdist.core.errors import InputError
+from dpdist.execution.dask import DaskBackend
+
+#: SLURM's walltimes: days-hours[:minutes[:seconds]], [hours:]minutes:seconds, or minutes.
+_WALLTIME = re.compile(
+    r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?|((?P<hh>\d+):)?(?P<mm>\d+):(?P<ss>\d+)|(?P<mmm>\d+)"
+)
+_UNITS = {"d": 86400, "h": 3600, "hh": 3600, "m": 60, "mm": 60, "mmm": 60, "s": 1, "ss": 1}
+
+
+def walltime_seconds(text: str) -> int:
+    """Seconds of a walltime as SLURM writes it: ``30``, ``30:00``, ``1:30:00``, ``2-12``, ``2-12:30:00``."""
+    match = _WALLTIME.fullmatch(text)
+    if match is None:
+        raise ValueError("should be a walltime as SLURM writes it, such as 04:00:00 or 2-12:00:00")
+    return sum(_UNITS[name] * int(given) for name, given in match.groupdict("0").items())
+
+
+def lifetime(walltime: int) -> tuple[int, int]:
+    """Seconds that a worker lives, and by how much that varies from worker to worker.
+
+    Workers end by themselves before SLURM kills them, so that what they hold is handed on, and not all at once: the
+    stagger outlasts the start of a job. A worker lives at most lifetime + stagger, which leaves a margin.
+    """
+    stagger = min(max(walltime // 10, 10), 600)
+    margin = min(max(walltime // 20, 10), 300)
+    return walltime - margin - stagger, stagger
+
+
+def _is_walltime(value: str) -> str:
+    if walltime_seconds(value) < 60:
+        raise ValueError("should be a walltime of a minute or more, such as 04:00:00")
+    return value
+
+
+Walltime = Annotated[str, AfterValidator(_is_walltime)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobConfig(_Strict):
+    """One worker job, in the words of dask-jobqueue's ``SLURMCluster``.
+
+    What is left out is as dask-jobqueue has it, except `processes`, one a core, and `python`, this interpreter.
+    """
+
+    cores: Count
+    memory: Memory
+    walltime: Walltime
+    processes: Count | None = None
+    queue: str | None = None
+    account: str | None = None
+    interface: str | None = None
+    python: str | None = None
+    job_name: str = "dpdist-worker"
+    job_cpu: Count | None = None
+    job_mem: str | None = None
+    local_directory: PathText | None = None
+    log_directory: PathText | None = None
+    shared_temp_directory: PathText | None = None
+    job_script_prologue: list[str] = []
+    job_extra_directives: list[str] = []
+    job_directives_skip: list[str] = []
+    worker_extra_args: list[str] = []
+    death_timeout: Positive | None = None
+    nanny: bool = True
+    shebang: str | None = None
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.processes is not None and self.processes > self.cores:
+            raise ValueError(f"processes is {self.processes}, but a job has only {self.cores} cores")
+        return self
+
+
+class CoordinatorConfig(_Strict):
+    """The job of coordinator and scheduler, if ``dpdist submit`` starts one; what is left out is as in ``[job]``."""
+
+    queue: str | None = None
+    account: str | None = None
+    cores: Count = 1
+    memory: Memory = "4GB"
+    walltime: Walltime | None = None
+    python: str | None = None
+    log_directory: PathText | None = None
+    job_script_prologue: list[str] | None = None
+    job_extra_directives: list[str] = []
+
+
+class SlurmConfig(ClusterConfig):
+    """Settings of a cluster of SLURM jobs.
+
+    Parameters
+    ----------
+    jobs : worker jobs kept in the queue; one that ends is replaced
+    job : one worker job
+    coordinator : the job of coordinator and scheduler
+    patience : longer than elsewhere, since jobs wait in queues
+    scheduler_options : for Dask's scheduler, which runs in the coordinator's process
+    """
+
+    library: ClassVar[tuple[str, str] | None] = ("dask_jobqueue", "slurm")
+
+    type: Literal["slurm"] = "slurm"
+    jobs: Count
+    job: JobConfig
+    coordinator: CoordinatorConfig = CoordinatorConfig()
+    patience: Positive = 86400.0
+    scheduler_options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _is_decided_once(self) -> Self:
+        for key in ("protocol", "security"):
+            if key in self.scheduler_options:
+                raise ValueError(f"scheduler_options.{key} is decided by [security]: remove it")
+        for argument in self.job.worker_extra_args:
+            if argument.startswith(("--tls-", "--protocol")):
+                raise ValueError(f"job.worker_extra_args: {argument} is decided by [security]: remove it")
+        paths = self.security.model_dump(exclude_none=True, exclude={"tls"}) if self.security else {}
+        for name, path in paths.items():
+            if re.search(r"\s", path):
+                raise ValueError(f"security.{name}: a path with spaces cannot be put into a job script; got {path!r}")
+        return self
+
+    def launch(self) -> DaskBackend:
+        cluster = self.cluster()
+        # scale() would never replace a job that ended.
+        cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
+        return connected(cluster, self.limits())
+
+    def cluster(self) -> Any:
+        """The ``SLURMCluster``, with its scheduler started in this process and no job submitted yet."""
+        self.require()
+        from dask_jobqueue import SLURMCluster
+
+        security = self.tls()
+        try:
+            with in_force(self.settings()):
+                return SLURMCluster(
+                    **self.job_options(),
+                    security=security,
+                    scheduler_options={**HIDDEN_DASHBOARD, **self.scheduler_options},
+                )
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise InputError(
+                f"the SLURM cluster did not start ({error}); check interface, scheduler_options and directories."
+            ) from error
+
+    def job_options(self) -> dict[str, Any]:
+        """Keywords of ``SLURMCluster`` that shape a worker job."""
+        given = self.job.model_dump(exclude_none=True)
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in self.variables().items()]
+        return {
+            **given,
+            "processes": self.job.processes or self.job.cores,
+            # A job that SLURM starts again after a node's failure may have no scheduler; a new one is asked for anyway.
+            "job_extra_directives": ["--no-requeue", *self.job.job_extra_directives],
+            "python": self.job.python or sys.executable,
+            # Last, since a `module load` before may set threads of its own.
+            "job_script_prologue": [*self.job.job_script_prologue, *exports],
+            "worker_extra_args": self._worker_arguments(),
+        }
+
+    def _worker_arguments(self) -> list[str]:
+        given = self.job.worker_extra_args
+        names = {argument.split("=")[0] for argument in given}
+        age, stagger = lifetime(walltime_seconds(self.job.walltime))
+        added = []
+        if not names & {"--lifetime", "--lifetime-stagger"}:
+            added += ["--lifetime", f"{age}s", "--lifetime-stagger", f"{stagger}s"]
+        if not names & {"--dashboard", "--no-dashboard", "--dashboard-address"}:
+            added += ["--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+        return [*given, *added]

@@ -1,0 +1,141 @@
+"""Scheduler and workers on hosts reached over SSH, by :func:`distributed.SSHCluster` with its own keys."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shlex
+import sys
+from ipaddress import ip_address
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from distributed import SSHCluster
+from pydantic import Field, model_validator
+
+from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, connected, in_force
+from dpdist.cluster.kinds.security import Role
+from dpdist.core.errors import InputError
+from dpdist.execution.dask import DaskBackend
+
+Options = dict[str, Any]
+
+_LOGGER = logging.getLogger(__name__)
+#: A scheduler whose coordinator vanished ends by itself after this long without tasks, and its workers with it.
+_IDLE = "30 minutes"
+#: A worker that does not find its scheduler for so long ends by itself, too.
+_ALONE = "5 minutes"
+#: Set by [security], and by nothing else.
+_RESERVED = ("protocol", "security")
+
+
+class SSHConfig(ClusterConfig):
+    """Settings of a cluster over SSH.
+
+    Parameters
+    ----------
+    hosts : the first runs the scheduler, each of the others workers; a host may stand there twice
+    connect_options : for ``asyncssh.connect``, or a table for each host
+    worker_options, scheduler_options : for Dask's nannies and scheduler
+    remote_python : the interpreter on the hosts, or one for each; default: the same path as here
+    remote_certificates : folder of the certificates on the hosts, where it is not the one on this machine
+    """
+
+    library: ClassVar[tuple[str, str] | None] = ("asyncssh", "ssh")
+
+    type: Literal["ssh"] = "ssh"
+    hosts: Annotated[list[str], Field(min_length=2)]
+    connect_options: Options | list[Options] = Field(default_factory=dict)
+    worker_options: Options = Field(default_factory=dict)
+    scheduler_options: Options = Field(default_factory=dict)
+    remote_python: str | list[str] | None = None
+    remote_certificates: str | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for name, value in (("connect_options", self.connect_options), ("remote_python", self.remote_python)):
+            if isinstance(value, list) and len(value) != len(self.hosts):
+                raise ValueError(f"{name} is a list of {len(value)}, but there are {len(self.hosts)} hosts")
+        for name in ("worker_options", "scheduler_options"):
+            for key in _RESERVED:
+                if key in getattr(self, name):
+                    raise ValueError(f"{name}.{key} is decided by [security]: remove it")
+        if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
+            raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
+        # SSHCluster puts these between single quotes on a command line.
+        if "'" in json.dumps([self._worker(), self._scheduler()]):
+            raise ValueError("worker_options, scheduler_options and certificate paths cannot hold a single quote")
+        return self
+
+    def launch(self) -> DaskBackend:
+        self.require()
+        security = self.tls(("client",))
+        try:
+            with in_force(self.settings()):
+                cluster = SSHCluster(
+                    self.hosts,
+                    connect_options=self.connect_options,
+                    worker_options=self._worker(),
+                    scheduler_options=self._scheduler(),
+                    remote_python=self._python(),
+                    security=security,
+                    silence_logs=logging.WARNING,
+                )
+        except Exception as error:  # SSHCluster raises plain Exception, asyncssh its own, the system OSError
+            raise InputError(
+                f"the cluster over ssh did not start ({error}); check that each of {', '.join(self.hosts)} can be "
+                "reached with ssh, and has dpdist in remote_python and its certificates."
+            ) from error
+        cluster.loop.add_callback(_drain, [cluster.scheduler, *cluster.workers.values()])
+        return connected(cluster, self.limits())
+
+    def _worker(self) -> Options:
+        return {"nthreads": 1, "death_timeout": _ALONE, **self._process("worker"), **self.worker_options}
+
+    def _scheduler(self) -> Options:
+        return {"port": 0, "idle_timeout": _IDLE, **self._process("scheduler"), **self.scheduler_options}
+
+    def _process(self, role: Role) -> Options:
+        options: Options = dict(HIDDEN_DASHBOARD)
+        if all(_is_loopback(host) for host in self.hosts):
+            options["host"] = "127.0.0.1"
+        if not self.encrypted or self.security is None:
+            return options
+        remote = self.security
+        if self.remote_certificates is not None:
+            remote = remote.model_copy(update={"certificates": self.remote_certificates})
+        return {**options, "protocol": "tls", "security": remote.options(role)}
+
+    def _python(self) -> list[str]:
+        """The interpreters, each behind the environment that its processes are to have."""
+        given = self.remote_python or sys.executable
+        each = given if isinstance(given, list) else [given] * len(self.hosts)
+        variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables().items())
+        return [f"env {variables} {python}" for python in each]
+
+
+def _as_list(options: Options | list[Options]) -> list[Options]:
+    return options if isinstance(options, list) else [options]
+
+
+def _checks_host_keys(options: Options) -> bool:
+    known = options.get("known_hosts", "the user's own file")
+    return isinstance(known, str) and bool(known)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _drain(processes: list[Any]) -> None:
+    """Read what the hosts log for as long as they run: a process whose output nobody reads would block at last."""
+    streams = [stream for process in processes for stream in (process.proc.stdout, process.proc.stderr)]
+    await asyncio.gather(*(_log(stream) for stream in streams))
+
+
+async def _log(stream: Any) -> None:
+    async for line in stream:
+        _LOGGER.debug(line.rstrip())

@@ -1,0 +1,239 @@
+"""Events on a Dask scheduler's topics, and what they say as Prometheus metrics beside Dask's own."""
+
+from __future__ import annotations
+
+import warnings
+from asyncio import CancelledError
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin
+from prometheus_client import Counter, Gauge
+
+from dpdist.core.errors import InputError
+from dpdist.runs.events import (
+    TOPIC,
+    TOPICS,
+    WAVE_TOPIC,
+    Event,
+    Happening,
+    LapEvent,
+    NoteEvent,
+    RoundEvent,
+    WaveEvent,
+    from_dict,
+    in_order,
+    to_dict,
+)
+from dpdist.runs.units import per_unit
+
+#: Name of a gauge and what it says; each has the label ``run``.
+GAUGES = {
+    "dpdist_rows_per_second": "Rows visited a second, in the lap or round under way",
+    "dpdist_lap": "Laps finished",
+    "dpdist_lap_share": "Share of the waves of the lap under way that are in, from 0 to 1",
+    "dpdist_round": "Rounds of a sequential pass finished",
+    "dpdist_elbo_nats": "Evidence lower bound of the whole data after the last lap, in nats",
+    "dpdist_elbo_nats_per_row": "The same, a row of a mixture",
+    "dpdist_elbo_nats_per_token": "The same, a token of the documents of a topic model",
+    "dpdist_holdout_nats_per_row": "Mean log predictive density of held-out rows when last scored, in nats",
+    "dpdist_components": "Number of clusters",
+    "dpdist_last_checkpoint_timestamp_seconds": "When the last checkpoint was written, in seconds since 1970",
+}
+#: The same of counters; they count from the start of a session of the run.
+COUNTERS = {
+    "dpdist_resubmissions_total": "Tasks begun again because the cluster lost them",
+    "dpdist_stuck_restarts_total": "Workers restarted because they did not come forward",
+}
+#: The counter that a note counts in.
+_COUNTED = {
+    Happening.RESUBMITTED.value: "dpdist_resubmissions_total",
+    Happening.STUCK.value: "dpdist_stuck_restarts_total",
+}
+_OPEN = {"newly-created", "connecting", "running"}
+
+
+@contextmanager
+def connection(client: Client) -> Iterator[None]:
+    """Make one :class:`ConnectionError` of all that a call may raise because the scheduler or the client is gone.
+
+    A closed client raises whatever comes first, so that its errors are told by its status.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConnectionError(f"the Dask scheduler does not answer ({error}).") from error
+    except (Exception, CancelledError) as error:
+        if client.status in _OPEN:
+            raise
+        raise ConnectionError("the connection to the Dask scheduler is closed.") from error
+
+
+def publish(client: Client, event: Event) -> bool:
+    """Log an event under its topic; False where the scheduler cannot be reached."""
+    try:
+        with connection(client):
+            client.log_event(WAVE_TOPIC if isinstance(event, WaveEvent) else TOPIC, to_dict(event))
+    except ConnectionError:
+        return False
+    return True
+
+
+def serve_metrics(client: Client) -> bool:
+    """Have the client's scheduler show the metrics, if it does not yet; False where it cannot be reached.
+
+    Raises
+    ------
+    InputError
+        If the scheduler has no dpdist that knows them.
+    """
+    try:
+        with connection(client):
+            client.register_plugin(MetricsPlugin())
+    except ConnectionError:
+        return False
+    except ImportError as error:
+        raise InputError(
+            f"the Dask scheduler should have this version of dpdist to show its metrics ({error}); install it there. "
+            "The run goes on without them."
+        ) from error
+    return True
+
+
+class SchedulerOutlet:
+    """Sends events to the scheduler of the moment, which is made to show the metrics first.
+
+    Parameters
+    ----------
+    client : gives the client to use; another one after the cluster was started anew, None while there is none
+    """
+
+    def __init__(self, client: Callable[[], Client | None]) -> None:
+        self._client = client
+        self._served: Client | None = None
+
+    def send(self, event: Event) -> bool:
+        """Send one event; whether it went out."""
+        client = self._client()
+        if client is None:
+            return False
+        if self._served is not client or _about(event, Happening.RESTARTED):
+            self._served = client if _shows_metrics(client) else None
+        # A scheduler that did not answer may be another one when it does: it is asked to show the metrics again.
+        if self._served is None or not publish(client, event):
+            self._served = None
+            return False
+        return True
+
+
+def _shows_metrics(client: Client) -> bool:
+    """Whether the scheduler answers; one that cannot show the metrics is told of, and used without."""
+    try:
+        return serve_metrics(client)
+    except InputError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return True
+
+
+class MetricsPlugin(SchedulerPlugin):
+    """Turns the events logged on a scheduler into metrics; a run's are removed when it ends."""
+
+    name = "dpdist-metrics"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, str] = {}
+        self._shown: defaultdict[str, set[str]] = defaultdict(set)
+        self._rounds: dict[str, RoundEvent] = {}
+
+    def start(self, scheduler: Any) -> None:
+        """Take in what was logged before."""
+        for event in in_order(pair for topic in TOPICS for pair in scheduler.get_events(topic)):
+            self.take(event)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Called by the scheduler with all that is logged."""
+        if topic in TOPICS and (event := from_dict(msg)) is not None:
+            self.take(event)
+
+    async def close(self) -> None:
+        """Called when the scheduler closes."""
+        for run in list(self._sessions):
+            self._forget(run)
+
+    def take(self, event: Event) -> None:
+        """Show what an event says."""
+        if self._sessions.get(event.run) != event.session:
+            self._forget(event.run)
+            self._sessions[event.run] = event.session
+        if _about(event, Happening.ENDED):
+            self._forget(event.run)
+        elif isinstance(event, NoteEvent) and event.about in _COUNTED:
+            self._metric(_COUNTED[event.about], event.run).inc(event.count)
+        else:
+            for name, value in self._gauges(event).items():
+                self._metric(name, event.run).set(value)
+
+    def _gauges(self, event: Event) -> dict[str, float]:
+        match event:
+            case WaveEvent():
+                return _known(dpdist_rows_per_second=event.rows_per_second, dpdist_lap_share=event.done / event.of)
+            case LapEvent():
+                return _of_lap(event)
+            case RoundEvent():
+                before, self._rounds[event.run] = self._rounds.get(event.run), event
+                return _of_round(event, before)
+            case NoteEvent(about=Happening.CHECKPOINT.value):
+                return {"dpdist_last_checkpoint_timestamp_seconds": event.time}
+        return {}
+
+    def _metric(self, name: str, run: str) -> Any:
+        self._shown[run].add(name)
+        return _metric(name).labels(run)
+
+    def _forget(self, run: str) -> None:
+        self._sessions.pop(run, None)
+        self._rounds.pop(run, None)
+        for name in self._shown.pop(run, ()):
+            _metric(name).remove(run)
+
+
+def _of_lap(event: LapEvent) -> dict[str, float]:
+    each = per_unit(event.elbo, event.rows, event.tokens)
+    shown = _known(
+        dpdist_rows_per_second=event.rows_per_second,
+        dpdist_lap=event.lap,
+        dpdist_lap_share=0.0,
+        dpdist_elbo_nats=event.elbo,
+        dpdist_components=event.n_components,
+    )
+    return shown | {f"dpdist_elbo_nats_per_{each.unit}": each.nats}
+
+
+def _of_round(event: RoundEvent, before: RoundEvent | None) -> dict[str, float]:
+    return _known(
+        dpdist_rows_per_second=event.rows_per_second(before),
+        dpdist_round=event.round,
+        dpdist_components=event.n_components,
+        dpdist_holdout_nats_per_row=event.holdout,
+    )
+
+
+def _known(**values: float | None) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _about(event: Event, happening: Happening) -> bool:
+    return isinstance(event, NoteEvent) and event.about == happening.value
+
+
+@cache
+def _metric(name: str) -> Any:
+    """The metric of that name, one a process: Dask shows those of the process, which may have had other schedulers."""
+    if name in GAUGES:
+        return Gauge(name, GAUGES[name], ["run"])
+    return Counter(name, COUNTERS[name], ["run"])

@@ -1,0 +1,207 @@
+"""The coordinator as a Kubernetes Job: evicted, it starts again elsewhere and resumes; failed for good, it stays so.
+
+What the coordinator reads and writes has to be there for whatever node it runs on: an object store, or a volume that
+all pods share.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from dpdist.cluster.kinds.base import ClusterConfig
+from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig
+from dpdist.cluster.kinds.kubernetes_api import (
+    DASK_VERSION,
+    delete,
+    kubernetes,
+    kubernetes_object,
+    named,
+    pods_of,
+    troubles,
+)
+from dpdist.cluster.kinds.kubernetes_pods import Manifest, environment, pod_spec, pod_variables
+from dpdist.cluster.submission.base import (
+    AGAIN,
+    CANCELLED,
+    Job,
+    JobState,
+    Submitter,
+    checked_name,
+    made_folder,
+    open_private,
+)
+from dpdist.core.errors import InputError
+
+CONTAINER = "coordinator"
+#: Exit statuses after which another attempt would end the same: a sentence for the user, a wrong option, a wish.
+FINAL = (1, 2, CANCELLED)
+GROUP = "rbac.authorization.k8s.io"
+
+
+def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name: str) -> Manifest:
+    """The Job that runs `command` in a pod with the coordinator's certificates and right to make the DaskCluster.
+
+    A pod that is evicted, preempted or lost with its node is replaced however often, and so is one that asks for it.
+    One that is killed is replaced ``backoff_limit`` times; one that ended with a sentence is not. On SIGTERM the
+    command has ``termination_grace_period`` seconds.
+    """
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": config.namespace, "labels": {"app": "dpdist"}},
+        "spec": {
+            "backoffLimit": config.backoff_limit,
+            "ttlSecondsAfterFinished": config.ttl_seconds_after_finished,
+            # A pod that is being ended may still write its last checkpoint: no second one beside it.
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {"rules": _failure_rules()},
+            "template": {"metadata": {"labels": {"app": "dpdist"}}, "spec": _coordinator_pod(config, command)},
+        },
+    }
+
+
+def _coordinator_pod(config: KubernetesConfig, command: Sequence[str]) -> Manifest:
+    container = {
+        "name": CONTAINER,
+        "command": list(command),
+        "env": [*environment(pod_variables(config)), *_job_variables()],
+        "resources": config.coordinator_resources.manifest(),
+    }
+    # The Job itself starts pods again; podFailurePolicy asks for Never.
+    ending = {"restartPolicy": "Never", "terminationGracePeriodSeconds": config.termination_grace_period}
+    return pod_spec(config, "client", container) | ending
+
+
+def _job_variables() -> list[Manifest]:
+    """Name and uid of the pod's own Job, which is to own the DaskCluster."""
+    labels = {JOB_NAME: "batch.kubernetes.io/job-name", JOB_UID: "batch.kubernetes.io/controller-uid"}
+    return [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+        for name, label in labels.items()
+    ]
+
+
+def _failure_rules() -> list[Manifest]:
+    """What a pod's end means; the first rule that fits holds, and an end that fits none counts as a failure."""
+    return [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "Ignore", "onExitCodes": _ended_with(AGAIN)},
+        {"action": "FailJob", "onExitCodes": _ended_with(*FINAL)},
+    ]
+
+
+def _ended_with(*statuses: int) -> Manifest:
+    return {"containerName": CONTAINER, "operator": "In", "values": list(statuses)}
+
+
+def role_manifests(namespace: str, name: str = "dpdist") -> list[Manifest]:
+    """ServiceAccount, Role and RoleBinding of the coordinator, to be applied once by who may do so."""
+    metadata = {"name": name, "namespace": namespace}
+    rules = [
+        _rule(DASK_VERSION.split("/")[0], ["daskclusters"], ["get", "list", "watch", "create", "patch", "delete"]),
+        _rule("", ["pods", "pods/log", "services"], ["get", "list", "watch"]),
+    ]
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": f"{GROUP}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "subjects": [{"kind": "ServiceAccount", **metadata}],
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": name},
+        },
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> Manifest:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+
+
+class KubernetesSubmitter(Submitter):
+    """Creates Jobs through the Kubernetes API.
+
+    Parameters
+    ----------
+    cluster : whose settings shape the Jobs; none to ask for Jobs there are
+    """
+
+    kind: ClassVar[str] = "kubernetes"
+    clusters: ClassVar[frozenset[str]] = frozenset({"kubernetes"})
+
+    def __init__(self, cluster: KubernetesConfig | None = None) -> None:
+        self.cluster = cluster
+
+    @classmethod
+    def of_cluster(cls, cluster: ClusterConfig) -> KubernetesSubmitter:
+        if not isinstance(cluster, KubernetesConfig):
+            raise InputError(f"a cluster of type kubernetes was expected; got {cluster.type}.")
+        return cls(cluster)
+
+    def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
+        if self.cluster is None:
+            raise InputError("a Job is shaped by a cluster configuration of type kubernetes; give it with --cluster.")
+        self.cluster.require()
+        job = unique_name(checked_name(name))
+        # The interpreter of this host is not the image's.
+        command = [self.cluster.python if part == sys.executable else part for part in command]
+        manifest = coordinator_manifest(self.cluster, command, job)
+        with os.fdopen(open_private(made_folder(folder) / f"{job}.json", os.O_TRUNC), "w") as file:
+            json.dump(manifest, file, indent=2)
+        with kubernetes(self.cluster.namespace) as api:
+            kubernetes_object(api, "Job", manifest).create()
+        return Job(self.kind, f"{self.cluster.namespace}/{job}")
+
+    def state(self, job: Job) -> tuple[JobState, str]:
+        namespace, name = job.identity.split("/")
+        try:
+            with kubernetes(namespace) as api:
+                found = named(api, "Job", name, namespace)
+                if found is None:
+                    return JobState.ENDED, "no such Job any more: deleted, or finished long ago"
+                pods = pods_of(api, namespace, f"batch.kubernetes.io/job-name={name}")
+                return job_state(found.raw.to_dict(), pods)
+        except InputError as error:
+            return JobState.UNKNOWN, str(error)
+
+    def cancel(self, job: Job) -> None:
+        namespace, name = job.identity.split("/")
+        with kubernetes(namespace) as api:
+            found = named(api, "Job", name, namespace)
+            if found is not None and _verdict(found.raw.to_dict()) is None:
+                delete(found)
+
+
+def unique_name(name: str) -> str:
+    """A name that Kubernetes takes for a Job and its DaskCluster, made from a run's and different every time."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:44].rstrip("-")
+    return f"{plain or 'run'}-{uuid.uuid4().hex[:8]}"
+
+
+def job_state(job: Manifest, pods: Sequence[Manifest]) -> tuple[JobState, str]:
+    """The state of a Job that is there, and its pods', in Kubernetes' own words."""
+    verdict, reasons = _verdict(job), "; ".join(troubles(pods))
+    if verdict is not None:
+        return JobState.ENDED, f"{verdict} ({reasons})" if reasons else verdict
+    if job["metadata"].get("deletionTimestamp"):
+        return JobState.RUNNING, "is being cancelled"
+    for pod in pods:
+        if pod.get("status", {}).get("phase") == "Running":
+            return JobState.RUNNING, f"pod {pod['metadata']['name']} on {pod.get('spec', {}).get('nodeName', 'a node')}"
+    return JobState.WAITING, reasons or "its pod is not started yet"
+
+
+def _verdict(job: Manifest) -> str | None:
+    """How a Job ended, or None."""
+    for condition in job.get("status", {}).get("conditions") or ():
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            words = [condition["type"], *(str(condition[key]) for key in ("reason", "message") if condition.get(key))]
+            return ", ".join(words)
+    return None

@@ -1,0 +1,154 @@
+"""What was asked of a submitted run and what became of it, kept with the run as small files.
+
+    requests/000001.json   settings, cluster and limits; the highest is the one in force
+    jobs/000001.json       the job that was started for that request
+    jobs/000001-end.json   how its coordinator ended, if it could say so
+    address.json           where the coordinator's scheduler listens, while it lives
+
+Nothing here is a secret: settings name files and environments, and hold no keys. Whatever reads one of these files
+raises :class:`CheckpointError` if it is damaged.
+"""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpdist.cluster.submission import Job
+from dpdist.core.errors import CheckpointError, OutputExistsError
+from dpdist.core.places import Place
+from dpdist.core.records import sealed, unsealed
+
+
+@dataclass(frozen=True)
+class Request:
+    """One wish for a run to go on, or to begin.
+
+    Parameters
+    ----------
+    identity : the run's id
+    command : ``fit``, ``sva`` or ``topics``
+    settings : of the model, as plain values
+    cluster : of the cluster, as plain values
+    after : commits there were when it was made; the run begins anew if it is to replace them, else it goes on
+    fresh : whether the run begins
+    max_laps, max_time : new limits of a run that goes on
+    checkpoint_seconds : longest time between checkpoints
+    keep : generations kept
+    lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
+    """
+
+    identity: str
+    command: str
+    settings: dict[str, Any]
+    cluster: dict[str, Any]
+    after: int = 0
+    fresh: bool = True
+    max_laps: int | None = None
+    max_time: float | None = None
+    checkpoint_seconds: float = 60.0
+    keep: int = 2
+    lease: int = 0
+
+
+@dataclass(frozen=True)
+class End:
+    """How a coordinator ended: its exit status, a sentence, and when."""
+
+    status: int
+    sentence: str
+    time: str
+
+
+def add_request(place: Place, request: Request, before: int) -> int:
+    """Record a request.
+
+    Parameters
+    ----------
+    before : number of the request that was in force when this one was allowed; 0 for none
+
+    Raises
+    ------
+    OutputExistsError
+        If another one came meanwhile.
+    """
+    if not place.create(f"requests/{before + 1:06d}.json", sealed(asdict(request))):
+        raise OutputExistsError(
+            f"{place.label} was submitted by somebody else at the same moment; see: dpdist status {place.label}"
+        )
+    return before + 1
+
+
+def newest_request(place: Place) -> int:
+    """Number of the request in force; 0 if the run was not submitted."""
+    return max(_numbers(place, "requests"), default=0)
+
+
+def latest_request(place: Place) -> tuple[int, Request]:
+    """Number and content of the request in force.
+
+    Raises
+    ------
+    CheckpointError
+        If the run was not submitted.
+    """
+    numbers = _numbers(place, "requests")
+    values = _read(place, f"requests/{numbers[-1]:06d}.json") if numbers else None
+    if values is None:
+        raise CheckpointError(
+            f"{place.label} was not submitted; submit a run with: dpdist submit run.toml --cluster CLUSTER.toml"
+        )
+    return numbers[-1], Request(**values)
+
+
+def add_job(place: Place, number: int, job: Job) -> None:
+    """Record the job that was started for a request."""
+    place.replace(f"jobs/{number:06d}.json", sealed(job.to_dict()))
+
+
+def job_of(place: Place, number: int) -> Job | None:
+    """The job started for a request, if it was."""
+    values = _read(place, f"jobs/{number:06d}.json")
+    return None if values is None else Job.from_dict(values)
+
+
+def tell_end(place: Place, number: int, status: int, sentence: str) -> None:
+    """Record how the coordinator of a request ended."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    place.replace(f"jobs/{number:06d}-end.json", sealed(asdict(End(status, sentence, now))))
+
+
+def forget_end(place: Place, number: int) -> None:
+    """Take back how an earlier life of a coordinator ended, since another one begins."""
+    place.remove(f"jobs/{number:06d}-end.json")
+
+
+def end_of(place: Place, number: int) -> End | None:
+    """How the coordinator of a request ended, if it said so."""
+    values = _read(place, f"jobs/{number:06d}-end.json")
+    return None if values is None else End(**values)
+
+
+def tell_address(place: Place, address: str | None) -> None:
+    """Record where the coordinator's scheduler listens; None when it does no more."""
+    if address is None:
+        place.remove("address.json")
+    else:
+        place.replace("address.json", sealed({"address": address}))
+
+
+def address_of(place: Place) -> str | None:
+    """Where the coordinator's scheduler listens, if it does."""
+    values = _read(place, "address.json")
+    return None if values is None else str(values["address"])
+
+
+def _numbers(place: Place, folder: str) -> list[int]:
+    names = [name.removesuffix(".json") for name in place.names(folder)]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _read(place: Place, name: str) -> dict[str, Any] | None:
+    data, remedy = place.read(name), "restore it from a copy, or remove it and submit the run again."
+    return None if data is None else unsealed(data, f"{place.label}/{name}", remedy)

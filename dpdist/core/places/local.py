@@ -1,0 +1,110 @@
+"""A folder on local disk, or on a network file system with atomic links."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from dpdist.core.places.base import Place
+
+
+class LocalPlace(Place):
+    """The folder at `path`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path, self.label = Path(path), os.fspath(path)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        target = self.path / name
+        with _aside(target, data) as aside:
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
+        _synchronise(target.parent)
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        target = self.path / name
+        with _aside(target, data) as aside:
+            aside.replace(target)
+        _synchronise(target.parent)
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.path / folder).iterdir() if not entry.name.startswith("."))
+        except FileNotFoundError:
+            return []
+
+    def remove(self, *names: str) -> None:
+        for target in (self.path / name for name in names):
+            if target.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+            else:
+                target.unlink(missing_ok=True)
+
+    def files(self, folder: str) -> dict[str, bytes]:
+        top, found = self.path / folder, {}
+        for parent, _, names in os.walk(top):
+            for file in (Path(parent) / name for name in names if not name.startswith(".")):
+                with contextlib.suppress(FileNotFoundError):
+                    found[file.relative_to(top).as_posix()] = file.read_bytes()
+        return found
+
+    def _put(self, folder: str, parts: Mapping[str, memoryview]) -> None:
+        top = self.path / folder
+        for name, data in parts.items():
+            target = top / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as stream:
+                _write(stream, data)
+        for changed, _, _ in os.walk(top):
+            _synchronise(Path(changed))
+        _synchronise(top.parent)
+
+    def sweep(self, folder: str) -> None:
+        for left in (self.path / folder).glob(".*.partial-*"):
+            left.unlink(missing_ok=True)
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+
+@contextlib.contextmanager
+def _aside(target: Path, data: bytes) -> Iterator[Path]:
+    """A file beside `target` with its future content, on the disk; gone in the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
+    try:
+        with open(aside, "wb") as stream:
+            _write(stream, data)
+        yield aside
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _write(stream: BinaryIO, data: bytes | memoryview) -> None:
+    """Write a file's content, to the disk."""
+    stream.write(data)
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _synchronise(path: Path) -> None:
+    """Have the system write a folder's entries to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,110 @@
+"""Where rows come from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from zarr import Array as ZarrArray
+
+from dpdist.core.errors import InputError
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Partition, Source
+from dpdist.data.columns import Names, as_names
+from dpdist.data.corpus import CorpusSource, holds_corpus
+from dpdist.data.zarr import ZarrSource
+
+if TYPE_CHECKING:
+    from dpdist.data.dask import DaskSource
+
+__all__ = [
+    "ArraySource",
+    "CorpusSource",
+    "DaskSource",
+    "Partition",
+    "Source",
+    "ZarrSource",
+    "as_source",
+    "stream_blocks",
+]
+
+
+def as_source(data: Any, weights: Any = None) -> Source:
+    """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array or a corpus.
+
+    Parameters
+    ----------
+    data : Source, NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, str or
+        path
+    weights : (N,) row weights, optional
+
+    Raises
+    ------
+    InputError
+        If the data are not two-dimensional numbers, or the path holds no Zarr array.
+    """
+    if isinstance(data, Source):
+        if weights is not None:
+            raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
+        return data
+    if isinstance(data, str | PathLike):
+        return _stored(str(fspath(data)), weights)
+    if isinstance(data, ZarrArray):
+        return ZarrSource(data, weights)
+    inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
+    if _is_of(inner, "dask.array", "Array"):
+        return _dask().DaskSource(inner, weights, _names(data))
+    return ArraySource(inner, weights, names=_names(data))
+
+
+def _names(data: Any) -> Names | None:
+    """Names of the columns of a data frame, or of an array of xarray that has labels along them."""
+    if any(_is_of(data, library, "DataFrame") for library in ("pandas", "polars", "dask.dataframe")):
+        return as_names(list(data.columns))
+    if _is_of(data, "xarray", "DataArray") and data.ndim == 2 and data.dims[1] in data.indexes:
+        return as_names(list(data.indexes[data.dims[1]]))
+    return None
+
+
+def _stored(path: str, weights: Any) -> Source:
+    """The source at a path or URL."""
+    if path.endswith((".npy", ".csv", ".parquet", ".fvecs", ".bvecs")):
+        raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
+    if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
+        raise InputError(
+            f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr"
+        )
+    if not holds_corpus(path):
+        return ZarrSource.open(path, weights)
+    if weights is not None:
+        raise InputError(f"{path} is a corpus, whose documents have no weights; leave sample_weight out.")
+    return CorpusSource.open(path)
+
+
+def stream_blocks(data: Any) -> Iterator[Any] | None:
+    """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
+    if _is_of(data, "dask.bag", "Bag"):
+        return _dask().bag_blocks(data)
+    return data if isinstance(data, Iterator) else None
+
+
+def _is_of(value: Any, module: str, name: str) -> bool:
+    """Whether `value` is of a class of a module; one that was not imported has made no values."""
+    found = sys.modules.get(module)
+    return found is not None and isinstance(value, getattr(found, name))
+
+
+def _dask() -> Any:
+    """The source of dask collections, imported with them: workers of other sources start without."""
+    from dpdist.data import dask
+
+    return dask
+
+
+def __getattr__(name: str) -> Any:
+    """The source of dask.array, imported on first use."""
+    if name == "DaskSource":
+        return _dask().DaskSource
+    raise AttributeError(f"module 'dpdist.data' has no attribute '{name}'")

@@ -1,0 +1,186 @@
+"""Where rows come from: a source cuts its rows into fixed partitions that workers load one at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpdist.core.checks import is_number, real_array, shown
+from dpdist.core.digests import digest_of_rows
+from dpdist.core.errors import InputError
+from dpdist.data.columns import Names
+from dpdist.models.families.base import Rows
+
+#: Partitions a source is cut into where its chunks allow, so that waves have several each.
+TARGET_PARTITIONS = 80
+#: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
+FEWEST_ROWS, MOST_ROWS = 256, 262_144
+#: Largest partition in bytes as stored, whatever its rows.
+MOST_BYTES = 64 * 2**20
+#: Partitions that a quick look reads.
+GLANCED = 3
+#: Key of a fingerprint under which the digests of the partitions are.
+DIGESTS = "partitions"
+
+
+class Partition(ABC):
+    """A fixed range of rows; picklable and small unless the rows are in memory."""
+
+    index: int
+    start: int
+    stop: int
+
+    @abstractmethod
+    def load(self) -> tuple[Rows, np.ndarray | None]:
+        """The rows (n, D) as stored, and their weights (n,) if they have any."""
+
+    def digest(self) -> str:
+        """Of the rows and their weights, read anew."""
+        return digest_of_rows(*self.load())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
+    @property
+    def label(self) -> str:
+        """What a person calls it, for messages."""
+        return f"partition {self.index} (rows {self.start} to {self.stop})"
+
+
+class Source(ABC):
+    """Rows in a fixed order, cut into fixed partitions."""
+
+    #: (rows, columns)
+    shape: tuple[int, int]
+    #: What a person calls it, for messages.
+    label: str
+    #: Whether partitions load as SciPy CSR.
+    sparse: bool = False
+    #: (rows,) row weights, or None
+    weights: np.ndarray | None
+    #: Names of the columns, if they have any.
+    names: Names | None = None
+    #: Of each partition's rows and weights, as the first pass over them found them; None before.
+    digests: tuple[str, ...] | None = None
+
+    @property
+    @abstractmethod
+    def partitions(self) -> list[Partition]:
+        """The partitions, in row order."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Shape, dtype and chunking, as plain values."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Identity of the data: :meth:`identity` and a digest of each partition, which is read if no pass was made."""
+        digests = self.digests or [partition.digest() for partition in self.partitions]
+        return {**self.identity(), DIGESTS: list(digests)}
+
+    def prepare_for_laps(self) -> None:  # noqa: B027 (most sources are read again at no other cost)
+        """Called before rows are read again and again; a source that is not made for it warns."""
+
+    def glance(self) -> str:
+        """The digests of a few partitions, read now, spread over all of them."""
+        partitions = self.partitions
+        return " ".join(partitions[place].digest() for place in spread_over(len(partitions), GLANCED))
+
+
+def weight_of(source: Source, part: Partition) -> float:
+    """Sum of the row weights of a partition; its rows where they have none."""
+    return part.rows if source.weights is None else float(source.weights[part.start : part.stop].sum())
+
+
+def rows_with_weight(source: Source) -> int:
+    """Number of rows that count at all."""
+    return source.shape[0] if source.weights is None else int(np.count_nonzero(source.weights))
+
+
+def spread_over(count: int, most: int) -> list[int]:
+    """At most `most` places from 0 to ``count - 1``, evenly spread, both ends among them."""
+    return sorted({int(place) for place in np.linspace(0, count - 1, min(count, most)).round()})
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Boundaries of partitions: rows ``bounds[i]`` to ``bounds[i + 1]``."""
+
+    bounds: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(index, start, stop) of each partition."""
+        return [(i, a, b) for i, (a, b) in enumerate(zip(self.bounds[:-1], self.bounds[1:], strict=True))]
+
+    def digest(self) -> str:
+        """A short hash of the boundaries."""
+        return hashlib.sha256(np.array(self.bounds, dtype=np.int64).tobytes()).hexdigest()[:16]
+
+
+def cut_rows(rows: int, row_bytes: int, chunk: int | None = None) -> Cut:
+    """Cut `rows` into partitions by a rule that knows the data only, never the workers.
+
+    Parameters
+    ----------
+    rows : total number
+    row_bytes : size of one row as stored
+    chunk : rows of a storage chunk; partitions are whole chunks, or even parts of a chunk too large for that
+    """
+    most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
+    wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
+    if chunk is None or chunk >= rows:
+        return Cut((*_even(0, rows, wanted), rows))
+    if chunk <= wanted:
+        step = chunk * max(1, wanted // chunk)
+        return Cut((*range(0, rows, step), rows))
+    bounds: list[int] = []
+    for start in range(0, rows, chunk):
+        bounds += _even(start, min(start + chunk, rows), wanted)
+    return Cut((*bounds, rows))
+
+
+def _even(start: int, stop: int, wanted: int) -> list[int]:
+    """Starts of nearly equal parts of at most `wanted` rows."""
+    parts = -(-(stop - start) // wanted)
+    return [start + (stop - start) * p // parts for p in range(parts)]
+
+
+def require_shape(shape: tuple[int, ...], label: str) -> None:
+    """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
+    if len(shape) != 2:
+        hint = "Reshape it to (rows, columns)." if len(shape) != 1 else "Reshape your data: x.reshape(-1, 1)."
+        raise InputError(f"{label} should be 2-D, a row an observation; Expected 2D array, got {len(shape)}-D. {hint}")
+    if shape[0] < 1 or shape[1] < 1:
+        missing = "sample(s)" if shape[0] < 1 else "feature(s)"
+        raise InputError(
+            f"{label} has 0 {missing} (shape={tuple(shape)}) while a minimum of 1 is required; "
+            "give it at least one row and one column."
+        )
+
+
+def require_weights(weights: Any, rows: int) -> np.ndarray | None:
+    """Row weights as (rows,) float64, finite and not negative; None stays None."""
+    if weights is None:
+        return None
+    given = np.full(rows, float(weights)) if is_number(weights) else real_array(weights)
+    if given is None or given.shape != (rows,):
+        came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"
+        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got {came}.")
+    array = given.astype(np.float64)
+    sound = np.isfinite(array) & (array >= 0)
+    if not sound.all():
+        row = int(sound.argmin())
+        raise InputError(
+            f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Drop or mend such rows."
+        )
+    if not 0 < array.sum() < np.inf:
+        raise InputError(f"sample_weight should have a finite sum above zero; got one of {array.sum()}.")
+    return array

@@ -1,0 +1,270 @@
+"""Documents as a corpus that :class:`dpdist.data.CorpusSource` reads: what ``dpdist corpus`` does.
+
+Documents come in blocks of any size. Their counts are first laid down as plain files, beside which only sums are kept;
+then it is known how many there are, they are cut into partitions of about equal size, and each partition is written as
+arrays of its own. No more than a block and a partition are in memory at once, however many documents there are. The
+corpus is written aside and renamed into place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from scipy import sparse
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from dpdist.core.errors import InputError
+from dpdist.core.outputs import claim_folder, put_in_place, written_aside
+from dpdist.core.strings import join_strings
+from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
+from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
+from dpdist.data.documents import (
+    MOST,
+    Documents,
+    check_block,
+    open_documents,
+    read_vocabulary,
+)
+from dpdist.data.zarr import COMPLETE
+
+#: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
+ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
+#: Largest chunk, in bytes.
+_CHUNK_BYTES = 64 * 2**20
+#: Documents whose lengths are looked at together.
+_AT_ONCE = 2**16
+
+
+def convert_corpus(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    vocabulary: str | os.PathLike[str] | None = None,
+    format: str = "auto",
+    overwrite: bool = False,
+) -> tuple[int, int]:
+    """Write the documents of a file as a corpus, in bounded memory.
+
+    Parameters
+    ----------
+    source : a .npz, docword or .ldac file on local disk
+    out : where the corpus goes; appears only when it is complete
+    vocabulary : a file with the word of each column, one a line
+    format : npz, docword, ldac, or auto to go by the file's name
+    overwrite : replace a Zarr array or group that is there
+
+    Returns
+    -------
+    shape : (documents, words) of the corpus
+
+    Raises
+    ------
+    InputError
+        If a file is missing, damaged, of another format, or does not hold counts.
+    OutputExistsError
+        If something is at `out` and `overwrite` is false, or it is not Zarr.
+    """
+    target = claim_folder(out, overwrite)
+    words = None if vocabulary is None else read_vocabulary(os.fspath(vocabulary))
+    documents = open_documents(os.fspath(source), format, words)
+    return _write(target, documents, words, None, os.fspath(source))
+
+
+def write_corpus(
+    path: str | os.PathLike[str],
+    documents: Documents | Iterable[Any],
+    vocabulary: Sequence[str] | None = None,
+    document_ids: Sequence[int] | Sequence[str] | np.ndarray | None = None,
+    overwrite: bool = False,
+) -> tuple[int, int]:
+    """Write documents as a corpus, in bounded memory.
+
+    Parameters
+    ----------
+    path : where the corpus goes; appears only when it is complete
+    documents : SciPy sparse blocks (n, W) of counts, a row a document; or :class:`dpdist.data.documents.Documents`
+    vocabulary : (W,) the word of each column; without one, there are as many words as the widest block has columns
+    document_ids : (D,) what each document is called, integers or strings
+    overwrite : replace a Zarr array or group that is there
+
+    Returns
+    -------
+    shape : (documents, words) of the corpus
+
+    Raises
+    ------
+    InputError
+        If there are no documents or no words, a count is not a whole number from 0 on, or the vocabulary or the ids
+        are not as many as they should be.
+    OutputExistsError
+        If something is at `path` and `overwrite` is false, or it is not Zarr.
+    """
+    return _write(claim_folder(path, overwrite), documents, vocabulary, document_ids, "the documents")
+
+
+def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -> np.ndarray:
+    """First document of each partition, and the number of documents: by a rule that knows the data only.
+
+    Partitions are of about equal size, where an entry has 8 bytes and a document 256 more, so that documents and bytes
+    have one bound; the last document of a partition may go beyond it.
+
+    Parameters
+    ----------
+    lengths : the entries of each document, some documents at a time
+    documents, entries : how many there are
+    """
+    parts = min(TARGET_PARTITIONS, -(-documents // FEWEST_ROWS))
+    size = min(MOST_BYTES, -(-(ENTRY_BYTES * entries + DOCUMENT_BYTES * documents) // parts))
+    bounds, first, end, before = [0], 0, 0, 0
+    for piece in lengths:
+        weights = ENTRY_BYTES * piece + DOCUMENT_BYTES
+        ends = end + np.cumsum(weights)
+        numbers = np.concatenate([[before], (ends - weights) // size])
+        bounds += (first + np.flatnonzero(np.diff(numbers))).tolist()
+        first, end, before = first + len(piece), int(ends[-1]), int(numbers[-1])
+    return np.array([*bounds, documents], dtype=np.int64)
+
+
+def _write(
+    target: Path, documents: Iterable[Any], vocabulary: Sequence[str] | None, document_ids: Any, label: str
+) -> tuple[int, int]:
+    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    with written_aside(aside):
+        group = zarr.open_group(aside, mode="w", zarr_format=3)
+        with _Heap(aside / "heap") as heap:
+            for block in documents:
+                heap.add(_checked(block, vocabulary, heap.documents, label))
+            if vocabulary is None and isinstance(documents, Documents):
+                vocabulary = documents.vocabulary
+            shape = _checked_shape(heap, vocabulary, label)
+            _store_names(group, vocabulary, document_ids, shape[0])
+            digest = _store_counts(group, heap)
+            told = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
+        group.update_attributes({FORMAT: LAYOUT, **told, "sha256": digest, COMPLETE: True})
+        put_in_place(aside, target)
+    return shape
+
+
+def _checked(block: Any, vocabulary: Sequence[str] | None, first: int, label: str) -> sparse.csr_array:
+    rows = check_block(block, first, label)
+    if vocabulary is not None and rows.shape[1] != len(vocabulary):
+        raise InputError(
+            f"{label} should have {len(vocabulary)} columns, one for each word of the vocabulary; got {rows.shape[1]} "
+            f"from document {first} on. Give the vocabulary that belongs to them."
+        )
+    return rows
+
+
+def _checked_shape(heap: _Heap, vocabulary: Sequence[str] | None, label: str) -> tuple[int, int]:
+    words = heap.words if vocabulary is None else len(vocabulary)
+    if not heap.documents or not 0 < words <= MOST:
+        raise InputError(
+            f"{label} should be at least one document over 1 to {MOST} words; got {heap.documents} over {words}. "
+            "Check where they are from."
+        )
+    return heap.documents, words
+
+
+class _Heap:
+    """Counts of documents in three plain files in a new folder, which is gone in the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.documents = self.words = self.entries = self.tokens = 0
+        self._folder = folder
+
+    def __enter__(self) -> _Heap:
+        self._folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder)
+
+    def add(self, rows: sparse.csr_array) -> None:
+        """Lay down more documents."""
+        for name, values in (("lengths", np.diff(rows.indptr)), ("indices", rows.indices), ("data", rows.data)):
+            with open(self._folder / name, "ab") as stream:
+                stream.write(np.ascontiguousarray(values, np.int32).data)
+        self.documents, self.words = self.documents + rows.shape[0], max(self.words, rows.shape[1])
+        self.entries, self.tokens = self.entries + rows.nnz, self.tokens + int(rows.data.sum(dtype=np.int64))
+
+    def lengths(self) -> Iterator[np.ndarray]:
+        """Entries of the documents, some documents at a time."""
+        with open(self._folder / "lengths", "rb") as stream:
+            while len(piece := np.fromfile(stream, np.int32, _AT_ONCE)):
+                yield piece.astype(np.int64)
+
+    def parts(self, bounds: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        """The CSR arrays of the documents between bounds."""
+        with (
+            open(self._folder / "lengths", "rb") as lengths,
+            open(self._folder / "indices", "rb") as indices,
+            open(self._folder / "data", "rb") as data,
+        ):
+            for documents in np.diff(bounds):
+                indptr = np.concatenate([[0], np.cumsum(np.fromfile(lengths, np.int32, documents), dtype=np.int64)])
+                entries = int(indptr[-1])
+                columns, counts = (np.fromfile(stream, np.int32, entries) for stream in (indices, data))
+                yield {"indptr": indptr, "indices": columns, "data": counts}
+
+
+# Arrays of the group
+
+
+def _store_counts(group: zarr.Group, heap: _Heap) -> str:
+    """Store the partitions and their bounds; gives a hash of all counts."""
+    digest, bounds = hashlib.sha256(), cut_documents(heap.lengths(), heap.documents, heap.entries)
+    _store(group, "bounds", bounds, "boundary")
+    for index, arrays in enumerate(heap.parts(bounds)):
+        partition = group.create_group(partition_name(index))
+        for name, values in arrays.items():
+            digest.update(values.data)
+            _store(partition, name, values, "boundary" if name == "indptr" else "entry")
+    return digest.hexdigest()
+
+
+def _store_names(group: zarr.Group, vocabulary: Sequence[str] | None, document_ids: Any, documents: int) -> None:
+    if vocabulary is not None:
+        _store_strings(group, "vocabulary", list(vocabulary))
+    if document_ids is None:
+        return
+    ids = list(document_ids)
+    if len(ids) != documents:
+        raise InputError(f"document_ids should be {documents}, one a document; got {len(ids)}. Give one for each.")
+    if all(isinstance(each, int | np.integer) for each in ids):
+        _store(group, "document_ids", np.array(ids, dtype=np.int64), "document")
+    else:
+        _store_strings(group, "document_ids", ids)
+
+
+def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
+    """Strings as UTF-8 one after the other, and where each begins and the last one ends."""
+    odd = next((each for each in strings if not isinstance(each, str)), None)
+    if odd is not None:
+        raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each, or numbers for documents.")
+    text, offsets = join_strings(strings)
+    inner = group.create_group(name)
+    _store(inner, TEXT, text, "byte")
+    _store(inner, OFFSETS, offsets, "boundary")
+
+
+def _store(group: zarr.Group, name: str, values: np.ndarray, dimension: str) -> None:
+    """An array whose chunks are all written, each with a checksum."""
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=(max(1, min(len(values), _CHUNK_BYTES // values.itemsize)),),
+        compressors=[ZstdCodec(), Crc32cCodec()],
+        dimension_names=(dimension,),
+        attributes={COMPLETE: True},
+        config={"write_empty_chunks": True},
+    )
+    if len(values):
+        array[...] = values

@@ -1,0 +1,71 @@
+"""Documents as counts of words, read a block at a time, from files or lists of words.
+
+npz      a SciPy matrix in CSR, of ``scipy.sparse.save_npz`` or of ``numpy.savez``
+docword  UCI's format, as docword.nytimes.txt.gz
+ldac     that of lda-c, as ap.dat
+
+Text may be compressed with gzip. A word given twice in a document is counted twice; documents without words are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from scipy import sparse
+
+from dpdist.core.errors import InputError
+from dpdist.data.documents.base import Documents
+from dpdist.data.documents.counts import MOST, check_block
+from dpdist.data.documents.docword import read_docword
+from dpdist.data.documents.ldac import read_ldac
+from dpdist.data.documents.npz import read_npz
+from dpdist.data.documents.text import read_vocabulary
+from dpdist.data.documents.tokens import from_tokens
+
+__all__ = ["FORMATS", "MOST", "Documents", "check_block", "from_tokens", "open_documents", "read_vocabulary"]
+
+#: What reads a file, given the size of its vocabulary if that is known.
+FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {
+    "npz": read_npz,
+    "docword": read_docword,
+    "ldac": read_ldac,
+}
+
+
+def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] | None = None) -> Documents:
+    """The documents of a file, not read yet.
+
+    Parameters
+    ----------
+    source : path of a file on local disk
+    format : npz, docword, ldac, or auto to go by the file's name
+    vocabulary : the word of each column; must be as many as the file says
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is none of the formats, or the vocabulary is not of its size. What is wrong further
+        on is found while the blocks are read.
+    """
+    path = Path(source)
+    reader = FORMATS.get(_format_by_name(path) if format == "auto" else format)
+    if reader is None:
+        raise InputError(f"format should be one of auto, {', '.join(FORMATS)}; got '{format}'. Choose one of those.")
+    if not path.is_file():
+        raise InputError(f"there is no file at {source}; check the path. It should be a file on local disk.")
+    return Documents(reader(path, None if vocabulary is None else len(vocabulary)), vocabulary)
+
+
+def _format_by_name(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".npz"):
+        return "npz"
+    if name.endswith((".ldac", ".dat")):
+        return "ldac"
+    if name.startswith("docword") or name.endswith(".txt"):
+        return "docword"
+    raise InputError(
+        f"{path} should be called like counts.npz, docword.NAME.txt or NAME.ldac, by which its format is told. "
+        f"Rename it, or give format=NAME, one of {', '.join(FORMATS)}."
+    )

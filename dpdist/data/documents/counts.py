@@ -1,0 +1,72 @@
+"""Blocks of documents as they are stored: whole counts, words in order and each once in a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.errors import InputError
+
+#: Largest number that is kept; words and counts are int32.
+MOST = int(np.iinfo(np.int32).max)
+
+
+def check_block(block: Any, first: int, label: str) -> sparse.csr_array:
+    """Counts as int32 CSR, words in order and each once in a document.
+
+    Parameters
+    ----------
+    block : (n, W) SciPy sparse counts
+    first : number of its first document, for messages
+    label : what holds the documents, for messages
+
+    Raises
+    ------
+    InputError
+        If it is not sparse, or a count is not a whole number from 0 on, or a word is out of range.
+    """
+    if not sparse.issparse(block) or block.ndim != 2:
+        kind = f"an array of shape {block.shape}" if isinstance(block, np.ndarray) else type(block).__name__
+        raise InputError(
+            f"{label} should come as 2-D SciPy sparse blocks, a row a document; got {kind}. "
+            "Give scipy.sparse.csr_array(block), one block after the other."
+        )
+    rows = sparse.csr_array(block)
+    _require_words(rows, first, label)
+    _require_counts(rows, rows.data, first, label)
+    counts = sparse.csr_array((rows.data.astype(np.int64), rows.indices, rows.indptr), shape=rows.shape, copy=True)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    _require_counts(counts, counts.data, first, label)
+    return counts.astype(np.int32)
+
+
+def _require_words(rows: sparse.csr_array, first: int, label: str) -> None:
+    wrong = np.flatnonzero((rows.indices < 0) | (rows.indices >= rows.shape[1]))
+    if len(wrong):
+        raise InputError(
+            f"{_document_of(rows, wrong[0], first)} of {label} should have words from 0 to {rows.shape[1] - 1}; "
+            f"got {rows.indices[wrong[0]]}. Mend it, or give the matrix as many columns as there are words."
+        )
+
+
+def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, label: str) -> None:
+    if counts.dtype.kind not in "biuf":
+        raise InputError(f"{label} should hold counts; got dtype {counts.dtype}. Convert them to integers first.")
+    # NaN is not within any bounds
+    fine = (counts >= 0) & (counts <= MOST)
+    if counts.dtype.kind == "f":
+        fine &= counts == np.floor(counts)
+    wrong = np.flatnonzero(~fine)
+    if len(wrong):
+        raise InputError(
+            f"{_document_of(rows, wrong[0], first)} of {label} should hold counts, whole numbers from 0 to {MOST}; "
+            f"got {counts[wrong[0]]} of word {rows.indices[wrong[0]]}. Mend or drop it; weights are no counts."
+        )
+
+
+def _document_of(rows: sparse.csr_array, entry: int, first: int) -> str:
+    """What a person calls the document of an entry; numbered from 0."""
+    return f"document {first + int(np.searchsorted(rows.indptr, entry, side='right')) - 1}"

@@ -1,0 +1,87 @@
+"""Documents in the UCI format (https://archive.ics.uci.edu/dataset/164/bag+of+words).
+
+Three lines hold the number of documents D, of words W, and of the lines that follow; each of these is
+``document word count``, documents from 1 to D in order and words from 1 to W.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.errors import InputError
+from dpdist.data.documents.base import BLOCK_DOCUMENTS, require_vocabulary
+from dpdist.data.documents.text import numbers_of, opened, read_lines, refuse, shown
+
+_KIND = "text of UCI's docword format"
+_LINES = re.compile(rb"(?>[ \t]*+\d++[ \t]++\d++[ \t]++\d++[ \t]*+\r?+(?:\n|\Z))*+")
+
+
+def read_docword(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
+    """Blocks of documents.
+
+    Parameters
+    ----------
+    path : of the file
+    vocabulary : number of words, if known
+    """
+    with opened(path, _KIND) as stream:
+        header = [stream.readline() for _ in range(3)]
+    for place, (line, what) in enumerate(zip(header, ("documents", "words", "lines that follow"), strict=True)):
+        if not line.strip().isdigit():
+            refuse(path, place + 1, f"be the number of {what}", f"'{shown(line)}'")
+    documents, words, entries = map(int, header)
+    require_vocabulary(words, vocabulary, path)
+    return _docword_blocks(path, documents, words, entries)
+
+
+def _docword_blocks(path: Path, documents: int, words: int, entries: int) -> Iterator[sparse.csr_array]:
+    """Blocks of the documents that are complete; the lines of the last one are kept for the next block."""
+    kept, first, seen = np.zeros((0, 3), dtype=np.int64), 1, 0
+    with opened(path, _KIND) as stream:
+        for _ in range(3):
+            stream.readline()
+        for number, lines in read_lines(stream, 4):
+            table = numbers_of(lines, number, _LINES, path, "document word count").reshape(-1, 3)
+            _require_in_header(table, number, documents, words, path)
+            _require_sorted(table, number, first, path)
+            seen, kept, last = seen + len(table), np.concatenate([kept, table]), int(table[-1, 0])
+            whole = int(np.searchsorted(kept[:, 0], last))
+            yield from _rows(kept[:whole], first, last, words)
+            kept, first = kept[whole:], last
+    if seen != entries:
+        raise InputError(
+            f"{path} should have {entries} lines after its header, as line 3 says; got {seen}. "
+            "It is cut short or was changed; fetch it again, or correct line 3."
+        )
+    yield from _rows(kept, first, documents + 1, words)
+
+
+def _require_in_header(table: np.ndarray, first: int, documents: int, words: int, path: Path) -> None:
+    wrong = np.flatnonzero((table[:, :2] < 1).any(axis=1) | (table[:, 0] > documents) | (table[:, 1] > words))
+    if len(wrong):
+        document, word, _ = table[wrong[0]]
+        expected = f"name a document from 1 to {documents} and a word from 1 to {words}, as the header says"
+        refuse(path, first + int(wrong[0]), expected, f"document {document} and word {word}")
+
+
+def _require_sorted(table: np.ndarray, first: int, before: int, path: Path) -> None:
+    order = np.concatenate([[before], table[:, 0]])
+    wrong = np.flatnonzero(np.diff(order) < 0)
+    if len(wrong):
+        raise InputError(
+            f"line {first + wrong[0]} of {path} should go on from document {order[wrong[0]]}; got document "
+            f"{order[wrong[0] + 1]}. Sort the lines below the header by document, as sort -n does."
+        )
+
+
+def _rows(table: np.ndarray, start: int, stop: int, words: int) -> Iterator[sparse.csr_array]:
+    """Documents `start` to `stop` of sorted lines, those without lines among them."""
+    for first in range(start, stop, BLOCK_DOCUMENTS):
+        ends = np.searchsorted(table[:, 0], np.arange(first, min(first + BLOCK_DOCUMENTS, stop) + 1))
+        part = table[ends[0] : ends[-1]]
+        yield sparse.csr_array((part[:, 2], part[:, 1] - 1, ends - ends[0]), shape=(len(ends) - 1, words))

@@ -1,0 +1,78 @@
+"""Lines of numbers, some at a time, gzip's or not; one that is not as it should be is named."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.documents.base import reading
+
+#: Bytes of text read at once.
+_READ_BYTES = 2**22
+
+
+@contextlib.contextmanager
+def opened(path: Path, kind: str) -> Iterator[IO[bytes]]:
+    """A file to read lines from, gzip's or not."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with reading(path, kind), opener(path, "rb") as stream:
+        yield stream
+
+
+def read_lines(stream: IO[bytes], first: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Some lines at a time, with the number of the first of them; empty lines at the very end are left out."""
+    lines = stream.readlines(_READ_BYTES)
+    while lines:
+        following = stream.readlines(_READ_BYTES)
+        while not following and lines and not lines[-1].strip():
+            lines.pop()
+        if lines:
+            yield first, lines
+        first, lines = first + len(lines), following
+
+
+def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path: Path, form: str) -> np.ndarray:
+    """The numbers of lines that are all as `pattern` says."""
+    text = b"".join(lines)
+    if pattern.fullmatch(text) is None:
+        place = next(i for i, line in enumerate(lines) if not line.strip() or pattern.fullmatch(line) is None)
+        refuse(path, first + place, f"be '{form}' in whole numbers from 0 on", f"'{shown(lines[place])}'")
+    return np.fromstring(text.replace(b":", b" "), dtype=np.int64, sep=" ")
+
+
+def shown(line: bytes) -> str:
+    """The beginning of a line, as it may stand in a message."""
+    text = line.decode(errors="replace").strip()
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def refuse(path: Path, line: int, expected: str, got: str) -> NoReturn:
+    """Refuse a line, in a sentence that says what it should do and what it has."""
+    raise InputError(f"line {line} of {path} should {expected}; got {got}. Mend it, or fetch the file again.")
+
+
+def read_vocabulary(path: str) -> list[str]:
+    """The words of a UTF-8 file that has one a line.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is not text, or a line is empty.
+    """
+    if not Path(path).is_file():
+        raise InputError(f"there is no vocabulary at {path}; check the path. It should be a file with one word a line.")
+    with opened(Path(path), "UTF-8 text with one word a line") as stream:
+        words = [line.decode().strip() for line in stream]
+    if "" in words:
+        raise InputError(
+            f"line {words.index('') + 1} of {path} should be a word; it is empty. "
+            "Remove it, or give each column of the documents a word."
+        )
+    return words

@@ -1,0 +1,283 @@
+"""Rows in a Zarr array on disk or in an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import lzma
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numcodecs import Blosc  # type: ignore[import-untyped]
+from zarr.abc.store import ByteRequest, Store
+from zarr.codecs import BloscCodec
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import StorePath, WrapperStore
+
+from dpdist.core.errors import CorruptDataError, DpdistError, InputError
+from dpdist.core.places.objects import is_object_url, zarr_store
+from dpdist.data.base import (
+    Cut,
+    Partition,
+    Source,
+    cut_rows,
+    require_shape,
+    require_weights,
+)
+from dpdist.data.columns import as_names
+from dpdist.models.families.base import Rows
+
+#: Name of the array that `dpdist convert` writes its rows to inside a group.
+ROWS = "rows"
+#: Attribute of an array all of whose chunks were written: one that is missing is an error, not a block of zeros.
+COMPLETE = "dpdist_complete"
+#: Attribute with the names of the columns, if they have any.
+NAMES = "dpdist_columns"
+#: Arrays of more chunks are not listed when they are opened: it would take seconds.
+MOST_LISTED = 10_000
+#: What decoding raises for bytes that are not what was written.
+_UNDECODABLE = (ValueError, RuntimeError, TypeError, EOFError, zlib.error, lzma.LZMAError)
+#: What to do about rows that are damaged.
+RESTORE = "Write the rows again from where they came from, as with: dpdist convert FILE --overwrite --out PATH"
+
+
+@dataclass(frozen=True, eq=False)
+class ZarrPartition(Partition):
+    """A range of rows of a Zarr array, which is named by its path or URL and opened where it is loaded.
+
+    Connections are kept by each process, metadata are read at each load. An array that was given open travels itself.
+    """
+
+    index: int
+    start: int
+    stop: int
+    array: zarr.Array | str
+    weights: np.ndarray | None
+
+    def load(self) -> tuple[Rows, np.ndarray | None]:
+        """The rows and their weights.
+
+        Raises
+        ------
+        CorruptDataError
+            If a chunk is damaged, or missing where all were written.
+        OSError
+            If the store cannot be read, now.
+        """
+        with told_of_damage(self.label, RESTORE):
+            array = open_array(self.array) if isinstance(self.array, str) else self.array
+            return read_stored(array, self.label, RESTORE, slice(self.start, self.stop)), self.weights
+
+    @property
+    def label(self) -> str:
+        return f"{super().label} of {self.array}" if isinstance(self.array, str) else super().label
+
+
+class ZarrSource(Source):
+    """A two-dimensional Zarr array.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    weights : (N,) row weights, optional
+    label : how messages name it
+    path : where workers open it; without one, the array itself is sent to them
+    """
+
+    def __init__(
+        self, array: zarr.Array, weights: Any = None, label: str = "the Zarr array", path: str | None = None
+    ) -> None:
+        self.array, self.label, self.path = array, label, path
+        require_shape(array.shape, label)
+        if array.dtype.kind not in "biuf":
+            raise InputError(f"{label} should hold real numbers; got dtype {array.dtype}. Convert it to float.")
+        self.shape = (int(array.shape[0]), int(array.shape[1]))
+        self.weights = require_weights(weights, self.shape[0])
+        named: Any = array.attrs.get(NAMES)
+        self.names = None if named is None else as_names(named)
+
+    @classmethod
+    def open(cls, path: str, weights: Any = None) -> ZarrSource:
+        """Open the array at `path`, or the one named ``rows`` in the group there.
+
+        Raises
+        ------
+        InputError
+            If there is none, or it does not hold rows.
+        """
+        where = path if "://" in path else str(Path(path).absolute())
+        try:
+            node = open_node(path)
+        except DpdistError:
+            raise
+        except (FileNotFoundError, KeyError, ValueError) as error:
+            raise InputError(
+                f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
+            ) from error
+        if isinstance(node, zarr.Group):
+            if ROWS not in node or not isinstance(node[ROWS], zarr.Array):
+                names = ", ".join(sorted(node.array_keys())) or "none"
+                raise InputError(
+                    f"{path} is a Zarr group without an array named '{ROWS}' (arrays in it: {names}). "
+                    f"Name the array itself, as in {path}/NAME."
+                )
+            node, where = node[ROWS], f"{where.rstrip('/')}/{ROWS}"
+        source = cls(node, weights, label=str(path), path=where)
+        _warn_of_absent_chunks(node, str(path))
+        return source
+
+    @cached_property
+    def cut(self) -> Cut:
+        """Boundaries of the partitions: whole chunks, or even parts of large ones."""
+        chunk = int((self.array.shards or self.array.chunks)[0])
+        return cut_rows(self.shape[0], self.shape[1] * self.array.dtype.itemsize, chunk)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        weights, array = self.weights, self.array if self.path is None else self.path
+        return [
+            ZarrPartition(i, a, b, array, None if weights is None else weights[a:b]) for i, a, b in self.cut.ranges()
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        return {
+            "shape": list(self.shape),
+            "dtype": str(self.array.dtype),
+            "kind": "dense",
+            "chunks": [int(c) for c in self.array.chunks],
+            "cut": self.cut.digest(),
+        }
+
+
+@contextlib.contextmanager
+def told_of_damage(label: str, remedy: str) -> Iterator[None]:
+    """Tell failures to read what is stored apart: damage, or a store that cannot be read now.
+
+    Parameters
+    ----------
+    label : what is read, for messages
+    remedy : sentence that says what to do about damage
+
+    Raises
+    ------
+    CorruptDataError
+        If what is read does not decode.
+    OSError
+        If the store cannot be read, now.
+    """
+    try:
+        yield
+    except DpdistError:
+        raise
+    except gzip.BadGzipFile as error:
+        raise CorruptDataError(f"{label} is damaged ({error}). {remedy}") from error
+    except OSError as error:
+        raise OSError(f"{label} could not be read: {error}") from error
+    except _UNDECODABLE as error:
+        raise CorruptDataError(f"{label} is damaged ({error}). {remedy}") from error
+
+
+def read_stored(array: zarr.Array, label: str, remedy: str, selection: slice = slice(None)) -> np.ndarray:
+    """Rows of an array; a chunk that is missing where all were written is a :class:`CorruptDataError`.
+
+    Parameters
+    ----------
+    array : zarr.Array
+    label : what is read, for messages
+    remedy : sentence that says what to do about damage
+    selection : rows to read; default: all
+    """
+    watched, store = _watched(array)
+    rows = np.asarray(watched[selection])
+    if store.absent and array.attrs.get(COMPLETE) is True:
+        raise CorruptDataError(f"{label} lacks chunk {min(store.absent)}, which was written. {remedy}")
+    return rows
+
+
+def open_array(path: str) -> zarr.Array:
+    """The Zarr array at a path or URL, to read, with the credentials of this process.
+
+    Raises
+    ------
+    OSError
+        If it is not there (any more), or the store cannot be read.
+    """
+    try:
+        node = open_node(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"there is no Zarr array at {path} any more, or not as seen from here.") from error
+    if isinstance(node, zarr.Group):
+        raise FileNotFoundError(f"there is a Zarr group at {path} where an array was.")
+    return node
+
+
+def open_node(path: str) -> zarr.Array | zarr.Group:
+    """What Zarr finds at a path or URL, to read; its own errors where that is nothing."""
+    return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
+
+
+def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
+    """Warn if chunks of an array that does not say it is complete are not stored."""
+    if array.attrs.get(COMPLETE) is True or array.nchunks > MOST_LISTED or not array.store.supports_listing:
+        return
+    absent = array.nchunks - array.nchunks_initialized
+    if absent > 0:
+        warnings.warn(
+            f"{absent} of {array.nchunks} chunks of {label} are not stored and read as {array.fill_value}; "
+            "if that is not meant, as after a copy cut short, copy or convert the rows again.",
+            stacklevel=4,
+        )
+
+
+def _watched(array: zarr.Array) -> tuple[zarr.Array, _WatchedStore]:
+    """The same array over a store that watches what is read."""
+    compressors = array.compressors
+    blosc = array.shards is None and len(compressors) > 0 and isinstance(compressors[-1], BloscCodec | Blosc)
+    store = _WatchedStore(array.store, blosc)
+    inner = zarr.AsyncArray(metadata=array.metadata, store_path=StorePath(store, array.path))
+    return zarr.Array(inner), store
+
+
+class _WatchedStore(WrapperStore[Store]):
+    """A store that notes the keys it was asked for in vain, which Zarr reads as fill values.
+
+    Parameters
+    ----------
+    store : the store itself
+    blosc : whether chunks are Blosc's, whose decoder believes the length in their header
+    """
+
+    def __init__(self, store: Store, blosc: bool = False) -> None:
+        super().__init__(store)
+        self.absent: list[str] = []
+        self._blosc = blosc
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        found = await super().get(key, prototype, byte_range)
+        if found is None:
+            self.absent.append(key)
+        elif self._blosc and byte_range is None:
+            _require_whole(found)
+        return found
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        asked = list(key_ranges)
+        found = await super().get_partial_values(prototype, asked)
+        self.absent += [key for (key, _), value in zip(asked, found, strict=True) if value is None]
+        return found
+
+
+def _require_whole(chunk: Buffer) -> None:
+    """Raise ValueError unless a Blosc chunk is as long as its header says."""
+    said = int.from_bytes(chunk[12:16].to_bytes(), "little")
+    if len(chunk) != said or said < 16:
+        raise ValueError(f"a chunk of {len(chunk)} bytes says that it has {said}")

@@ -1,0 +1,1 @@
+"""What Python users hold: estimators in scikit-learn's manner."""

@@ -1,0 +1,310 @@
+"""The estimator of sequential passes: one pass over rows, or a stream of them, that grows the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+import xarray as xr
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist.core.checks import number
+from dpdist.core.errors import InputError
+from dpdist.data import as_source, stream_blocks
+from dpdist.estimators.base import Clustering, asked_of, chosen_backend, keeping_of, path_of
+from dpdist.execution import Backend, SerialBackend
+from dpdist.inference.prediction import predictor_of
+from dpdist.inference.sva.base import Rule
+from dpdist.inference.sva.prune_merge import Tidy, merge_test
+from dpdist.inference.sva.sequence import (
+    Rounds,
+    SequentialInfo,
+    SequentialProblem,
+    SequentialState,
+    advance_block,
+    named,
+)
+from dpdist.inference.transform import TransformPlan
+from dpdist.models.families import Family, Gaussian
+from dpdist.models.likelihoods import Likelihood
+from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows
+from dpdist.runs.preparing import prepare_pass
+from dpdist.storage.stored_sequence import PassHistory, SequentialStore
+
+
+class SVA(Clustering):
+    """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
+
+    Each row's responsibilities are computed under the clusters so far and a new one; the row is shared out, and a
+    cluster is opened if its share exceeds `threshold`. Clusters that turn out to be the same are merged, and rare ones
+    removed, at growing intervals (SVA-PM).
+
+    Parameters
+    ----------
+    family : Family or Likelihood, optional
+        Likelihood of a cluster, with its prior: conjugate, or one of :mod:`dpdist.likelihoods`, whose clusters are
+        points moved by stochastic gradients. Default: :class:`dpdist.families.Gaussian`.
+    concentration : float
+        alpha > 0 of the Dirichlet process.
+    threshold : float
+        epsilon in (0, 1): share of a row above which a new cluster is opened for it.
+    merge : {"auto", "evidence", "distance", "absolute distance", None} or MergeTest
+        Which clusters become one: those whose union raises the log joint probability; those whose responsibilities
+        differ by less than `merge_threshold`, relative to their weight or absolutely; or none. "auto" is by evidence
+        where the family is conjugate, by distance where it is not.
+    merge_threshold : float
+        epsilon_d of the tests by distance.
+    prune : float
+        epsilon_r: clusters with less than this share of all rows, or less than one row, are removed, with what they had
+        gathered; 0 keeps all.
+    max_components : int, optional
+        Largest number of clusters. Default: no bound.
+    parallel : bool
+        Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by evidence.
+        False is the strictly sequential pass of the paper, as are all passes without a conjugate prior.
+    round_partitions : int
+        Partitions of a round at most.
+    shuffle : bool
+        Whether partitions, and rows within each, are taken in a seeded random order.
+    row_transform : TransformPlan, optional
+        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
+        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.inference.transform`).
+    compute_dtype : {"float64", "float32"}
+        Of the matrix products of :class:`IsotropicGaussian`; sums are float64 always.
+    floor : float
+        Responsibilities below this share of a row's largest are set to zero.
+    forgetting : float
+        kappa in (0.5, 1], without a conjugate prior: steps shrink as a clock to the power of minus this.
+    own_clock : bool
+        Whether that clock is a cluster's own weight, in place of the number of rows so far (as in the paper).
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of clusters, K.
+    weights_ : (K,)
+        w_k / (alpha + n); ``rest_weight_`` is left to clusters not yet seen.
+    component_ids_ : (K,) int64
+        Stable identities, kept through saving and extension with new data.
+    components_ : xarray.Dataset
+        Posterior means of the clusters' parameters in raw columns.
+    n_features_in_, feature_names_in_ : int, (D,) array of str
+        Columns, and their names if the data had any.
+    rows_seen_ : int
+    pruned_weight_ : float
+        Weight of the rows whose clusters were removed.
+    history_ : xarray.Dataset
+        Rows, clusters, seconds and held-out score by round; the score is taken whenever rows grew by a twentieth.
+
+    References
+    ----------
+    D. Lin (2013), "Online learning of nonparametric mixture models via sequential variational approximation", NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np, dpdist
+    >>> x = np.random.default_rng(0).permutation(np.repeat([-9.0, 0.0, 9.0], 400))[:, None]
+    >>> x = x + np.random.default_rng(1).normal(size=x.shape)
+    >>> dpdist.SVA(dpdist.families.IsotropicGaussian(variance=1.0), random_state=0).fit(x).n_components_
+    3
+    """
+
+    def __init__(
+        self,
+        family: Family | Likelihood | None = None,
+        concentration: float = 1.0,
+        *,
+        threshold: float = 0.001,
+        merge: Any = "auto",
+        merge_threshold: float = 0.5,
+        prune: float = 1e-5,
+        max_components: int | None = None,
+        parallel: bool = True,
+        round_partitions: int = 64,
+        shuffle: bool = True,
+        row_transform: TransformPlan | None = None,
+        compute_dtype: str = "float64",
+        floor: float = 1e-6,
+        forgetting: float = 0.8,
+        own_clock: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.concentration = concentration
+        self.threshold = threshold
+        self.merge = merge
+        self.merge_threshold = merge_threshold
+        self.prune = prune
+        self.max_components = max_components
+        self.parallel = parallel
+        self.round_partitions = round_partitions
+        self.shuffle = shuffle
+        self.row_transform = row_transform
+        self.compute_dtype = compute_dtype
+        self.floor = floor
+        self.forgetting = forgetting
+        self.own_clock = own_clock
+        self.random_state = random_state
+
+    def fit(self, x: Any, y: Any = None, sample_weight: Any = None, holdout: Any = None) -> Self:
+        """Pass over rows once.
+
+        Parameters
+        ----------
+        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path
+            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order
+        y : ignored
+        sample_weight : (N,) weights, zero or more, optional; not for streams
+        holdout : rows whose score is followed in ``history_``, optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the data or a parameter are not what was asked for.
+        """
+        blocks = stream_blocks(x)
+        if blocks is not None:
+            return self._fit_stream(blocks, sample_weight, holdout)
+        for _ in self.iter_fit(x, sample_weight=sample_weight, holdout=holdout):
+            pass
+        return self
+
+    def iter_fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        holdout: Any = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60.0,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+    ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Pass round by round; the caller's loop is the callback, and may break at any round.
+
+        Parameters
+        ----------
+        x, y, sample_weight, holdout : as for :meth:`fit`, streams apart
+        checkpoint_path : folder that checkpoints and the model are written to, optional
+        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
+        overwrite : whether to replace what is there
+        backend : where to run; default: the active Dask client, else this process
+
+        Yields
+        ------
+        state, info : after each round; the estimator is fitted as of that round
+        """
+        seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
+        settings = {"data": path_of(x), "holdout": path_of(holdout)}
+        fit = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
+        fit.checkpoint_seconds = seconds
+        yield from self.follow(fit)
+
+    def prepare(
+        self,
+        x: Any,
+        holdout: Any = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> PassFit:
+        """A pass ready to run, round by round: parameters checked, data surveyed, first checkpoint written.
+
+        Parameters
+        ----------
+        x : data or a source
+        holdout, checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
+        settings : plain values kept with the checkpoint, by which the command line resumes
+        """
+        recipe, source = self.recipe(), as_source(x)
+        held = None if holdout is None else as_source(holdout)
+        keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
+        return prepare_pass(recipe, source, held, chosen_backend(backend), keeping)
+
+    def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Run a pass, taking its model as this estimator's own after every round."""
+        for state, info in fit:
+            self.adopt(fit.problem, state, fit.history)
+            yield state, info
+
+    def partial_fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Pass over more rows, in the order given, from the clusters so far.
+
+        The first call fixes what the data decide: hyperparameters left out, the origin, the transform.
+
+        Parameters
+        ----------
+        x : (n, D) rows in memory, or a source
+        y : ignored
+        sample_weight : (n,) weights, optional
+        """
+        source, backend = as_source(x, sample_weight), SerialBackend()
+        if not hasattr(self, "_problem"):
+            problem, state = begin_pass(replace(self.recipe(), stream=True), source, backend)
+            self.adopt(problem, state, PassHistory())
+        else:
+            check_new_rows(self._problem, source, backend)
+        growth = self._state.growth
+        for partition in source.partitions:
+            growth = advance_block(self._problem, growth, *partition.load())
+        growth, next_id = named(growth, self._state.next_id)
+        self.adopt(self._problem, SequentialState(growth, 0, next_id), self._history)
+        return self
+
+    def recipe(self) -> PassRecipe:
+        """The parameters, checked and made into values."""
+        merging = merge_test(self.merge, self.merge_threshold, not isinstance(self.family, Likelihood))
+        return PassRecipe(
+            family=Gaussian() if self.family is None else self.family,
+            rule=Rule(self.concentration, self.threshold, self.floor, self.max_components),
+            tidy=Tidy(self.prune, merging),
+            rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
+            transform=TransformPlan() if self.row_transform is None else self.row_transform,
+            dtype=self._dtype(),
+            seed=self._seed(),
+            forgetting=self.forgetting,
+            own_clock=self.own_clock,
+        )
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
+        check_is_fitted(self)
+        store = SequentialStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
+        store.commit(self._problem, self._state, self._history, finished=True)
+        store.release()
+
+    def adopt(self, problem: SequentialProblem, state: SequentialState, history: PassHistory) -> None:
+        """Take the components of a round as this estimator's own."""
+        self._problem, self._state, self._history = problem, state, history
+        self._show(predictor_of(problem, state.growth))
+        self.rows_seen_, self.pruned_weight_ = state.growth.rows, state.growth.pruned
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """Rounds of the pass."""
+        check_is_fitted(self)
+        return self._history.dataset()
+
+    def _fit_stream(self, blocks: Iterator[Any], sample_weight: Any, holdout: Any) -> Self:
+        if sample_weight is not None or holdout is not None:
+            raise InputError(
+                "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
+                "each block's weights, and score between blocks."
+            )
+        for name in ("_problem", "_state", "_history", "_predictor"):
+            self.__dict__.pop(name, None)
+        for block in blocks:
+            if getattr(block, "shape", (1,))[:1] != (0,):
+                self.partial_fit(block)
+        if not hasattr(self, "_problem"):
+            raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
+        return self

@@ -1,0 +1,212 @@
+"""What a fitted topic model tells: proportions, scores, words and weights of topics, however it was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist.core.checks import COUNT, Wanted, whole
+from dpdist.core.errors import InputError
+from dpdist.data import Source, as_source
+from dpdist.data.vocabularies import check_same_words
+from dpdist.estimators.base import default_backend
+from dpdist.inference.mixture.local_step import stack_rows
+from dpdist.inference.prediction import predict_partition
+from dpdist.inference.topics.evaluation import Score, coherence, top_words
+from dpdist.inference.topics.online import OnlineProblem
+from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
+from dpdist.inference.topics.problem import TopicProblem
+from dpdist.storage.history import History
+
+
+class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """An estimator that has topics once it is fitted; subclasses fit it."""
+
+    _problem: TopicProblem | OnlineProblem
+    _predictor: DocumentPredictor
+    _history: History
+    n_topics_: int
+
+    def transform(self, x: Any) -> np.ndarray:
+        """Expected proportions of the topics in documents, (N, K), rows sum to 1.
+
+        They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
+        out. A document without words has the global weights. Computed to about 1e-6 of a token.
+
+        Parameters
+        ----------
+        x : (N, W) documents, as for :meth:`fit`
+
+        Raises
+        ------
+        InputError
+            If there is not a column for each word of the model's vocabulary, the documents are of a corpus that has
+            other words, or they are no counts.
+        """
+        partitions, backend = self._fitting(x).partitions, default_backend()
+        columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
+        return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
+
+    def score(self, x: Any, y: Any = None, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+        """Mean log probability of tokens of documents of which others are seen, in nats a token.
+
+        With the topics held fixed, proportions are fitted to the observed tokens of each document, and score its other
+        tokens (document completion: Bryant & Sudderth 2012, section 4).
+
+        Parameters
+        ----------
+        x : (N, W) documents; or their tokens to score, where `observed` is given
+        y : ignored
+        observed : (N, W) the other tokens of the same documents, optional; both are held in memory
+        share : of each document's tokens, drawn at random, that are observed where they are not given
+        random_state : key of these draws; the same documents in the same order are divided alike however they come
+
+        Raises
+        ------
+        InputError
+            As for :meth:`transform`, or if no token is scored.
+        """
+        return self.completion(x, observed=observed, share=share, random_state=random_state).per_token
+
+    def completion(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> Score:
+        """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
+        if observed is not None:
+            return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
+        seed = whole(0).take("random_state", random_state)
+        return complete_documents(self._predictor, self._fitting(x), default_backend(), share, seed)
+
+    def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+        """exp(-score) of the same arguments."""
+        return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
+
+    def top_words(self, vocabulary: Sequence[str] | None = None, words: int = 10) -> list[list[str]]:
+        """The most probable words of each topic, best first.
+
+        Parameters
+        ----------
+        vocabulary : (W,) the word of each column; default: ``vocabulary_``
+        words : number of them
+
+        Raises
+        ------
+        InputError
+            If the vocabulary is of another size, or none is given and none known.
+        """
+        known = self.vocabulary_ if vocabulary is None else vocabulary
+        if known is None:
+            raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
+        words, known = COUNT.take("words", words), _WORDS.take("vocabulary", known)
+        self._fitted_predictor().check_words(len(known), "the vocabulary")
+        return top_words(self.components_, known, words)
+
+    def coherence(self, x: Any, words: int = 10) -> np.ndarray:
+        """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
+
+        Parameters
+        ----------
+        x : (N, W) documents, held in memory
+        words : most probable words of each topic that are looked at, two or more
+
+        Raises
+        ------
+        InputError
+            As for :meth:`transform`, or if there are no two words to look at.
+        """
+        return coherence(self._fitted_predictor().topics, self._loaded(x), words)
+
+    @property
+    def components_(self) -> np.ndarray:
+        """Expected probability of each word in each topic, (K, W)."""
+        return self._fitted_predictor().topics
+
+    @property
+    def vocabulary_(self) -> list[str] | None:
+        """The word of each column, (W,), if the documents that the model was fitted to had them, else None."""
+        check_is_fitted(self)
+        return None if self._problem.words is None else list(self._problem.words)
+
+    @property
+    def concentration_(self) -> float:
+        """gamma, as given or as learned."""
+        return self._fitted_predictor().model.allocation.concentration
+
+    @property
+    def document_concentration_(self) -> float:
+        """alpha, as given or as learned."""
+        return self._fitted_predictor().model.allocation.document_concentration
+
+    @property
+    def pseudocount_(self) -> float:
+        """eta, as given or as learned."""
+        return self._fitted_predictor().model.pseudocount
+
+    @property
+    def topic_weights_(self) -> np.ndarray:
+        """Expected global weights, (K,)."""
+        return self._fitted_predictor().weights[:-1]
+
+    @property
+    def rest_weight_(self) -> float:
+        """Expected weight of all topics not in use."""
+        return float(self._fitted_predictor().weights[-1])
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """Laps and proposals of the fit."""
+        check_is_fitted(self)
+        return self._history.dataset()
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_topics_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.positive_only = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_predictor")
+
+    def _fitted_predictor(self) -> DocumentPredictor:
+        check_is_fitted(self)
+        return self._predictor
+
+    def _fitting(self, x: Any) -> Source:
+        """Documents over the model's vocabulary."""
+        predictor, source = self._fitted_predictor(), as_source(x)
+        predictor.check_words(source.shape[1])
+        check_same_words(self._problem.words, source, "the model")
+        return source
+
+    def _loaded(self, x: Any) -> sparse.csr_array:
+        """The same, in memory."""
+        return counts_of(self._fitting(x))
+
+
+def _are_words(words: Any) -> bool:
+    is_sequence = isinstance(words, Collection) and not isinstance(words, str | Mapping)
+    return is_sequence and len(words) > 0 and all(isinstance(word, str) for word in words)
+
+
+#: What a vocabulary has to be.
+_WORDS = Wanted("a sequence of words, one a column", _are_words, list)
+
+
+def counts_of(source: Source) -> sparse.csr_array:
+    """All documents as counts (N, W), in memory.
+
+    Raises
+    ------
+    InputError
+        If a count is negative, fractional or not finite, or the documents have weights.
+    """
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+    return sparse.csr_array(stack_rows([documents_of(each) for each in source.partitions]))

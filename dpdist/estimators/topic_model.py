@@ -1,0 +1,326 @@
+"""The estimator of topic models: a corpus of documents over topics whose number is learned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist.data import as_source
+from dpdist.estimators.base import (
+    asked_of,
+    chosen_backend,
+    keeping_of,
+    path_of,
+    seed_of,
+    show_columns,
+    warn_unless_converged,
+)
+from dpdist.estimators.topic_base import TopicEstimator, counts_of
+from dpdist.execution import Backend
+from dpdist.inference.schedules import Schedule, Stochastic
+from dpdist.inference.state import Info, State
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.inference.topics.prediction import predictor_of_topics
+from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.runs.fitting import Fit, Limits
+from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
+from dpdist.runs.opening import store_of
+from dpdist.runs.preparing import prepare_topics
+from dpdist.runs.topic_recipe import TopicRecipe
+from dpdist.storage.checkpoint import Fitted
+from dpdist.storage.history import History
+
+
+class HDPTopicModel(TopicEstimator):
+    """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
+
+    Documents share topics, each in proportions of its own. New topics are looked for in documents that are not
+    explained, topics that are the same are merged and those that are not needed deleted, each only if the bound on
+    the evidence of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
+    mini-batch; it passes over corpora too large to be visited often, or takes documents as they come (`partial_fit`).
+
+    Parameters
+    ----------
+    concentration : float
+        gamma > 0 of the global weights; larger values expect more topics.
+    document_concentration : float
+        alpha > 0; larger values keep documents' proportions closer to the global weights.
+    pseudocount : float
+        eta > 0 of the topics' symmetric Dirichlet prior over words.
+    learn : sequence of str
+        Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given;
+        online they follow what is best for each mini-batch, at its rate.
+    initial_topics : int
+        Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
+    schedule : Memoized, Stochastic or Batch, optional
+        Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
+        forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
+        are few; nothing converges, so `max_laps` or `max_time` ends it.
+        ``Batch()`` is bHDP: updates by the whole corpus, with a point estimate of the global weights as online, which
+        never lower the bound; there are no moves, so the number of topics stays.
+    moves : TopicPlan or, online, OnlinePlan, optional
+        Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
+        ``OnlinePlan(split=False, merge=False)``.
+    effort : Effort, optional
+        How far documents are iterated.
+    tolerance : float
+        Change of the ELBO, in nats a token, below which a lap counts as settled.
+    max_laps : int or None
+        Largest number of passes over the corpus.
+    max_time : float or None
+        Largest time in seconds.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    n_topics_ : int
+        Number of topics, K, most tokens first. Online, in the order found, and some may hold hardly a token.
+    elbo_ : float
+        Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
+        comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
+        before it, and no bound on the evidence of the whole. Batch: with the density of the point estimate, which is
+        not comparable across numbers of topics.
+    components_ : (K, W)
+        Expected probability of each word in each topic; rows sum to 1.
+    concentration_, document_concentration_, pseudocount_ : float
+        As given, or as learned.
+    topic_weights_ : (K,)
+        Expected global weights; ``rest_weight_`` is left to topics not in use.
+    topic_ids_ : (K,) int64
+        Stable identities, kept through reordering, resuming and saving.
+    topic_sizes_ : (K,)
+        Expected tokens of each topic in the corpus.
+    history_ : xarray.Dataset
+        ELBO, K and seconds by lap, or by mini-batch of `partial_fit`; every proposal, its gain and what became of it.
+    converged_ : bool
+    stop_reason_ : str
+    n_iter_ : int
+        Laps made, and mini-batches of `partial_fit`.
+    n_features_in_ : int
+        W, size of the vocabulary.
+    feature_names_in_ : (W,) array of str
+        The word of each column, only where it is known: of a corpus that has them, or a data frame's names. Documents
+        with other words are refused; those of which no words are known are taken as they are.
+    vocabulary_ : list of str or None
+        The same, None where it is not known; kept through saving.
+
+    References
+    ----------
+    M. Bryant and E. Sudderth (2012), "Truly nonparametric online variational inference for hierarchical Dirichlet
+    processes", NeurIPS. M. Hughes, D. Kim and E. Sudderth (2015), "Reliable and scalable variational inference for
+    the hierarchical Dirichlet process", AISTATS.
+
+    Examples
+    --------
+    >>> import numpy as np, dpdist
+    >>> words, rng = np.kron(np.eye(3), np.full(4, 0.25)), np.random.default_rng(0)
+    >>> x = np.array([rng.multinomial(60, words[rng.choice(3, 2)].mean(axis=0)) for _ in range(300)])
+    >>> dpdist.HDPTopicModel(initial_topics=2, random_state=0).fit(x).n_topics_
+    3
+    """
+
+    def __init__(
+        self,
+        concentration: float = 10.0,
+        document_concentration: float = 1.0,
+        pseudocount: float = 0.1,
+        *,
+        learn: Sequence[str] = (),
+        initial_topics: int = 50,
+        schedule: Schedule | None = None,
+        moves: TopicPlan | OnlinePlan | None = None,
+        effort: Effort | None = None,
+        tolerance: float = 1e-5,
+        max_laps: int | None = 100,
+        max_time: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.concentration = concentration
+        self.document_concentration = document_concentration
+        self.pseudocount = pseudocount
+        self.learn = learn
+        self.initial_topics = initial_topics
+        self.schedule = schedule
+        self.moves = moves
+        self.effort = effort
+        self.tolerance = tolerance
+        self.max_laps = max_laps
+        self.max_time = max_time
+        self.random_state = random_state
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+    ) -> Self:
+        """Fit to documents.
+
+        Parameters
+        ----------
+        x : (N, W) counts of words as SciPy sparse matrix, NumPy array, dask.array or Zarr, a row a document, or the
+            path of a corpus; documents without words are kept
+        y : ignored
+        checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the documents are no counts, none has words, or a parameter is not what was asked for.
+        """
+        for _ in self.iter_fit(x, checkpoint_path=checkpoint_path, overwrite=overwrite, backend=backend):
+            pass
+        return self
+
+    def iter_fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 600.0,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+    ) -> Iterator[tuple[State, Info]]:
+        """Fit lap by lap; the caller's loop is the callback, and may break at any lap.
+
+        Parameters
+        ----------
+        x, y : as for :meth:`fit`
+        checkpoint_path, checkpoint_seconds : as for :meth:`dpdist.DPMixture.iter_fit`
+        overwrite : whether to replace what is there
+        backend : where to run; default: the active Dask client, else this process
+
+        Yields
+        ------
+        state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
+            mini-batch scaled to the corpus
+        """
+        fit = self.prepare(x, checkpoint_path, overwrite, backend)
+        fit.checkpoint_seconds = checkpoint_seconds
+        yield from self.follow(fit)
+
+    def partial_fit(self, x: Any, y: Any = None, *, documents: int | None = None) -> Self:
+        """Take in one mini-batch of documents, by online inference in this process.
+
+        A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or
+        loaded goes on from there; one of memoized or batch inference from its topics and expected global weights, as
+        before a first mini-batch. Rates and moves are the estimator's own where they are online, else those of
+        ``Stochastic(forgetting=0.5)`` and ``OnlinePlan()``; what is learned is the estimator's own.
+
+        Parameters
+        ----------
+        x : (n, W) documents, as for :meth:`fit`, held in memory
+        y : ignored
+        documents : D >= n, in the whole corpus, to which mini-batches are scaled; default: all that were seen so far
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If the documents are no counts or over another vocabulary, none of the first mini-batch has words, or
+            there are fewer documents in the corpus than in the mini-batch.
+        """
+        begun = self.__sklearn_is_fitted__()
+        source = self._fitting(x) if begun else as_source(x)
+        batch = counts_of(source)
+        seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
+        corpus = seen if documents is None else documents
+        check_corpus(corpus, batch.shape[0])
+        history = self._history if begun else History()
+        problem, state = self._going_on() if begun else self._beginning(batch, corpus)
+        problem = replace(problem, words=self._problem.words if begun else source.names)
+        info, fitted = continue_online(problem, batch, corpus, state, seen, history)
+        history.add(info)
+        self.adopt(problem, fitted, history)
+        return self
+
+    def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[OnlineProblem, OnlineState]:
+        problem = self.recipe().online(batch.shape[1])
+        return problem, begin_partial(problem, self.initial_topics, batch, corpus)
+
+    def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
+        recipe = self.recipe()
+        schedule, plan = recipe.online_choices()
+        return as_online(self._problem, self._fitted, schedule, plan, recipe.learn)
+
+    def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
+        """Run a fit, taking its model as this estimator's own after every lap."""
+        for step in fit:
+            if step.info is not None:
+                self.adopt(fit.problem, fit.fitted, fit.history)
+                yield step.state, step.info
+        if not isinstance(fit.problem.schedule, Stochastic):
+            warn_unless_converged(fit)
+
+    def prepare(
+        self,
+        x: Any,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> Fit:
+        """A fit ready to run, wave by wave: parameters and counts checked, first checkpoint written.
+
+        Parameters
+        ----------
+        x : documents or a source
+        checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
+        settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
+        """
+        kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
+        recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
+        keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
+        return prepare_topics(recipe, as_source(x), limits, chosen_backend(backend), keeping)
+
+    def recipe(self) -> TopicRecipe:
+        """The parameters, limits apart, checked and made into values."""
+        return TopicRecipe(
+            concentration=self.concentration,
+            document_concentration=self.document_concentration,
+            pseudocount=self.pseudocount,
+            learn=self.learn,
+            initial_topics=self.initial_topics,
+            schedule=self.schedule,
+            moves=self.moves,
+            effort=self.effort,
+            tolerance=self.tolerance,
+            seed=seed_of(self.random_state),
+        )
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
+        check_is_fitted(self)
+        asked = asked_of(self, self._problem.seed)
+        store = store_of(self._problem).create(path, self._problem, {}, {}, overwrite, asked)
+        stop = self._fitted.stop or "saved before the fit ended"
+        store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
+        store.release()
+
+    def adopt(self, problem: TopicProblem | OnlineProblem, fitted: Fitted | None, history: History) -> None:
+        """Take the model of a lap as this estimator's own."""
+        assert fitted is not None, "a lap was finished"
+        self._predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
+        self._problem, self._fitted, self._history = problem, fitted, history
+        show_columns(self, problem.model.vocabulary, problem.words)
+        self.n_topics_ = len(fitted.ids)
+        self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
+        self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

@@ -1,0 +1,329 @@
+"""The estimators: Dirichlet-process and finite mixtures, and how they come back from disk."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from dpdist.core.checks import COUNT, shown
+from dpdist.core.errors import InputError
+from dpdist.data import Source, as_source
+from dpdist.estimators.base import chosen_backend
+from dpdist.estimators.mixture import Mixture
+from dpdist.estimators.sva import SVA
+from dpdist.estimators.topic_model import HDPTopicModel
+from dpdist.execution import Backend
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.schedules import Schedule
+from dpdist.inference.transform import TransformPlan
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
+from dpdist.models.families import Family
+from dpdist.runs.extending import prepare_extension
+from dpdist.runs.fitting import Limits
+from dpdist.runs.opening import continued, open_run
+from dpdist.runs.passing import resumed_pass
+from dpdist.runs.stored_models import begun_state, fitted_of
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.stored_parts import imported_class, made
+from dpdist.storage.stored_sequence import SequentialStore, is_pass
+
+
+class DPMixture(Mixture):
+    """Dirichlet-process mixture: a clustering whose number of clusters is learned.
+
+    Parameters
+    ----------
+    family : Family, optional
+        Likelihood of a cluster, with its prior. Default: :class:`dpdist.families.Gaussian`.
+    concentration : float or LearnedDirichletProcess
+        Concentration of the Dirichlet process, or a Gamma prior under which it is learned.
+    initial : {"one", "k-means++", "sva"}, (N,) labels or (N, K) responsibilities
+        The first model; "sva" is one sequential pass; labels and responsibilities are kept with a saved model as
+        arrays. On one core, from one cluster, k-means++ (50) and "sva" (50),
+        runs reached -24.16 nats a row on MNIST in 50 principal components after 44, 21 and 23 s, -23.11 after 56, 53
+        and 40 s; on SIFT in 40, -202.08 after 29, 30 and 17 s. Later levels differ less than seeds do; and on
+        zero-mean image patches, whose clusters differ in shape and not in place, "sva" opened 300 clusters and was
+        worst by far. So one cluster is the default, and "sva" brings a good model sooner where clusters differ in
+        place (``workflows/benchmarks/starts.py``).
+    initial_components : int
+        Clusters of a k-means++ start; for "sva", those of the k-means++ that sets the scale of the pass.
+    initial_rows : int or None
+        Rows, about, that a sequential start passes over; None for all.
+    max_components : int, optional
+        Largest number of clusters that moves may reach. Default: no bound.
+    schedule : Schedule, optional
+        Default: ``Memoized(waves=40)``. ``Memoized(waves=1)`` is batch variational Bayes,
+        ``Stochastic()`` stochastic inference.
+    moves : MovePlan, optional
+        Which moves to make; default: splits, merges and deletes.
+    row_transform : TransformPlan, optional
+        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
+        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.inference.transform`).
+    compute_dtype : {"float64", "float32"}
+        Of the two matrix products; sums are float64 always.
+    floor : float
+        Responsibilities below it are set to zero.
+    tolerance : float
+        Change of the ELBO, in nats a row, below which a lap counts as settled.
+    max_laps : int or None
+        Largest number of passes over the data.
+    max_time : float or None
+        Largest time in seconds.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of clusters, K.
+    elbo_ : float
+        Exact evidence lower bound of the whole data in raw columns, in nats, every constant included.
+    weights_ : (K,)
+        Posterior mean mixture weights; ``rest_weight_`` is left to clusters not yet seen.
+    component_ids_ : (K,) int64
+        Stable identities, kept through reordering, resuming and saving.
+    components_ : xarray.Dataset
+        Posterior means of the clusters' parameters in raw columns; with PCA, covariances take K x D x D numbers for
+        the D raw columns, and are not stored.
+    n_features_in_, feature_names_in_ : int, (D,) array of str
+        Columns, and their names if the data had any.
+    history_ : xarray.Dataset
+        ELBO, K and seconds by lap; every proposal, its exact gain and what became of it.
+    converged_ : bool
+    stop_reason_ : str
+    n_iter_ : int
+        Laps made.
+
+    Examples
+    --------
+    >>> import numpy as np, dpdist
+    >>> x = np.concatenate([np.random.default_rng(0).normal(c, 1, size=(200, 2)) for c in (-9, 0, 9)])
+    >>> dpdist.DPMixture(random_state=0).fit(x).n_components_
+    3
+    """
+
+    def __init__(
+        self,
+        family: Family | None = None,
+        *,
+        concentration: float | Allocation = 10.0,
+        initial: Any = "one",
+        initial_components: int = 20,
+        initial_rows: int | None = 20_000,
+        max_components: int | None = None,
+        schedule: Schedule | None = None,
+        moves: MovePlan | None = None,
+        row_transform: TransformPlan | None = None,
+        compute_dtype: str = "float64",
+        floor: float = 1e-8,
+        tolerance: float = 1e-5,
+        max_laps: int | None = 100,
+        max_time: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.concentration = concentration
+        self.initial = initial
+        self.initial_components = initial_components
+        self.initial_rows = initial_rows
+        self.max_components = max_components
+        self.schedule = schedule
+        self.moves = moves
+        self.row_transform = row_transform
+        self.compute_dtype = compute_dtype
+        self.floor = floor
+        self.tolerance = tolerance
+        self.max_laps = max_laps
+        self.max_time = max_time
+        self.random_state = random_state
+
+    def _allocation(self) -> Allocation:
+        if not isinstance(self.concentration, Allocation):
+            return DirichletProcess(self.concentration, self.max_components)
+        if self.max_components not in (None, self.concentration.max_components):
+            raise InputError(
+                "max_components should be told to the allocation that is given as concentration; "
+                f"got {shown(self.max_components)} beside it."
+            )
+        return self.concentration
+
+
+class FiniteMixture(Mixture):
+    """Finite mixture with a symmetric Dirichlet prior on its weights.
+
+    Parameters
+    ----------
+    family : Family, optional
+    n_components : int
+        Components of the prior; moves never exceed it, and a fit may leave some unused.
+    concentration : float
+        Sum of the Dirichlet's parameters.
+
+    The other parameters and the attributes are those of :class:`DPMixture`.
+    """
+
+    def __init__(
+        self,
+        family: Family | None = None,
+        n_components: int = 10,
+        *,
+        concentration: float = 1.0,
+        initial: Any = "k-means++",
+        initial_rows: int | None = 20_000,
+        schedule: Schedule | None = None,
+        moves: MovePlan | None = None,
+        row_transform: TransformPlan | None = None,
+        compute_dtype: str = "float64",
+        floor: float = 1e-8,
+        tolerance: float = 1e-5,
+        max_laps: int | None = 100,
+        max_time: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.n_components = n_components
+        self.concentration = concentration
+        self.initial = initial
+        self.initial_rows = initial_rows
+        self.schedule = schedule
+        self.moves = moves
+        self.row_transform = row_transform
+        self.compute_dtype = compute_dtype
+        self.floor = floor
+        self.tolerance = tolerance
+        self.max_laps = max_laps
+        self.max_time = max_time
+        self.random_state = random_state
+
+    @property
+    def initial_components(self) -> int:  # type: ignore[override]
+        """A k-means++ start has all components of the prior."""
+        return self.n_components
+
+    def _allocation(self) -> Allocation:
+        return FiniteDirichlet(COUNT.take("n_components", self.n_components), self.concentration)
+
+
+#: What comes back from disk.
+_ESTIMATORS = (Mixture, SVA, HDPTopicModel)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    x: Any,
+    *,
+    sample_weight: Any = None,
+    max_laps: int | None = None,
+    max_time: float | None = None,
+    backend: Backend | None = None,
+) -> Mixture | SVA | HDPTopicModel:
+    """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
+
+    Parameters
+    ----------
+    path : folder that a fit wrote its checkpoint to
+    x, sample_weight : the data it began with
+    max_laps, max_time : when to stop; default: as the run was told
+    backend : where to run; default: the active Dask client, else this process
+
+    Returns
+    -------
+    model : the estimator that began the run, with its parameters, `max_laps` and `max_time` apart where given; fitted
+
+    Raises
+    ------
+    CheckpointError
+        If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
+        be imported.
+    """
+    source, backend = as_source(x, sample_weight), chosen_backend(backend)
+    if is_pass(path):
+        return _resume_pass(SequentialStore.open(path), source, backend)
+    store = open_run(path)
+    model, limits = _estimator_of(store), {"max_laps": max_laps, "max_time": max_time}
+    model.set_params(**{name: limit for name, limit in limits.items() if limit is not None})
+    fit = continued(store, source, backend, Limits(model.max_laps, model.max_time))
+    for _ in model.follow(fit):
+        pass
+    model.adopt(fit.problem, fit.fitted, fit.history)
+    return model
+
+
+def extend(
+    path: str | os.PathLike[str],
+    x: Any,
+    *,
+    sample_weight: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    again: bool = False,
+    backend: Backend | None = None,
+) -> SVA:
+    """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
+
+    Parameters
+    ----------
+    path : model of a sequential pass, or a run or model fitted otherwise
+    x, sample_weight : the new rows
+    out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
+    overwrite : whether to replace what is at `out`
+    again : whether to take rows that the model was made from already, which then count twice. They are told by a digest
+        of all rows in their partitions; a model written by ``save`` knows none
+    backend : where to run; default: the active Dask client, else this process
+
+    Returns
+    -------
+    model : fitted to old and new rows
+
+    Raises
+    ------
+    InputError, CheckpointError
+        If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
+    """
+    fit = prepare_extension(path, as_source(x, sample_weight), chosen_backend(backend), out, overwrite, {}, again)
+    assert fit.store is not None, "an extension is kept"
+    model: SVA = _estimator_of(fit.store)
+    for _ in model.follow(fit):
+        pass
+    return model
+
+
+def _resume_pass(store: SequentialStore, source: Source, backend: Backend) -> SVA:
+    fit = resumed_pass(store, source, backend)
+    model: SVA = _estimator_of(store)
+    model.adopt(fit.problem, fit.state, fit.history)
+    for _ in model.follow(fit):
+        pass
+    return model
+
+
+def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
+    """The fitted model in a saved model or a run's checkpoint.
+
+    Parameters
+    ----------
+    path : folder written by an estimator's ``save``, or by ``dpdist fit``, ``sva`` or ``topics``
+
+    Returns
+    -------
+    model : DPMixture, FiniteMixture, SVA or HDPTopicModel, whichever it was, with its parameters
+
+    Raises
+    ------
+    CheckpointError
+        If there is no fitted model there, or a class of your own that it needs cannot be imported.
+    """
+    if is_pass(path):
+        passed = SequentialStore.open(path)
+        sequential: SVA = _estimator_of(passed)
+        sequential.adopt(passed.problem(), begun_state(passed), passed.history())
+        return sequential
+    store = open_run(path)
+    model: Mixture | HDPTopicModel = _estimator_of(store)
+    model.adopt(store.problem(), fitted_of(store), store.history())
+    return model
+
+
+def _estimator_of(store: RunStore | SequentialStore) -> Any:
+    """The estimator that was asked for what is stored, not fitted."""
+    asked = store.asked()
+    return made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)

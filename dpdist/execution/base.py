@@ -1,0 +1,123 @@
+"""Where functions run: a few operations, of which the serial backend is the meaning."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dpdist.core.trees import join_pairwise, join_stream
+
+#: A value that lives where the work is done; only its backend can read it.
+Ref = Any
+
+#: Values added in one task; the shape of every sum follows from it and the number of values alone.
+FAN_IN = 8
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a backend has been through.
+
+    Parameters
+    ----------
+    tasks : finished, each counted when its result is fetched
+    resubmissions : tasks that had to be begun again, whatever the reason
+    restarts : workers restarted because they did not come forward
+    lost : workers that went, by themselves or not
+    """
+
+    tasks: int = 0
+    resubmissions: int = 0
+    restarts: int = 0
+    lost: int = 0
+
+
+class Labelled(Protocol):
+    """A value that says what a person calls it."""
+
+    @property
+    def label(self) -> str:
+        """Such as "partition 17 (rows 4096 to 8192)"."""
+
+
+class Remote(ABC):
+    """A value the bulk of which a Dask cluster holds already.
+
+    Attributes
+    ----------
+    future : distributed.Future of the bulk
+    """
+
+    future: Any
+
+    @property
+    @abstractmethod
+    def completion(self) -> Callable[[Any], Any]:
+        """A function that travels without the bulk, and makes the whole value of it."""
+
+
+class Backend(ABC):
+    """Runs pure functions near shared values."""
+
+    @abstractmethod
+    def share(self, value: Any, label: str | None = None) -> Ref:
+        """Put a value where the work is done, once; `label` is what a person calls it, for messages."""
+
+    def share_each(self, values: Sequence[Labelled]) -> list[Ref]:
+        """Share values under their own labels, so that an error can name the one it befell."""
+        return [self.share(value, value.label) for value in values]
+
+    @abstractmethod
+    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        """Call `function` on each row of `columns`; entries may be refs, lists of refs or plain values."""
+
+    @abstractmethod
+    def fetch(self, refs: Sequence[Ref]) -> list[Any]:
+        """The values behind refs, in order.
+
+        Raises
+        ------
+        ClusterError
+            If a task was begun again as often as it may be; :class:`ClusterLostError` if the cluster is gone.
+        """
+
+    def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
+        """The sum of `function` over the rows of `columns`, to the bits of ``sum(map(function, *columns))``."""
+        return self.sum(self.map(function, *columns))
+
+    def sum(self, refs: Sequence[Ref]) -> Ref:
+        """Add values with ``+`` in a tree that depends on their number only."""
+        return self.reduce(add_pairwise, refs)
+
+    def reduce(self, function: Callable[..., Any], refs: Sequence[Ref], *shared: Any) -> Ref:
+        """Make values one in a tree that depends on their number only; `function` takes a list and `shared`."""
+        level = list(refs)
+        while len(level) > 1:
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = self._join(function, groups, *([value] * len(groups) for value in shared))
+        return level[0]
+
+    def _join(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+        """As :meth:`map`, for calls that make many values few; a backend may do them first."""
+        return self.map(function, *columns)
+
+    @property
+    def counts(self) -> Counts:
+        """What happened so far; nothing ever does in one process."""
+        return Counts()
+
+    def close(self) -> None:  # noqa: B027 (most start nothing)
+        """Give back what the backend itself started."""
+
+
+def add_pairwise(values: Sequence[Any]) -> Any:
+    """Add neighbours, then neighbours of those, and so on."""
+    return join_pairwise(values, operator.add)
+
+
+def add_results(function: Callable[..., Any], *columns: Sequence[Any]) -> Any:
+    """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
+    return join_stream((function(*row) for row in zip(*columns, strict=True)), operator.add)

@@ -1,0 +1,163 @@
+"""One pass over the data before anything else: are they numbers, and what are their moments?
+
+Means and scatters of two sets of rows are combined by the update of Chan, Golub & LeVeque (1979), so that a
+mean far from zero costs no digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.digests import digest_of_rows
+from dpdist.core.errors import InputError
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition, Source
+from dpdist.execution.base import Backend
+from dpdist.models.families.base import Moments, Rows
+
+#: Rows taken at once, so that a partition is never copied whole.
+_BLOCK = 4096
+#: Rows named in the message about bad ones.
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Additive description of some rows.
+
+    Parameters
+    ----------
+    count : float, sum of the row weights
+    mean : (D,)
+    scatter : (D,) sums of squares about the mean, or (D, D) with products
+    minimum : (D,)
+    integral : whether all entries are whole numbers
+    bad : number of rows with NaN or infinity; ``first_bad`` the indices of the first ones
+    digests : of each partition surveyed, by its index
+    """
+
+    count: float
+    mean: np.ndarray
+    scatter: np.ndarray
+    minimum: np.ndarray
+    integral: bool
+    bad: int = 0
+    first_bad: tuple[int, ...] = ()
+    digests: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def variance(self) -> np.ndarray:
+        """(D,) variances, dividing by the count."""
+        diagonal = np.diag(self.scatter) if self.scatter.ndim == 2 else self.scatter
+        variance: np.ndarray = np.maximum(diagonal, 0.0) / self.count
+        return variance
+
+    def moments(self) -> Moments:
+        """What families derive their defaults from."""
+        return Moments(self.count, self.mean, self.variance, self.minimum, self.integral)
+
+    def __add__(self, other: Survey) -> Survey:
+        count = self.count + other.count
+        share = other.count / count if count > 0 else 0.0
+        gap = other.mean - self.mean
+        spread = gap * gap if self.scatter.ndim == 1 else np.outer(gap, gap)
+        return Survey(
+            count,
+            self.mean + share * gap,
+            self.scatter + other.scatter + self.count * share * spread,
+            np.minimum(self.minimum, other.minimum),
+            self.integral and other.integral,
+            self.bad + other.bad,
+            (self.first_bad + other.first_bad)[:_NAMED],
+            self.digests | other.digests,
+        )
+
+
+def survey_source(source: Source, backend: Backend, products: bool = False) -> Survey:
+    """Survey all rows in one distributed pass, which leaves the source the digests of its partitions.
+
+    Parameters
+    ----------
+    source : the data
+    backend : where to run
+    products : whether to take the full (D, D) scatter, as PCA needs
+
+    Raises
+    ------
+    InputError
+        If rows hold NaN or infinity, naming how many and the first of them.
+    """
+    partitions = source.partitions
+    total = backend.total(survey_partition, backend.share_each(partitions), [products] * len(partitions))
+    survey: Survey = backend.fetch([total])[0]
+    if survey.bad:
+        named = ", ".join(str(row) for row in survey.first_bad)
+        more = "" if survey.bad <= len(survey.first_bad) else ", ..."
+        raise InputError(
+            f"{source.label} holds NaN or infinity in {survey.bad} of {source.shape[0]} rows (rows {named}{more}); "
+            "every entry should be finite. Drop or fill those rows."
+        )
+    source.digests = tuple(survey.digests[partition.index] for partition in partitions)
+    return survey
+
+
+def survey_partition(partition: Partition, products: bool) -> Survey:
+    """The survey of one partition."""
+    rows, weights = partition.load()
+    with one_thread():
+        total: Survey | None = None
+        for start in range(0, rows.shape[0], _BLOCK):
+            block = rows[start : start + _BLOCK]
+            scale = np.ones(block.shape[0]) if weights is None else weights[start : start + _BLOCK]
+            part = _survey_block(block, scale, partition.start + start, products)
+            total = part if total is None else total + part
+    assert total is not None, "a partition holds at least one row"
+    return replace(total, digests={partition.index: digest_of_rows(rows, weights)})
+
+
+def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) -> Survey:
+    if sparse.issparse(block):
+        if products:
+            raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
+        return _survey_sparse(block, weights, first)
+    values = np.asarray(block, dtype=np.float64)
+    finite = np.isfinite(values).all(axis=1)
+    bad, used = np.flatnonzero(~finite), finite & (weights > 0)
+    if not used.all():
+        values, weights = values[used], weights[used]
+    if not len(values):
+        blank = np.zeros(block.shape[1])
+        scatter = np.zeros((len(blank), len(blank))) if products else blank
+        return Survey(0.0, blank, scatter, blank + np.inf, True, len(bad), _name(bad, first))
+    count = float(weights.sum())
+    mean = weights @ values / count
+    gaps = values - mean
+    scatter = (weights[:, None] * gaps).T @ gaps if products else weights @ (gaps * gaps)
+    integral = bool((values == np.rint(values)).all())
+    return Survey(count, mean, scatter, values.min(axis=0), integral, len(bad), _name(bad, first))
+
+
+def _survey_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> Survey:
+    broken = ~np.isfinite(block.data)
+    owners = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+    bad = np.unique(owners[broken])
+    data = np.where(broken, 0.0, block.data.astype(np.float64))
+    values = sparse.csr_array((data, block.indices, block.indptr), shape=block.shape)
+    if not weights.all():
+        values, weights = values[weights > 0], weights[weights > 0]
+    if not values.shape[0]:
+        blank = np.zeros(block.shape[1])
+        return Survey(0.0, blank, blank, blank + np.inf, True, len(bad), _name(bad, first))
+    count = float(weights.sum())
+    mean = values.T @ weights / count
+    scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
+    minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
+    integral = bool((values.data == np.rint(values.data)).all())
+    return Survey(count, mean, scatter, minimum, integral, len(bad), _name(bad, first))
+
+
+def _name(bad: np.ndarray, first: int) -> tuple[int, ...]:
+    return tuple(int(first + row) for row in bad[:_NAMED])

@@ -1,0 +1,1 @@
+"""Memoized inference of a mixture: its local step, and the moves of a lap."""

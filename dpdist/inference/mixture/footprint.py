@@ -1,0 +1,78 @@
+"""How much memory a lap takes, estimated before it starts.
+
+With F columns of statistics, K components, M children of a split and B batches, in numbers of 8 bytes,
+
+    F K (3 (1 + M) B + 60)     sums of the batches: of components and children, as they were, in their tree and as they
+                               will be; then what judging takes, a dozen arrays of F for some five replacements each
+    + F max(m, b)              features of the m rows sampled of a component to seed children, or of b rows of a block
+    + 3 D min(N, K m)          the sampled rows themselves, while they are joined
+
+all in one process, as in memory; on a cluster the second term is the workers'.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+
+from dpdist.data.base import Source
+from dpdist.inference.loop import wave_count
+from dpdist.inference.mixture.engine import feature_columns
+from dpdist.inference.mixture.lap_moves import rows_of_each
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.mixture.problem import Problem
+from dpdist.models.families import Gaussian, ZeroMeanGaussian
+
+#: Arrays of F numbers that judging takes for each component.
+JUDGING = 60
+#: Bytes beyond which a lap is large whatever the machine.
+LARGE = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of a lap: at the start, and more for every further component."""
+
+    total: float
+    component: float
+
+
+def footprint(problem: Problem, source: Source, components: int) -> Footprint:
+    """What a lap of `components` will take; within a factor of about two."""
+    plan, (rows, _), width = problem.plan, source.shape, problem.preparation.width
+    columns = feature_columns(problem)
+    moving = problem.schedule.moves and plan.any
+    children, judging = (plan.children, JUDGING) if moving else (0, JUDGING // 5)
+    each = min(rows_of_each(plan, components, 8 * width), -(-rows // components)) if moving and plan.split else 0
+    block = min(block_rows(columns), max(part.rows for part in source.partitions))
+    own = columns * (3 * (1 + children) * wave_count(problem.schedule, source) + judging)
+    shared = columns * max(each, block) + 3 * width * min(rows, components * each)
+    return Footprint(8.0 * (components * own + shared), 8.0 * own)
+
+
+def warn_if_large(problem: Problem, source: Source, components: int, memory: float | None = None) -> None:
+    """Warn, in a sentence, of a lap beyond half the `memory` (by default this machine's) or :data:`LARGE`."""
+    here = machine_memory() if memory is None else memory
+    needed = footprint(problem, source, components)
+    if needed.total <= min(here / 2, LARGE):
+        return
+    family = problem.model.family
+    full = isinstance(family, Gaussian | ZeroMeanGaussian)
+    narrower = "fewer columns with row_transform=TransformPlan(pca=50)"
+    warnings.warn(
+        f"a lap of {type(family).__name__} over {problem.preparation.width} columns takes about "
+        f"{_size(needed.total)} with {components} component{'s' if components > 1 else ''} and "
+        f"{_size(needed.component)} more for every further one, of {_size(here)} here; choose "
+        + (f"DiagonalGaussian, or {narrower}." if full else f"fewer components or waves, or {narrower}."),
+        stacklevel=2,
+    )
+
+
+def machine_memory() -> float:
+    """Bytes of memory of this machine."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.0f} MB"

@@ -1,0 +1,34 @@
+"""What is fixed for a whole run, apart from the data and the place where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.schedules.base import Schedule
+from dpdist.inference.transform import Preparation
+from dpdist.models.mixture import Model, Precision
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The model and how to fit it.
+
+    Parameters
+    ----------
+    model : Model
+    preparation : what is done to rows first
+    schedule : how summaries become the total
+    plan : the moves
+    precision : of the local step
+    seed : key of every draw
+    tolerance : change of the ELBO in nats a row below which a lap counts as settled
+    """
+
+    model: Model
+    preparation: Preparation
+    schedule: Schedule
+    plan: MovePlan
+    precision: Precision
+    seed: int
+    tolerance: float

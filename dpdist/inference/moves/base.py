@@ -1,0 +1,244 @@
+"""Changes of the set of components, and the one rule by which they are accepted.
+
+A trial is a set of proposals of one kind, tried during the same lap. Each proposal removes some components and
+puts replacements in their place. During the lap workers measure what cannot be derived from the components'
+own summary (children's statistics, pair entropies); these measurements add like summaries do. At the end of
+the lap the exact gain of proposal j is
+
+    sum A(replacements) - sum A(removed) + A_alloc(counts after) - A_alloc(counts before) + H after - H before
+
+with counts in descending order where the allocation is ordered. Gains add in A and H but not in A_alloc, so
+proposals are accepted greedily, each judged against the state left by those accepted before it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.models.allocations import Allocation
+from dpdist.models.mixture import Block, Model, Posterior
+from dpdist.models.sufficient_statistics import Summary, concatenate
+
+
+class Reason(Enum):
+    """Why a proposal ended as it did."""
+
+    ACCEPTED = "accepted: the exact ELBO rises"
+    NO_GAIN = "refused: the exact ELBO does not rise"
+    ROUNDING = "refused: the gain is within rounding of the ELBO"
+    CONFLICT = "refused: a better proposal changed one of its components"
+    LIMIT = "refused: the largest number of components is reached"
+    REFINING = "postponed: its children are still improving"
+
+
+class Trial(ABC):
+    """Proposals of one kind; frozen, picklable, plain arrays."""
+
+    #: "split", "merge" or "delete".
+    kind: str
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of proposals."""
+
+    @abstractmethod
+    def blank(self, columns: int) -> Summary:
+        """The measurement of no rows, for statistics of `columns` columns."""
+
+    def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Trial:
+        """The same proposals ready to measure under `posterior`, given what was measured so far."""
+        return self
+
+    @abstractmethod
+    def measure(self, block: Block) -> Summary:
+        """What the proposals need to know of some rows; adds over rows."""
+
+    @abstractmethod
+    def removed(self, proposal: int) -> tuple[int, ...]:
+        """Components that proposal takes away."""
+
+    @abstractmethod
+    def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
+        """The components put in their place; linear in both arguments."""
+
+    @abstractmethod
+    def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
+        """For each replacement the component whose identity it keeps, or -1 for a new one."""
+
+    def evidence_before(self, proposal: int, evidence: np.ndarray, replaced: Summary, model: Model) -> float:
+        """Sum of A over the removed components; `evidence` (K,) holds A of every component."""
+        return float(evidence[list(self.removed(proposal))].sum())
+
+
+class Verdict(NamedTuple):
+    """One proposal's exact gain in nats, and what became of it."""
+
+    trial: int
+    proposal: int
+    gain: float
+    reason: Reason
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    trial: int
+    proposal: int
+    removed: tuple[int, ...]
+    replaced: Summary
+    fixed: float  # gain in A and H
+    scale: float  # size of the numbers it was computed from
+
+
+def rounding(dtype: type, scale: float, elbo: float) -> float:
+    """Nats below which a gain cannot be told from rounding."""
+    return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
+
+
+def judge(
+    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], dtype: type = np.float64
+) -> list[Verdict]:
+    """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
+    candidates = _candidates(model, total, trials, measured)
+    standing = _Standing(model.allocation, total.counts, np.ones(len(total.counts), bool), np.zeros(0))
+    gains = np.array([standing.gain(candidate) for candidate in candidates])
+    elbo, verdicts = model.elbo(total), []
+    for index in np.argsort(-gains, kind="stable"):
+        candidate, gain = candidates[index], float(gains[index])
+        noise, free = rounding(dtype, candidate.scale, elbo), standing.holds(candidate)
+        if gain > 0 and free:
+            gain = standing.gain(candidate)
+        reason = reason_for(gain, noise)
+        if reason is Reason.ACCEPTED and not free:
+            reason = Reason.CONFLICT
+        elif reason is Reason.ACCEPTED and standing.too_many_with(candidate):
+            reason = Reason.LIMIT
+        elif reason is Reason.ACCEPTED:
+            standing = standing.after(candidate)
+        verdicts.append(Verdict(candidate.trial, candidate.proposal, gain, reason))
+    return verdicts
+
+
+def reason_for(gain: float, noise: float) -> Reason:
+    """What becomes of a proposal that nothing but its gain speaks for or against; `noise` is the rounding of it.
+
+    A gain that is not a number is none.
+    """
+    if not gain > 0:
+        return Reason.NO_GAIN
+    return Reason.ACCEPTED if gain > noise else Reason.ROUNDING
+
+
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """The counts of the components as the proposals accepted so far leave them.
+
+    Parameters
+    ----------
+    allocation : of the model
+    counts : (K,), of the components before
+    kept : (K,) bool, those of them that no accepted proposal removed
+    added : counts of the replacements accepted
+    """
+
+    allocation: Allocation
+    counts: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
+
+    @cached_property
+    def evidence(self) -> float:
+        """A_alloc of the components in the order that they take after the lap."""
+        counts = np.concatenate([self.counts[self.kept], self.added])
+        return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
+
+    def holds(self, candidate: _Candidate) -> bool:
+        """Whether all that a candidate removes is still there."""
+        return bool(self.kept[list(candidate.removed)].all())
+
+    def after(self, candidate: _Candidate) -> _Standing:
+        """With a candidate accepted."""
+        kept = self.kept.copy()
+        kept[list(candidate.removed)] = False
+        return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
+
+    def gain(self, candidate: _Candidate) -> float:
+        """What accepting a candidate adds to the ELBO."""
+        return candidate.fixed + (self.after(candidate).evidence - self.evidence)
+
+    def too_many_with(self, candidate: _Candidate) -> bool:
+        """Whether a candidate adds components beyond the largest number that the allocation allows."""
+        limit, growth = self.allocation.max_components, len(candidate.replaced.counts) - len(candidate.removed)
+        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
+
+
+def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> list[_Candidate]:
+    """Every proposal with its gain in A and H, the evidences computed in one call."""
+    places = [(t, j) for t, trial in enumerate(trials) for j in range(len(trial))]
+    if not places:
+        return []
+    replaced = [trials[t].replacement(j, total, measured[t]) for t, j in places]
+    evidence = model.family.log_evidence(total.stats)
+    after = model.family.log_evidence(np.concatenate([part.stats for part in replaced]))
+    ends = np.cumsum([len(part.entropy) for part in replaced])
+    candidates = []
+    for (t, j), part, end in zip(places, replaced, ends, strict=True):
+        own = after[end - len(part.entropy) : end]
+        removed = trials[t].removed(j)
+        before = trials[t].evidence_before(j, evidence, part, model)
+        entropy = float(part.entropy.sum() - total.entropy[list(removed)].sum())
+        candidates.append(
+            _Candidate(t, j, removed, part, float(own.sum()) - before + entropy, float(np.abs(own).sum()))
+        )
+    return candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Accepted proposals turned into one map from old summaries to new ones.
+
+    ``kept`` are the untouched components, ``accepted`` (trial, proposal) pairs, and ``order`` sorts the kept
+    components followed by all replacements.
+    """
+
+    kept: np.ndarray
+    accepted: tuple[tuple[int, int], ...]
+    order: np.ndarray
+
+    def apply(self, summary: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> Summary:
+        """The summary of the same rows after the change; linear, so it serves leaves and total alike."""
+        parts = [summary.take(self.kept)]
+        parts += [trials[t].replacement(j, summary, measured[t]) for t, j in self.accepted]
+        return concatenate(parts).take(self.order)
+
+    def identities(
+        self, ids: np.ndarray, fresh: int, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]
+    ) -> tuple[np.ndarray, int]:
+        """Component ids after the change, and the next unused id."""
+        after = list(ids[self.kept])
+        for t, j in self.accepted:
+            for heir in trials[t].heirs(j, total, measured[t]):
+                after.append(ids[heir] if heir >= 0 else fresh)
+                fresh += heir < 0
+        return np.array(after, dtype=np.int64)[self.order], fresh
+
+
+def change_from(
+    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], verdicts: Sequence[Verdict]
+) -> Change:
+    """Collect the accepted proposals and the order of components after them."""
+    accepted = tuple((v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)
+    removed = {k for t, j in accepted for k in trials[t].removed(j)}
+    kept = np.array([k for k in range(len(total.entropy)) if k not in removed], dtype=np.intp)
+    parts = [total.counts[kept]]
+    parts += [trials[t].replacement(j, total, measured[t]).counts for t, j in accepted]
+    counts = np.concatenate(parts)
+    ordered = model.allocation.ordered
+    order = np.argsort(-counts, kind="stable") if ordered else np.arange(len(counts))
+    return Change(kept, accepted, order)

@@ -1,0 +1,83 @@
+"""Delete: the rows of a small component are shared among a few named absorbers.
+
+Only the target's own responsibility is shared anew, so a delete touches its absorbers and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpdist.inference.moves.base import Trial
+from dpdist.inference.moves.split import divide
+from dpdist.models.mixture import Block, Model, Posterior
+from dpdist.models.sufficient_statistics import Summary
+
+
+@dataclass(frozen=True, eq=False)
+class Deletes(Trial):
+    """Components that may go.
+
+    Parameters
+    ----------
+    targets : (J,) intp
+    absorbers : (J, M) intp, who takes each target's rows
+    coefficients : (J, M, F) or None before a posterior was made
+    """
+
+    targets: np.ndarray
+    absorbers: np.ndarray
+    coefficients: np.ndarray | None = None
+
+    kind = "delete"
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def blank(self, columns: int) -> Summary:
+        return Summary.zeros(self.absorbers.size, columns)
+
+    def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Deletes:
+        """The same deletes with the absorbers' columns of the posterior's coefficients."""
+        return replace(self, coefficients=np.ascontiguousarray(posterior.coefficients.T[self.absorbers]))
+
+    def measure(self, block: Block) -> Summary:
+        if not len(self) or self.coefficients is None:
+            return self.blank(block.features.shape[1])
+        return divide(block, self.targets, self.absorbers, self.coefficients)
+
+    def removed(self, proposal: int) -> tuple[int, ...]:
+        return (int(self.targets[proposal]), *(int(k) for k in self.absorbers[proposal]))
+
+    def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
+        width = self.absorbers.shape[1]
+        rows = slice(proposal * width, (proposal + 1) * width)
+        index = self.absorbers[proposal]
+        return Summary(summary.stats[index] + measured.stats[rows], summary.entropy[index] + measured.entropy[rows])
+
+    def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
+        return tuple(int(k) for k in self.absorbers[proposal])
+
+
+def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, absorbers: int, limit: int) -> Deletes:
+    """At most `limit` of the smallest components, each with its best merge partners as absorbers.
+
+    `busy` (K,) marks components that may not take part, because a split of theirs is under way.
+    Proposals are disjoint.
+    """
+    gains = np.maximum(pair_gains, pair_gains.T)
+    free = ~busy
+    chosen: list[tuple[int, np.ndarray]] = []
+    for target in np.argsort(total.counts, kind="stable"):
+        partners = np.flatnonzero(free & (np.arange(len(free)) != target))
+        if len(chosen) >= limit or len(partners) < absorbers:
+            break
+        if not free[target]:
+            continue
+        best = partners[np.argsort(-gains[target, partners], kind="stable")[:absorbers]]
+        chosen.append((int(target), best))
+        free[target] = False
+        free[best] = False
+    targets = np.array([target for target, _ in chosen], dtype=np.intp)
+    return Deletes(targets, np.array([best for _, best in chosen], dtype=np.intp).reshape(-1, absorbers))

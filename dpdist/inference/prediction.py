@@ -1,0 +1,245 @@
+"""What a fitted model says of rows: labels, probabilities, densities.
+
+Labels and probabilities are the local step's, under the posterior of the whole data. The log density is the
+posterior predictive
+
+    log [ sum_k w_k exp(A(S_k + t(x)) - A(S_k)) + w_rest exp(A(t(x))) ] + log h(x)
+
+with posterior mean weights and w_rest the leftover of the stick, so it integrates to 1; it is given in raw columns, as
+are draws and what describes components (:mod:`dpdist.inference.transform`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import logsumexp, softmax
+
+from dpdist.core.errors import InputError
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.sva.base import Learner
+from dpdist.inference.sva.opening import Growth
+from dpdist.inference.sva.sequence import SequentialProblem
+from dpdist.inference.transform import Description, Preparation
+from dpdist.models.families.base import Rows
+from dpdist.models.mixture import Model, Precision
+from dpdist.models.sufficient_statistics import Summary
+
+
+class Predictor(ABC):
+    """A fitted model, ready for rows; picklable.
+
+    Attributes
+    ----------
+    preparation : what is done to rows first
+    ids : (K,) stable ids of the components
+    """
+
+    preparation: Preparation
+    ids: np.ndarray
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """F, by which blocks of rows are sized."""
+
+    @abstractmethod
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        """A function of prepared rows: log probabilities of the components, (n, K), up to a number a row."""
+
+    @abstractmethod
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        """A function of prepared rows: their log predictive density, (n,), nats."""
+
+    @abstractmethod
+    def weights(self) -> tuple[np.ndarray, float]:
+        """Posterior mean weights (K,), and what is left to components not yet seen."""
+
+    @abstractmethod
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A predictive draw for each of some components (n,); K is one not yet seen. Prepared coordinates."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Point estimates of the components, prepared coordinates."""
+
+    def draw(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """As :meth:`sample`, raw rows (n, D)."""
+        return self.preparation.restore(self.sample(components, rng))
+
+    def described(self) -> Description:
+        """Point estimates of the components, raw columns."""
+        return self.preparation.restored(self.describe())
+
+    def exported(self) -> Description:
+        """What is stored of :meth:`described`: not the (K, D, D) covariances of fewer columns that PCA kept."""
+        preparation = self.preparation
+        dropped = {"covariance"} if preparation.width < preparation.columns else set()
+        return preparation.restored({name: each for name, each in self.describe().items() if name not in dropped})
+
+    def labels(self, partition: Partition) -> np.ndarray:
+        """Position of the most probable component, (n,) int64."""
+        score = self.scorer()
+        return self._by_block(partition, lambda rows: score(rows).argmax(axis=1))
+
+    def probabilities(self, partition: Partition) -> np.ndarray:
+        """Responsibilities, (n, K)."""
+        score = self.scorer()
+        return self._by_block(partition, lambda rows: softmax(score(rows), axis=1))
+
+    def top(self, partition: Partition, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (n, L) of the `count` most probable components, best first, and their probabilities."""
+        score = self.scorer()
+
+        def best(rows: Rows) -> np.ndarray:
+            scores = score(rows)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+            return np.stack([order, np.take_along_axis(softmax(scores, axis=1), order, axis=1)], axis=2)
+
+        both = self._by_block(partition, best)
+        return both[:, :, 0].astype(np.int64), both[:, :, 1]
+
+    def log_density(self, partition: Partition) -> np.ndarray:
+        """Log predictive density of rows, (n,), raw columns, nats."""
+        with one_thread():
+            log_volume = self.preparation.transform.log_volume
+        return self._by_block(partition, self.density()) + log_volume
+
+    def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
+        stored, _ = partition.load()
+        _require_finite(stored, partition)
+        step = block_rows(self.columns)
+        with one_thread():
+            parts = [
+                function(self.preparation.apply(stored[start : start + step]))
+                for start in range(0, stored.shape[0], step)
+            ]
+        return np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class MixturePredictor(Predictor):
+    """A mixture fitted by variational inference.
+
+    Parameters
+    ----------
+    model : family and allocation
+    preparation : what is done to rows first
+    total : summary of the data it was fitted to
+    ids : (K,) stable ids of the components
+    """
+
+    model: Model
+    preparation: Preparation
+    total: Summary
+    ids: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return int(self.total.stats.shape[1])
+
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        posterior, family = self.model.posterior(self.total, Precision(floor=0.0)), self.model.family
+        return lambda rows: posterior.logits(family.features(rows))
+
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        family, (weights, rest) = self.model.family, self.weights()
+        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(np.append(weights, rest))
+
+        def density(rows: Rows) -> np.ndarray:
+            predictive = family.log_predictive(family.features(rows), stats) + log_weights
+            return np.asarray(logsumexp(predictive, axis=1) + family.log_base_measure(rows))
+
+        return density
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        return self.model.allocation.weights(self.total.counts)
+
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        return self.model.family.sample(stats[components], rng)
+
+    def describe(self) -> Description:
+        return self.model.family.describe(self.total.stats)
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialPredictor(Predictor):
+    """Components of a sequential pass: the Chinese restaurant's weights and the predictive (Lin 2013, eq. 12).
+
+        p(x) = sum_k w_k / (alpha + n) p(x | k) + alpha / (alpha + n) p(x | new)
+
+    Parameters
+    ----------
+    learner : the likelihood as the pass saw it
+    preparation : what is done to rows first
+    concentration : alpha
+    table : (K, F) the components
+    ids : (K,) their stable ids
+    """
+
+    learner: Learner
+    preparation: Preparation
+    concentration: float
+    table: np.ndarray
+    ids: np.ndarray
+
+    @property
+    def columns(self) -> int:
+        return int(self.table.shape[1])
+
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        log_weights = np.log(self.table[:, -1])
+        return lambda rows: self.learner.log_predictive(rows, self.table)[:, :-1] + log_weights
+
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        weights, rest = self.weights()
+        log_weights = np.log(np.append(weights, rest))
+
+        def density(rows: Rows) -> np.ndarray:
+            return np.asarray(logsumexp(self.learner.log_predictive(rows, self.table) + log_weights, axis=1))
+
+        return density
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        total = self.concentration + self.table[:, -1].sum()
+        return self.table[:, -1] / total, float(self.concentration / total)
+
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        table = np.concatenate([self.table, np.zeros((1, self.columns))])
+        return self.learner.sample(table[components], rng)
+
+    def describe(self) -> Description:
+        return self.learner.describe(self.table)
+
+
+def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
+    """What the components of a pass say of rows."""
+    return SequentialPredictor(
+        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
+    )
+
+
+def _require_finite(stored: Rows, partition: Partition) -> None:
+    values = stored.data if sparse.issparse(stored) else stored
+    if not np.isfinite(values).all():
+        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + _first_bad(stored)}"
+        raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
+
+
+def _first_bad(stored: np.ndarray) -> int:
+    return int(np.argmin(np.isfinite(stored).all(axis=1)))
+
+
+def predict_partition(partition: Partition, predictor: Predictor, method: str, *arguments: Any) -> Any:
+    """Call one of the predictor's methods on a partition; a task."""
+    return getattr(predictor, method)(partition, *arguments)

@@ -1,0 +1,31 @@
+"""Batch inference: every update takes in all the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpdist.inference.schedules.base import Ledger, Schedule
+from dpdist.inference.schedules.memoized import Memoized
+from dpdist.inference.state import State
+
+
+@dataclass(frozen=True)
+class Batch(Schedule):
+    """Batch inference.
+
+    For mixtures it is ``Memoized(waves=1)``. Topic models have a point estimate of their global weights under it, as
+    under ``Stochastic``: it is the bHDP of Bryant & Sudderth (NeurIPS 2012), whereas ``Memoized(waves=1)`` is batch
+    inference with posteriors of the global weights.
+    """
+
+    name = "batch"
+    waves = 1
+    lookahead = 0
+
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
+        return Memoized(waves=1).open(state, wave_rows)
+
+    def rate(self, step: int) -> float:
+        """rho of every step: nothing is kept of what was before."""
+        return 1.0

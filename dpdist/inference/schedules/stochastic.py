@@ -1,0 +1,79 @@
+"""Stochastic online variational inference: each wave's summary is amplified and averaged into the total.
+
+    total <- (1 - rho_t) total + rho_t (N / n_wave) leaf,     rho_t = (tau + t)^-kappa
+
+Sources: Hoffman et al. (2013); the "SO" of Hughes & Sudderth (2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpdist.core.checks import COUNT, check_fields, number
+from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.schedules.base import Ledger, Schedule
+from dpdist.inference.schedules.memoized import LOOKAHEAD
+from dpdist.inference.schedules.tree import SumTree
+from dpdist.inference.state import State
+
+
+@dataclass(frozen=True)
+class Stochastic(Schedule):
+    """Stochastic inference; the number of components stays that of the start.
+
+    Parameters
+    ----------
+    waves : number of mini-batches the data are cut into
+    lookahead : 0, or 1 to let the next wave start before the last one is in
+    delay : tau >= 0, finite
+    forgetting : kappa, in (0.5, 1] for convergence
+    """
+
+    waves: int = 40
+    lookahead: int = 0
+    delay: float = 1.0
+    forgetting: float = 0.6
+
+    name = "stochastic"
+    moves = False
+
+    def __post_init__(self) -> None:
+        rates = {"delay": number(least=0), "forgetting": number(above=0, most=1)}
+        check_fields(self, waves=COUNT, lookahead=LOOKAHEAD, **rates)
+
+    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
+        return _Average(self, state, wave_rows)
+
+    def rate(self, step: int) -> float:
+        """rho_t of the step with index `step`, counted from 0: (tau + step + 1)^-kappa."""
+        return float((self.delay + step + 1) ** -self.forgetting)
+
+
+class _Average(Ledger):
+    def __init__(self, schedule: Stochastic, state: State, wave_rows: Sequence[float]) -> None:
+        self._schedule, self._rows = schedule, wave_rows
+        self._step = (state.lap - 1) * len(wave_rows) + state.visit
+        self._tree = SumTree(state.leaves)
+        running = state.running if state.running is not None else state.start
+        self._running = running if running is not None else self._tree.root
+
+    def fold(self, wave: int, leaf: Leaf) -> None:
+        rate = self._schedule.rate(self._step)
+        if self._rows[wave] > 0:  # one whose rows all weigh nothing says nothing
+            amplified = leaf.scaled(rate * sum(self._rows) / self._rows[wave])
+            self._running = self._running.scaled(1 - rate) + amplified
+        self._tree.replace(wave, leaf)
+        self._step += 1
+
+    def total(self) -> Leaf:
+        return self._running
+
+    def exact(self) -> Leaf:
+        return self._tree.root
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        return self._tree.leaves
+
+    def running(self) -> Leaf | None:
+        return self._running

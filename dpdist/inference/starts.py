@@ -1,0 +1,257 @@
+"""First models: statistics from which the first lap's posterior is made. One component needs none."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+from scipy.special import softmax
+
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition, Source, rows_with_weight
+from dpdist.execution.base import Backend
+from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.seeding import nearest_seeds
+from dpdist.inference.prediction import SequentialPredictor, predictor_of
+from dpdist.inference.sva import Conjugate, EvidenceTest, Rule, Tidy
+from dpdist.inference.sva.opening import Growth, examine, no_growth, pass_over
+from dpdist.inference.sva.sequence import (
+    BLOCK_ROWS,
+    Rounds,
+    SequentialProblem,
+    first_sequential_state,
+    sequential_steps,
+)
+from dpdist.inference.transform import Preparation
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
+from dpdist.models.families.base import Rows
+from dpdist.models.families.isotropic_gaussian import IsotropicGaussian
+from dpdist.models.sufficient_statistics import Summary
+
+#: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
+SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
+#: Components of a sequential start with a smaller share of the rows are left out.
+PRUNE = 1e-4
+
+
+def kmeans_start(problem: Problem, source: Source, backend: Backend, components: int) -> Summary:
+    """`components` clusters seeded by k-means++ on a sample of rows, scaled to the whole data.
+
+    Raises
+    ------
+    InputError
+        If the sample holds fewer distinct rows than components.
+    """
+    wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
+    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
+    points = problem.model.family.points(drawn.rows)
+    owners = _seeded(drawn, points, components, generator(problem.seed, "k-means++"))
+    with one_thread():
+        sampled = _sum_hard(problem, drawn.rows, owners, drawn.weights, components)
+    return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+
+
+def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None, components: int) -> Summary:
+    """The clusters of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
+
+    The pass opens clusters; then the rows it saw are shared out among them, and that is what is summed. Families whose
+    covariance is learned pass as Gaussians of one variance: with their own prior the first cluster would spread over
+    everything before a second could open. That variance is what `components` clusters of k-means++ leave.
+
+    Raises
+    ------
+    InputError
+        If the allocation has no concentration to pass with, or the sample holds too few distinct rows.
+    """
+    wanted = SMALLEST_SAMPLE if rows is None else rows
+    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
+    posed = _posed_pass(problem, drawn, components)
+    if rows is not None:
+        growth = _pass_over_sample(posed, drawn)
+        with one_thread():
+            sampled = _share_out(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
+        return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+    *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
+    shared = backend.share((problem, predictor_of(posed, state.growth)))
+    partitions = backend.share_each(source.partitions)
+    total = backend.total(_share_out_partition, partitions, [shared] * len(partitions))
+    return backend.fetch([total])[0]  # type: ignore[no-any-return]
+
+
+def no_concentration(allocation: Allocation) -> str:
+    """What is said of an allocation that a sequential pass cannot stand for."""
+    return (
+        f"a sequential pass needs a concentration, which {type(allocation).__name__} has not; let its plug_in return "
+        "a DirichletProcess near the counts it is given, or do without the pass."
+    )
+
+
+def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialProblem:
+    """The pass of a start, its concentration the prior's."""
+    allocation = problem.model.allocation
+    near = allocation.plug_in(np.ones(1))
+    if not isinstance(near, DirichletProcess | FiniteDirichlet):
+        raise InputError(no_concentration(near))
+    family = _opening_family(problem, drawn, components) if problem.model.family.spreads else problem.model.family
+    return SequentialProblem(
+        learner=Conjugate(family, problem.preparation.width),
+        preparation=problem.preparation,
+        rule=Rule(near.concentration, max_components=allocation.max_components),
+        tidy=Tidy(PRUNE, EvidenceTest()),
+        rounds=Rounds(),
+        dtype=problem.precision.dtype,
+        seed=problem.seed,
+    )
+
+
+def _opening_family(problem: Problem, drawn: Sample, components: int) -> IsotropicGaussian:
+    """Gaussians of the variance that `components` clusters of k-means++ leave in a sample."""
+    owners = _seeded(drawn, drawn.rows, components, generator(problem.seed, "scale of a sequential start"))
+    rows, weights = drawn.rows, drawn.weights
+    sums = np.stack([np.bincount(owners, weights * column, components) for column in rows.T], axis=1)
+    means = sums / np.bincount(owners, weights, components)[:, None]
+    middle = np.average(rows, axis=0, weights=weights)
+    left = float(np.average((rows - means[owners]) ** 2, axis=0, weights=weights).mean())
+    total = float(np.average((rows - middle) ** 2, axis=0, weights=weights).mean())
+    if not left > 0:
+        raise InputError("a sequential start needs rows that differ; the sample's lie on a few points. Start from one.")
+    return IsotropicGaussian(left, total, middle)
+
+
+def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
+    """A pass over prepared rows in the order of their random keys."""
+    order = np.argsort(drawn.keys, kind="stable")
+    parts = np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
+    blocks = [(drawn.rows[part], drawn.weights[part]) for part in parts]
+    with one_thread():
+        growth = no_growth(posed.learner.width, posed.tidy)
+        growth = pass_over(blocks, growth, posed.learner, posed.rule, posed.tidy, posed.dtype)
+        return examine(growth, posed.learner, posed.rule, posed.tidy)
+
+
+def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:
+    """Statistics of prepared rows shared out among the components of a pass."""
+    score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
+    parts = []
+    for start in range(0, max(1, len(weights)), step):
+        block = rows[start : start + step]
+        parts.append(_sum_soft(problem, block, softmax(score(block), axis=1), weights[start : start + step]))
+    return functools.reduce(operator.add, parts)
+
+
+def _share_out_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
+    problem, predictor = shared
+    rows, weights = weighing_rows(partition)
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    with one_thread():
+        parts = [
+            _share_out(problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS])
+            for a in range(0, max(1, len(own)), BLOCK_ROWS)
+        ]
+    return functools.reduce(operator.add, parts)
+
+
+def responsibility_start(problem: Problem, source: Source, backend: Backend, responsibilities: np.ndarray) -> Summary:
+    """The statistics of given responsibilities (N, K), or of labels (N,) from 0 to K - 1.
+
+    Raises
+    ------
+    InputError
+        If there is not one entry a row, or rows do not sum to 1.
+    """
+    given, rows = np.asarray(responsibilities), source.shape[0]
+    if given.ndim not in (1, 2) or given.shape[0] != rows:
+        raise InputError(
+            f"initial should be {rows} labels or a ({rows}, K) array of responsibilities; got shape {given.shape}."
+        )
+    components = _component_count(given)
+    partitions = source.partitions
+    parts = [given[p.start : p.stop] for p in partitions]
+    shared = [backend.share((problem, components))] * len(partitions)
+    total = backend.total(_sum_given, backend.share_each(partitions), parts, shared)
+    return backend.fetch([total])[0]  # type: ignore[no-any-return]
+
+
+def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:
+    """The nearest of some k-means++ seeds for each row of a sample, (m,)."""
+    owners = nearest_seeds(points, drawn.weights, components, rng)
+    if owners is None:
+        raise InputError(
+            f"a k-means++ start needs at least {components} distinct rows; a sample of {len(drawn.keys)} held fewer. "
+            "Start from fewer components, or from one."
+        )
+    return owners
+
+
+def _component_count(given: np.ndarray) -> int:
+    if given.ndim == 1:
+        if given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= len(given):
+            raise InputError(
+                "initial should be labels that are whole numbers from 0 up, fewer than rows; got from "
+                f"{given.min()} to {given.max()}. Recode them with numpy.unique."
+            )
+        return int(given.max()) + 1
+    if not np.isfinite(given).all() or given.min() < 0 or np.abs(given.sum(axis=1) - 1).max() > 1e-6:
+        raise InputError("initial should be responsibilities of zero or more that sum to 1 in every row; got others.")
+    return int(given.shape[1])
+
+
+def _total_weight(source: Source) -> float:
+    return float(source.shape[0] if source.weights is None else source.weights.sum())
+
+
+def _sample(problem: Problem, source: Source, backend: Backend, chance: float) -> Sample:
+    """Rows, prepared, each drawn with the same chance."""
+    partitions = backend.share_each(source.partitions)
+    shared = backend.share((problem.preparation, problem.seed, chance))
+    drawn: Sample = backend.fetch([backend.total(_draw, partitions, [shared] * len(partitions))])[0]
+    return drawn
+
+
+def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
+    preparation, seed, chance = shared
+    rows, weights = weighing_rows(partition)
+    keys = generator(seed, "start sample", partition.index).random(rows.shape[0])
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    chosen = np.flatnonzero(keys < chance)
+    with one_thread():
+        prepared = preparation.apply(rows[chosen])
+    return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), own[chosen], prepared)
+
+
+def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:
+    resp = np.zeros((len(owners), components))
+    resp[np.arange(len(owners)), owners] = 1.0
+    return _sum_soft(problem, rows, resp, weights)
+
+
+def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
+    family, total, log_volume = problem.model.family, None, problem.preparation.transform.log_volume
+    step = block_rows(family.features(rows[:1]).shape[1])
+    for start in range(0, max(1, len(weights)), step):
+        block, own = rows[start : start + step], weights[start : start + step]
+        part, features = resp[start : start + step], family.features(block)
+        logs = np.log(part, out=np.zeros_like(part), where=part > 0)
+        stats = np.ascontiguousarray((features.T @ (own[:, None] * part)).T)
+        base = float(own @ (family.log_base_measure(block) + log_volume))
+        summary = Summary(stats, -own @ (part * logs), base)
+        total = summary if total is None else total + summary
+    assert total is not None, "there is at least one block"
+    return total
+
+
+def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, int]) -> Summary:
+    problem, components = shared
+    rows, weights = partition.load()
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    kept = np.flatnonzero(own)
+    rows, own, given = rows[kept], own[kept], given[kept]
+    with one_thread():
+        prepared = problem.preparation.apply(rows)
+        if given.ndim == 1:
+            return _sum_hard(problem, prepared, given, own, components)
+        return _sum_soft(problem, prepared, given.astype(np.float64), own)

@@ -1,0 +1,96 @@
+"""State: what the next wave needs. Info: what a person wants to see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.moves.base import Reason
+
+
+class Rest(NamedTuple):
+    """A component whose splits were refused: how often, the lap from which it may be tried again, its size then."""
+
+    refusals: int
+    until: int
+    size: float
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Everything a run is made of between two waves.
+
+    Parameters
+    ----------
+    lap : int, the lap under way or about to start, from 1
+    order : waves in the order in which this lap visits them
+    visit : int, waves of this lap already folded in
+    ids : (K,) int64 stable component ids, in component order
+    next_id : int, first unused id
+    leaves : one a wave: its last visit (memoized), or the waves of this lap (stochastic); of the model's own kind
+    start : leaf that stands in for rows not yet seen this lap (a first model, new children), or None
+    trials : proposals being tried this lap
+    chances : (K,) chance with which a row joins the sample of its component this lap
+    sample : rows drawn so far this lap
+    queue : totals from which waves already under way took their posterior (look-ahead)
+    running : the total of a stochastic run, else None
+    elbo : exact ELBO at the end of the last lap, in nats; None before
+    rests : component id -> Rest
+    quiet : whether the last lap's end left no move pending and changed the ELBO by less than the tolerance
+    """
+
+    lap: int
+    order: tuple[int, ...]
+    visit: int
+    ids: np.ndarray
+    next_id: int
+    leaves: tuple[Any, ...]
+    start: Any
+    trials: tuple[Any, ...]
+    chances: np.ndarray
+    sample: Sample | None = None
+    queue: tuple[Any, ...] = ()
+    running: Any = None
+    elbo: float | None = None
+    rests: dict[int, Rest] = field(default_factory=dict)
+    quiet: bool = False
+
+
+class Record(NamedTuple):
+    """One proposal in the history."""
+
+    kind: str
+    components: tuple[int, ...]  # ids of the components it would replace
+    gain: float
+    reason: Reason
+
+
+class Info(NamedTuple):
+    """One finished lap.
+
+    Parameters
+    ----------
+    lap : int
+    elbo : exact ELBO after the lap's moves, nats, whole data
+    elbo_before_moves : the same before them
+    rows : number of rows, each counting as much as its weight
+    n_components : K after the moves
+    ids, counts : (K,) after the moves
+    records : every proposal judged
+    seconds : wall time of the lap
+    total : summary of the whole data after the moves
+    """
+
+    lap: int
+    elbo: float
+    elbo_before_moves: float
+    rows: float
+    n_components: int
+    ids: np.ndarray
+    counts: np.ndarray
+    records: tuple[Record, ...]
+    seconds: float
+    total: Any

@@ -1,0 +1,134 @@
+"""What a sequential pass needs of a likelihood, and what one is while rows go by.
+
+The components of a pass are a table: a row a component, whose last column is its weight w_k, the sum of its
+responsibilities. For conjugate families the other columns are sufficient statistics, so tables add.
+
+Source: Lin (2013), "Online learning of nonparametric mixture models via sequential variational approximation".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.checks import COUNT, FLOOR, SCALE, check_fields, number
+from dpdist.kernels.sequential import Law
+from dpdist.models.families.base import Moments, Rows
+
+#: What is said of a row that no component, old or new, can have.
+FAR_OUT = (
+    "a row's log probabilities are not finite under every component: the row lies too far out. Standardise the "
+    "columns (row_transform=TransformPlan(scale=True)), or give the family a prior that allows for such rows."
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a row opens a component, and which responsibilities are kept (algorithm 1).
+
+    Parameters
+    ----------
+    concentration : alpha > 0
+    threshold : epsilon in (0, 1); a new component is opened for a row whose responsibility for it exceeds this
+    floor : responsibilities below this share of a row's largest are set to zero, the rest renormalised
+    max_components : bound on the components, or None
+    """
+
+    concentration: float = 1.0
+    threshold: float = 0.001
+    floor: float = 1e-6
+    max_components: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            concentration=SCALE,
+            threshold=number(above=0, below=1),
+            floor=FLOOR,
+            max_components=COUNT.or_none("no bound"),
+        )
+
+    @property
+    def law(self) -> Law:
+        """The rule in the form kernels take."""
+        return Law(
+            np.log(self.concentration),
+            self.threshold,
+            np.log(self.floor) if self.floor > 0 else -745.0,
+            np.iinfo(np.int64).max if self.max_components is None else self.max_components,
+        )
+
+
+class Pass(ABC):
+    """Components while rows go by: the one mutable thing of a pass, made and dropped within a task."""
+
+    @property
+    @abstractmethod
+    def table(self) -> np.ndarray:
+        """The components, (K, F) float64; the last column holds their weights. A copy."""
+
+    @property
+    @abstractmethod
+    def overlap(self) -> np.ndarray:
+        """(K, K) sums of min(rho_a, rho_b) over rows, where they are tracked; else (0, 0). A copy."""
+
+    @abstractmethod
+    def advance(self, rows: Rows, weights: np.ndarray) -> None:
+        """Take rows (n, D), prepared, with their weights (n,), one after the other."""
+
+
+class Learner(ABC):
+    """A likelihood as a pass sees it; frozen and picklable."""
+
+    #: Whether tables add, so that passes over partitions may run side by side.
+    additive: bool
+    #: Whether rows may be SciPy CSR.
+    accepts_sparse: bool
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """F, the columns of a table."""
+
+    @abstractmethod
+    def check_moments(self, moments: Moments) -> None:
+        """Raise :class:`InputError` if rows with these moments cannot come from this likelihood."""
+
+    @abstractmethod
+    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+        """A pass that goes on from a table.
+
+        Parameters
+        ----------
+        table : (K, F), K from 0
+        rule : when to open components
+        dtype : of matrix products, float64 or float32
+        overlap : (K, K) sums so far if they are to be tracked, or None
+        seen : weight of the rows that were passed before
+        """
+
+    @abstractmethod
+    def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:
+        """log p(x_n | component k), (n, K + 1), base measure included; the last column is a new component's."""
+
+    @abstractmethod
+    def join(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Pairs of components (P, F) and (P, F) made one, (P, F)."""
+
+    @abstractmethod
+    def gains(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """log evidence of pairs as one component less that as two, (P,), nats, the allocation apart."""
+
+    @abstractmethod
+    def affinity(self, table: np.ndarray) -> np.ndarray:
+        """(K, K): how well the rows of component b fit component a, in entry [b, a]; only its order matters."""
+
+    @abstractmethod
+    def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Point estimates for people: name -> (dimension names, array), first dimension ``component``."""
+
+    @abstractmethod
+    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One predictive draw for each row of a table; a row of weight zero is a new component."""

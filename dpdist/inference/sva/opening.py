@@ -1,0 +1,134 @@
+"""The components between two rows of a pass, as a value; and a pass from one such value to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpdist.inference.sva.base import Learner, Pass, Rule
+from dpdist.inference.sva.prune_merge import Tidy, merge_pairs
+from dpdist.models.families.base import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Components and how many rows made them.
+
+    Parameters
+    ----------
+    table : (K, F) float64, as :class:`Learner` defines it
+    ids : (K,) int64 stable ids; -1 for components that have none yet
+    rows : number of rows passed
+    seen : sum of their weights
+    look : number of rows at which components are next examined
+    pruned : weight of the components removed
+    overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
+    """
+
+    table: np.ndarray
+    ids: np.ndarray
+    rows: int
+    seen: float
+    look: int
+    pruned: float
+    overlap: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """w_k, (K,)."""
+        return self.table[:, -1]
+
+
+def no_growth(width: int, tidy: Tidy) -> Growth:
+    """No components, no rows."""
+    return Growth(np.zeros((0, width)), np.zeros(0, dtype=np.int64), 0, 0.0, tidy.first, 0.0, np.zeros((0, 0)))
+
+
+def pass_over(
+    blocks: Iterable[tuple[Rows, np.ndarray]],
+    growth: Growth,
+    learner: Learner,
+    rule: Rule,
+    tidy: Tidy,
+    dtype: type,
+    fixed: int = 0,
+) -> Growth:
+    """Pass over blocks of rows, examining the components whenever it is time.
+
+    Parameters
+    ----------
+    blocks : prepared rows (n, D) and their weights (n,)
+    growth : where to go on from
+    fixed : the first components, which are not to be pruned or merged with one another
+    """
+    going = _begin(growth, learner, rule, tidy, dtype)
+    for rows, weights in blocks:
+        start = 0
+        while start < rows.shape[0]:
+            stop = min(rows.shape[0], start + growth.look - growth.rows)
+            going.advance(rows[start:stop], weights[start:stop])
+            growth = replace(growth, rows=growth.rows + stop - start, seen=growth.seen + weights[start:stop].sum())
+            if growth.rows == growth.look:
+                growth = examine(_taken(going, growth), learner, rule, tidy, fixed)
+                going = _begin(growth, learner, rule, tidy, dtype)
+            start = stop
+    return _taken(going, growth)
+
+
+def examine(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, fixed: int = 0) -> Growth:
+    """Prune and merge what has become redundant, and set the time of the next look."""
+    look = max(growth.rows + tidy.apart * max(1, len(growth.table)), int((1 + tidy.growth) * growth.rows))
+    growth = replace(_pruned(growth, tidy, fixed), look=look)
+    if tidy.merge is None:
+        return growth
+    fresh = np.ones(len(growth.table), dtype=bool)
+    while fresh.any():
+        pairs = tidy.merge.pairs(growth.table, growth.overlap, growth.seen, learner, rule, fixed, fresh)
+        growth, fresh = merged(growth, pairs, learner, fixed)
+    return growth
+
+
+def merged(growth: Growth, pairs: np.ndarray, learner: Learner, fixed: int = 0) -> tuple[Growth, np.ndarray]:
+    """Each of some disjoint pairs (P, 2) made one; and which of the components left are such unions, (K,) bool."""
+    weights = growth.weights
+    heavier = np.where((weights[pairs[:, 0]] >= weights[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
+    ordered = np.where((pairs.min(axis=1) < fixed)[:, None], np.sort(pairs, axis=1), heavier)
+    table, ids, overlap = merge_pairs(growth.table, growth.ids, growth.overlap, ordered, learner)
+    fresh = np.zeros(len(weights), dtype=bool)
+    fresh[ordered[:, 0]] = True
+    left = np.delete(np.arange(len(weights)), ordered[:, 1])
+    return replace(growth, table=table, ids=ids, overlap=overlap), fresh[left]
+
+
+def _begin(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, dtype: type) -> Pass:
+    size = len(growth.table)
+    tracked = None
+    if tidy.tracks:
+        tracked = growth.overlap if len(growth.overlap) == size else np.zeros((size, size))
+    return learner.begin(growth.table, rule, dtype, tracked, growth.seen)
+
+
+def _taken(going: Pass, growth: Growth) -> Growth:
+    table = going.table
+    opened = np.full(len(table) - len(growth.ids), -1, dtype=np.int64)
+    return replace(growth, table=table, ids=np.concatenate([growth.ids, opened]), overlap=going.overlap)
+
+
+def _pruned(growth: Growth, tidy: Tidy, fixed: int) -> Growth:
+    """Without components of too little weight; the heaviest stays."""
+    weights = growth.weights
+    small = weights < (max(tidy.prune * weights.sum(), tidy.least) if tidy.prune > 0 else 0.0)
+    small[:fixed] = False
+    if len(small):
+        small[weights.argmax()] = False
+    keep = np.flatnonzero(~small)
+    overlap = growth.overlap[np.ix_(keep, keep)] if len(growth.overlap) else growth.overlap
+    return replace(
+        growth,
+        table=growth.table[keep],
+        ids=growth.ids[keep],
+        overlap=overlap,
+        pruned=growth.pruned + float(weights[small].sum()),
+    )

@@ -1,0 +1,262 @@
+"""Prune and merge (SVA-PM): when components are examined, which are removed and which become one.
+
+Two tests of a merge. By distance, with sums over rows of weight n in all,
+
+    d = sum |rho_a - rho_b| = w_a + w_b - 2 sum min(rho_a, rho_b),
+
+relative to w_a + w_b, or to n, by which any two rare components look alike. By evidence, the gain of the log joint
+probability under the Chinese restaurant process,
+
+    A(S_a + S_b) - A(S_a) - A(S_b) + log Gamma(w_a + w_b) - log Gamma(w_a) - log Gamma(w_b) - log alpha > 0.
+
+Source: Lin (2013), section 5.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from dpdist.core.checks import (
+    COUNT,
+    FLAG,
+    POSITIVE,
+    check_fields,
+    instance,
+    number,
+    shown,
+    whole,
+)
+from dpdist.core.errors import InputError
+from dpdist.inference.sva.base import Learner, Rule
+
+
+class MergeTest(ABC):
+    """Says which pairs of components should become one."""
+
+    #: Whether it needs the overlaps of responsibilities.
+    tracks: bool = False
+
+    @abstractmethod
+    def pairs(
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
+    ) -> np.ndarray:
+        """Disjoint pairs to merge, (P, 2).
+
+        Parameters
+        ----------
+        table : (K, F)
+        overlap : (K, K) sums of min(rho_a, rho_b) where tracked, at most what they are
+        seen : n, weight of all rows so far
+        fixed : the first components; no pair is of two of them
+        fresh : (K,) bool; only pairs with at least one of these are new
+        """
+
+
+@dataclass(frozen=True)
+class EvidenceTest(MergeTest):
+    """Merge what raises the log joint probability.
+
+    Parameters
+    ----------
+    partners : components that each is tried with, those its rows fit best
+    """
+
+    partners: int = 4
+
+    def __post_init__(self) -> None:
+        check_fields(self, partners=COUNT)
+
+    def pairs(
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
+    ) -> np.ndarray:
+        tried = likely_pairs(learner.affinity(table), self.partners)
+        tried = tried[(tried.max(axis=1) >= fixed) & fresh[tried].any(axis=1)]
+        return disjoint(tried, merge_gains(table[tried[:, 0]], table[tried[:, 1]], learner, rule), 0.0)
+
+
+@dataclass(frozen=True)
+class DistanceTest(MergeTest):
+    """Merge components whose responsibilities differ by less than `most` on average.
+
+    No merge is false: the distance is exact for components tracked from their first row and never merged, and never
+    below the true one for unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are
+    counted as they are, so what a bound put off is merged at a later look.
+
+    Parameters
+    ----------
+    most : epsilon_d > 0
+    relative : whether the distance is divided by the pair's weight, so that it lies in [0, 1], or by all rows'
+    """
+
+    most: float = 0.5
+    relative: bool = True
+
+    tracks = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, most=POSITIVE.called("merge_threshold"), relative=FLAG)
+
+    def pairs(
+        self,
+        table: np.ndarray,
+        overlap: np.ndarray,
+        seen: float,
+        learner: Learner,
+        rule: Rule,
+        fixed: int,
+        fresh: np.ndarray,
+    ) -> np.ndarray:
+        both = table[:, -1:] + table[:, -1]
+        distance = (both - 2 * overlap) / (both if self.relative else seen)
+        first, second = np.nonzero(np.triu((distance < self.most) & (fresh[:, None] | fresh), 1))
+        allowed = second >= fixed
+        tried = np.stack([first[allowed], second[allowed]], axis=1)
+        return disjoint(tried, -distance[tried[:, 0], tried[:, 1]], -np.inf)
+
+
+def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | None:
+    """The test that a person asks for by name: "auto" is by evidence where there is any, and None is none.
+
+    Parameters
+    ----------
+    asked : "auto", "evidence", "distance", "absolute distance", None, or a test
+    threshold : epsilon_d of the tests by distance
+    conjugate : whether the likelihood has a conjugate prior, and so evidence
+
+    Raises
+    ------
+    InputError
+        If it is another name.
+    """
+    if asked is None or isinstance(asked, MergeTest):
+        return asked
+    by_distance = DistanceTest(threshold)
+    tests: dict[str, MergeTest] = {
+        "auto": EvidenceTest() if conjugate else by_distance,
+        "evidence": EvidenceTest(),
+        "distance": by_distance,
+        "absolute distance": DistanceTest(threshold, relative=False),
+    }
+    if not isinstance(asked, str) or asked not in tests:
+        raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {shown(asked)}.")
+    return tests[asked]
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """When to examine components, and what to do with them.
+
+    Parameters
+    ----------
+    prune : epsilon_r; components of smaller relative weight are removed, their statistics with them
+    least : and so are those that hold less weight than this, in rows, where `prune` is above zero
+    merge : which pairs become one, or None
+    first : rows before the first look
+    apart : rows between two looks at least, as a multiple of the number of components
+    growth : rows between two looks at least, as a share of the rows passed; with `apart` it keeps the cost of all
+        looks proportional to the cost of the pass
+    """
+
+    prune: float = 0.0
+    merge: MergeTest | None = None
+    least: float = 1.0
+    first: int = 1024
+    apart: int = 16
+    growth: float = 0.25
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            prune=number(least=0, below=1),
+            merge=instance("a merge test", MergeTest).or_none("no merges"),
+            **dict.fromkeys(("least", "growth"), number(least=0)),
+            **dict.fromkeys(("first", "apart"), whole(0)),
+        )
+
+    @property
+    def tracks(self) -> bool:
+        """Whether overlaps are asked for."""
+        return self.merge is not None and self.merge.tracks
+
+
+def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: Rule) -> np.ndarray:
+    """Gains (P,) in nats of pairs of components made one, the Chinese restaurant process included."""
+    a, b = left[:, -1], right[:, -1]
+    seats = gammaln(a + b) - gammaln(a) - gammaln(b) - np.log(rule.concentration)
+    gains: np.ndarray = learner.gains(left, right) + seats
+    return gains
+
+
+def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:
+    """Each component with the `partners` others that its rows fit best: pairs (P, 2), first below second."""
+    size = len(affinity)
+    if size < 2:
+        return np.zeros((0, 2), dtype=np.intp)
+    others = affinity.copy()
+    np.fill_diagonal(others, -np.inf)
+    most = min(partners, size - 1)
+    best = np.argsort(-others, axis=1, kind="stable")[:, :most]
+    pairs = np.stack([np.repeat(np.arange(size), most), best.ravel()], axis=1)
+    return np.unique(np.sort(pairs, axis=1), axis=0)
+
+
+def disjoint(pairs: np.ndarray, gains: np.ndarray, least: float) -> np.ndarray:
+    """The pairs of largest gain, above `least`, that share no component, (P, 2)."""
+    taken: set[int] = set()
+    chosen = []
+    for p in np.argsort(-gains, kind="stable"):
+        a, b = int(pairs[p, 0]), int(pairs[p, 1])
+        if gains[p] > least and not taken & {a, b}:
+            taken |= {a, b}
+            chosen.append((a, b))
+    return np.array(chosen, dtype=np.intp).reshape(-1, 2)
+
+
+def merge_pairs(
+    table: np.ndarray, ids: np.ndarray, overlap: np.ndarray, pairs: np.ndarray, learner: Learner
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Table, ids and overlaps after the second of each pair went into the first.
+
+    The overlap of a union with c, sum min(rho_a + rho_b, rho_c), is no function of those of a and b. Where a and b
+    share no row it is their sum; elsewhere the larger of the two stands for it, which it is never below.
+    """
+    keep, gone = pairs[:, 0], pairs[:, 1]
+    table, ids = table.copy(), ids.copy()
+    table[keep] = learner.join(table[keep], table[gone])
+    ids[keep] = np.where(ids[keep] >= 0, ids[keep], ids[gone])
+    return np.delete(table, gone, axis=0), np.delete(ids, gone), _overlap_of_unions(overlap, keep, gone)
+
+
+def _overlap_of_unions(overlap: np.ndarray, keep: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    if not len(overlap):
+        return overlap
+    apart = overlap[keep, gone] == 0
+
+    def united(columns: np.ndarray) -> np.ndarray:
+        left, right, columns = columns[:, keep], columns[:, gone], columns.copy()
+        columns[:, keep] = np.where(apart, left + right, np.maximum(left, right))
+        return np.delete(columns, gone, axis=1)
+
+    found = united(united(overlap).T)
+    found = np.maximum(found, found.T)  # of two unions each gives a bound for the other
+    np.fill_diagonal(found, 0.0)
+    return found

@@ -1,0 +1,203 @@
+"""The local step on documents: sums for the bound, and each document's topics for its next visit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import COUNT, FLAG, check_fields, number
+from dpdist.core.errors import PrecisionError
+from dpdist.inference.topics.model import TopicPosterior
+from dpdist.inference.topics.summary import TopicSummary
+from dpdist.kernels.topic_documents import share_documents
+from dpdist.kernels.topic_updates import LEAST
+from dpdist.models.families.multinomial import entries_of
+
+#: No pairs of topics.
+NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
+#: Documents of a block, of which n_jk is held densely.
+BLOCK = 256
+#: Smallest float64 of full precision.
+TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far documents are iterated.
+
+    Parameters
+    ----------
+    tolerance : mean over topics of the change of n_jk, in tokens, at which a document has converged
+    most : largest number of updates of a document
+    fresh : whether documents are started afresh beside their earlier topics; the better start is kept
+    """
+
+    tolerance: float = 1e-3
+    most: int = 100
+    fresh: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of Effort", tolerance=number(least=0), most=COUNT, fresh=FLAG)
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentTopics:
+    """n_jk of documents as CSR: `indptr` (n + 1,), `topics` and `counts` (float32: where the next visit starts)."""
+
+    indptr: np.ndarray
+    topics: np.ndarray
+    counts: np.ndarray
+
+    @staticmethod
+    def unknown(documents: int) -> DocumentTopics:
+        """Documents never visited."""
+        return DocumentTopics(
+            np.zeros(documents + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32)
+        )
+
+    @staticmethod
+    def of(held: np.ndarray) -> DocumentTopics:
+        """From dense n_jk (n, K)."""
+        rows, topics = np.nonzero(held >= LEAST)
+        indptr = np.zeros(len(held) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(rows, minlength=len(held)), out=indptr[1:])
+        return DocumentTopics(indptr, topics.astype(np.int32), held[rows, topics].astype(np.float32))
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def matrix(self, topics: int) -> sparse.csr_array:
+        """n_jk as a matrix (n, K), float64."""
+        return sparse.csr_array((self.counts.astype(np.float64), self.topics, self.indptr), shape=(len(self), topics))
+
+    def part(self, start: int, stop: int) -> DocumentTopics:
+        """Of documents `start` to `stop`."""
+        first, last = self.indptr[start], self.indptr[stop]
+        return DocumentTopics(self.indptr[start : stop + 1] - first, self.topics[first:last], self.counts[first:last])
+
+    def renamed(self, names: np.ndarray) -> DocumentTopics:
+        """With topic k called ``names[k]``; those called -1 are forgotten, those called the same become one."""
+        named = names[self.topics]
+        rows = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        shape = (len(self), int(names.max(initial=-1)) + 1)
+        kept = named >= 0
+        joined = sparse.csr_array(
+            sparse.coo_array((self.counts[kept].astype(np.float64), (rows[kept], named[kept])), shape=shape)
+        )
+        joined.sum_duplicates()
+        return DocumentTopics(
+            joined.indptr.astype(np.int64), joined.indices.astype(np.int32), joined.data.astype(np.float32)
+        )
+
+
+def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
+    """Documents one set after the other."""
+    ends = np.cumsum([0, *(part.indptr[-1] for part in parts)])
+    indptr = [part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
+    return DocumentTopics(
+        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
+        np.concatenate([part.topics for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PairSums:
+    """Of unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as of :class:`TopicSummary`."""
+
+    entropy: np.ndarray
+    groups: np.ndarray
+
+    @staticmethod
+    def zeros(pairs: int) -> PairSums:
+        """Of no documents."""
+        return PairSums(np.zeros(pairs), np.zeros((pairs, 4)))
+
+    def __add__(self, other: PairSums) -> PairSums:
+        return PairSums(self.entropy + other.entropy, self.groups + other.groups)
+
+    def scaled(self, factor: float) -> PairSums:
+        """Every entry times `factor`."""
+        return PairSums(factor * self.entropy, factor * self.groups)
+
+
+def share_out(
+    posterior: TopicPosterior,
+    documents: sparse.csr_array,
+    before: DocumentTopics,
+    pairs: np.ndarray,
+    effort: Effort,
+) -> tuple[TopicSummary, PairSums, DocumentTopics]:
+    """The local step on documents (n, W).
+
+    Parameters
+    ----------
+    posterior : q
+    documents : CSR counts
+    before : their topics at an earlier visit
+    pairs : (P, 2) topics whose unions are measured
+    effort : how far documents are iterated
+
+    Raises
+    ------
+    PrecisionError
+        If a document's numbers are not finite.
+    """
+    vocabulary, topics = posterior.weights.shape
+    words, entropy, groups = np.zeros((vocabulary, topics)), np.zeros(topics), np.zeros((topics + 1, 2))
+    totals, pair_entropy, pair_groups, parts = np.zeros(2), np.zeros(len(pairs)), np.zeros((len(pairs), 2)), []
+    entries = entries_of(documents)
+    for start in range(0, documents.shape[0], BLOCK):
+        stop = min(start + BLOCK, documents.shape[0])
+        held, known = np.zeros((stop - start, topics)), before.part(start, stop)
+        failed = share_documents(
+            entries.begins[start : stop + 1],
+            entries.columns,
+            entries.values,
+            posterior.weights,
+            posterior.prior,
+            known.indptr,
+            known.topics.astype(np.int64),
+            known.counts.astype(np.float64),
+            np.ascontiguousarray(pairs, dtype=np.int64),
+            effort.tolerance,
+            effort.most,
+            effort.fresh,
+            held,
+            words,
+            entropy,
+            groups,
+            totals,
+            pair_entropy,
+            pair_groups,
+        )
+        if failed >= 0:
+            raise PrecisionError(
+                f"document {start + failed} has no finite probabilities under any topic; its counts should be finite "
+                "and not above 1e15."
+            )
+        parts.append(DocumentTopics.of(held))
+    total = TopicSummary(
+        words,
+        entropy - _expected_logs(words, posterior.weights),
+        _with_slack(groups, posterior.prior, documents.shape[0]),
+        np.array([*totals, documents.shape[0], entries.values.sum()]),
+    )
+    unions = posterior.prior[pairs].sum(axis=1)
+    return total, PairSums(pair_entropy, _with_slack(pair_groups, unions, documents.shape[0])), join_documents(parts)
+
+
+def _expected_logs(words: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """``sum_w words_wk log weights_wk`` (K,); no word has tokens of a topic that gives it no weight."""
+    found = np.zeros(words.shape[1])
+    for start in range(0, len(words), BLOCK):
+        part = slice(start, start + BLOCK)
+        found += (words[part] * np.log(np.maximum(weights[part], TINY))).sum(axis=0)
+    return found
+
+
+def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:
+    """Sums of E log pi and log Gamma (R, 2), with the slack and the prior: n_jk - theta_jk is minus the prior."""
+    return np.column_stack([groups, -prior * groups[:, 0], documents * prior])

@@ -1,0 +1,120 @@
+"""Hyperparameters learned with the model: those that maximise the bound, given sums over documents.
+
+    gamma = K / -sum_k E log(1 - u_k)            alpha = D K / -sum_k E[beta_k] sum_j E log pi_jk
+
+in turns with the sticks, whose optimum depends on both; eta, of which only topics' evidences depend, by Newton's
+method on its logarithm. Source: the bound of :mod:`dpdist.inference.topics.model`, set to zero slope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import numpy as np
+from scipy.special import psi
+
+from dpdist.core.errors import InputError
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.kernels.topics import evidence_slopes
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
+
+#: Hyperparameters that can be learned, by the names of the model's parameters.
+LEARNABLE = ("concentration", "document_concentration", "pseudocount")
+#: Rounds of sticks and concentrations, and the relative change at which these have settled.
+_ROUNDS, _SETTLED = 50, 1e-9
+#: Steps of Newton's method, the longest one in the logarithm, and its bounds.
+_STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
+
+
+def check_learnable(names: tuple[str, ...], vocabulary: int) -> None:
+    """Raise :class:`InputError` unless all of `names` can be learned from documents over so many words."""
+    unknown = [str(name) for name in names if name not in LEARNABLE]
+    if unknown:
+        raise InputError(f"learned hyperparameters should be among {', '.join(LEARNABLE)}; got {', '.join(unknown)}.")
+    if "pseudocount" in names and vocabulary < 2:
+        raise InputError("pseudocount should be learned over two words or more; got a vocabulary of one. Leave it out.")
+
+
+def values_of(model: TopicModel) -> dict[str, float]:
+    """The hyperparameters of a model by name."""
+    return {**asdict(model.allocation), "pseudocount": model.pseudocount}
+
+
+def with_values(model: TopicModel, values: dict[str, float]) -> TopicModel:
+    """The model with the hyperparameters that `values` names set so."""
+    found = values_of(model) | values
+    pseudocount = found.pop("pseudocount")
+    return replace(model, allocation=HierarchicalDirichletProcess(**found), pseudocount=pseudocount)
+
+
+def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> TopicModel:
+    """The model with those of its hyperparameters in `names` that maximise its bound on `total`.
+
+    Parameters
+    ----------
+    model : where the search begins; what is not learned stays
+    total : sums over documents
+    names : as :data:`LEARNABLE`
+    """
+    allocation, pseudocount = model.allocation, model.pseudocount
+    if total.documents > 0 and {"concentration", "document_concentration"} & set(names):
+        allocation = _learned_concentrations(allocation, total.groups[:, LOG_PI], total.documents, names)
+    if "pseudocount" in names and total.words.any():
+        pseudocount = best_pseudocount(model, total.words)
+    return replace(model, allocation=allocation, pseudocount=pseudocount)
+
+
+def _learned_concentrations(
+    allocation: HierarchicalDirichletProcess, log_pi: np.ndarray, documents: float, names: tuple[str, ...]
+) -> HierarchicalDirichletProcess:
+    for _ in range(_ROUNDS):
+        before, sticks = allocation, allocation.sticks(log_pi, documents)
+        if "concentration" in names:
+            allocation = replace(allocation, concentration=_global(sticks))
+        if "document_concentration" in names:
+            found = documents * len(sticks.first) / -float(sticks.weights @ log_pi)
+            allocation = replace(allocation, document_concentration=found)
+        changes = (
+            allocation.concentration / before.concentration,
+            allocation.document_concentration / before.document_concentration,
+        )
+        if max(abs(change - 1) for change in changes) < _SETTLED:
+            break
+    return allocation
+
+
+def _global(sticks: Sticks) -> float:
+    left = psi(sticks.second) - psi(sticks.first + sticks.second)
+    return float(len(left) / -left.sum())
+
+
+def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
+    """The eta under which counts (W, K) have the largest evidence; the model's own where no larger is found."""
+    found = replace(model, pseudocount=uphill(lambda eta: evidence_slopes(words, eta), model.pseudocount))
+    better = found.log_evidences(words).sum() >= model.log_evidences(words).sum()
+    return found.pseudocount if better else model.pseudocount
+
+
+def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> float:
+    """Where a function of a number above zero is highest, by Newton's method on the logarithm, uphill where the
+    function is not concave in it.
+
+    Parameters
+    ----------
+    slopes : gives the first and second derivative by the number
+    start : where the search begins; it stays between 1e-8 and 1e4
+    """
+    place = math.log(start)
+    for _ in range(_STEPS):
+        value = math.exp(place)
+        slope, bend = slopes(value)
+        slope, bend = value * slope, value * slope + value**2 * bend
+        step = -slope / bend if bend < 0 else math.copysign(_LONGEST, slope)
+        ahead = min(max(place + min(max(step, -_LONGEST), _LONGEST), _LEAST), _MOST)
+        if abs(ahead - place) < _SETTLED:
+            break
+        place = ahead
+    return math.exp(place)

@@ -1,0 +1,84 @@
+"""A hierarchical Dirichlet process topic model: its bound from summaries, and what workers need of its posterior.
+
+    ELBO = sum_k A(S_k) + sum_k H_k + sum_k [alpha E[beta_k] P_k + G_k + slack_k] - G + L(u)
+
+with topics' log evidences A, entropies H, the documents' sums P of E log pi, G of log Gamma(theta) and the slack of
+documents fitted under other global weights, and L(u) from :mod:`dpdist.models.allocations.hierarchical`. It is exact
+for any mixture of documents fitted at any time. Source: Hughes, Kim & Sudderth (AISTATS 2015), section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.checks import SCALE, check_fields
+from dpdist.inference.topics.summary import LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, SLACK, TopicSummary
+from dpdist.kernels.topics import log_evidences, word_weights
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
+
+
+@dataclass(frozen=True, eq=False)
+class TopicPosterior:
+    """What the local step needs of q.
+
+    Parameters
+    ----------
+    weights : (W, K) exp(E log phi_kw) divided by the largest of each word
+    prior : (K + 1,) alpha E[beta]
+    """
+
+    weights: np.ndarray
+    prior: np.ndarray
+
+
+@dataclass(frozen=True)
+class TopicModel:
+    """Topics over a vocabulary, shared by documents.
+
+    Parameters
+    ----------
+    vocabulary : W, number of words
+    pseudocount : eta > 0 of the topics' Dirichlet prior
+    allocation : how documents share topics
+    """
+
+    vocabulary: int
+    pseudocount: float
+    allocation: HierarchicalDirichletProcess
+
+    def __post_init__(self) -> None:
+        check_fields(self, pseudocount=SCALE)
+
+    def sticks(self, total: TopicSummary) -> Sticks:
+        """The posterior of the global sticks."""
+        return self.allocation.sticks(total.groups[:, LOG_PI], total.documents)
+
+    def posterior(self, total: TopicSummary) -> TopicPosterior:
+        """The global step: q from sums over documents, in the form workers use."""
+        return self.posterior_of(total.words, self.allocation.document_concentration * self.sticks(total).weights)
+
+    def posterior_of(self, words: np.ndarray, prior: np.ndarray) -> TopicPosterior:
+        """The same from expected counts (W, K) and alpha E[beta] (K + 1,)."""
+        weights = np.empty(words.shape)
+        word_weights(np.ascontiguousarray(words), self.pseudocount, weights)
+        return TopicPosterior(weights, prior)
+
+    def log_evidences(self, words: np.ndarray) -> np.ndarray:
+        """A(S_k) of topics' word counts (W, K), (K,)."""
+        found = np.empty(words.shape[1])
+        log_evidences(words, self.pseudocount, found)
+        return found
+
+    def allocation_value(self, groups: np.ndarray, totals: np.ndarray, documents: float) -> float:
+        """All of the bound but evidences and entropies."""
+        log_pi = groups[:, LOG_PI]
+        sticks = self.allocation.sticks(log_pi, documents)
+        local = groups[:, LOG_GAMMA].sum() + groups[:, SLACK].sum() - totals[LOG_GAMMA_SUM]
+        return float(local + self.allocation.value(sticks, log_pi, documents))
+
+    def elbo(self, total: TopicSummary) -> float:
+        """The bound on all documents of `total`, in nats, every constant included."""
+        words = float(self.log_evidences(total.words).sum() + total.entropy.sum())
+        return words + self.allocation_value(total.groups, total.totals, total.documents)

@@ -1,0 +1,268 @@
+"""The loops of bHDP, oHDP and oHDP-SM: mini-batches of whole partitions from a source, through a backend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend, Ref
+from dpdist.execution.serial import SerialBackend
+from dpdist.inference.loop import wave_count
+from dpdist.inference.moves.base import Verdict
+from dpdist.inference.state import Record
+from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import NO_PAIRS
+from dpdist.inference.topics.lap_moves import Merging
+from dpdist.inference.topics.moves import ROUNDING
+from dpdist.inference.topics.online import OnlineProblem, OnlineState, updated
+from dpdist.inference.topics.online_local_step import (
+    OnlineVisit,
+    measure_unions,
+    measured_of,
+    topics_of,
+    visit_batch,
+)
+from dpdist.inference.topics.online_moves import judge_unions, propose_unions
+from dpdist.inference.topics.online_splits import (
+    apply_split,
+    begin_splits,
+    choose_topics,
+    judge_splits,
+    refine_splits,
+    restricted_form,
+)
+from dpdist.inference.topics.point_model import point_elbo, point_posterior
+from dpdist.inference.topics.summary import TopicSummary
+
+
+class OnlineInfo(NamedTuple):
+    """One mini-batch, or one batch update.
+
+    Parameters
+    ----------
+    step : t, from 1
+    lap : pass over the corpus, from 1
+    elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus,
+        under the topics before it
+    documents : in the mini-batch
+    ids : (K,) after the moves
+    records : every merge and split judged
+    seconds : wall time
+    """
+
+    step: int
+    lap: int
+    elbo: float
+    documents: float
+    ids: np.ndarray
+    records: tuple[Record, ...]
+    seconds: float
+
+
+class OnlineStep(NamedTuple):
+    """The state after a mini-batch or a batch update, and what a person wants to see of it."""
+
+    state: OnlineState
+    info: OnlineInfo
+
+
+def batch_steps(problem: OnlineProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
+    """bHDP: batch updates from `state` without end, each of which never lowers the bound; the caller decides when to
+    stop. The schedule and the plan play no part."""
+    partitions = backend.share_each(source.partitions)
+    while True:
+        began = time.perf_counter()
+        known = state.known or (None,) * len(partitions)
+        visits = _visit(problem.at(state), backend, partitions, state, known, moments=False)
+        total: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
+        topics = tuple(backend.fetch(backend.map(topics_of, visits)))
+        with one_thread():
+            summary = total.measured.summary
+            after = updated(problem.at(state), state, summary, 1.0)
+            state = replace(after, lap=state.lap + 1, known=topics)
+            elbo = point_elbo(problem.at(state).model, summary, state.words, state.weights)
+        seconds = time.perf_counter() - began
+        yield OnlineStep(state, OnlineInfo(state.step, state.lap - 1, elbo, summary.documents, state.ids, (), seconds))
+
+
+def online_steps(problem: OnlineProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
+    """oHDP, or oHDP-SM where the plan has moves: mini-batches from `state` without end; the caller says when to stop.
+
+    Each pass takes the partitions in an order of its own and cuts them into as many mini-batches as the schedule has
+    waves. Begun again from any state, the loop gives the same bits.
+    """
+    partitions = backend.share_each(source.partitions)
+    count = wave_count(problem.schedule, source)
+    while True:
+        order = generator(problem.seed, "partition order", state.lap).permutation(len(partitions))
+        for batch in np.array_split(order, count)[state.visit :]:
+            step = _online_step(problem, backend, [partitions[p] for p in batch], source.shape[0], state)
+            done = step.state.visit + 1 == count
+            state = replace(step.state, lap=state.lap + done, visit=0 if done else state.visit + 1)
+            yield step._replace(state=state)
+
+
+def partial_step(
+    problem: OnlineProblem,
+    documents: sparse.csr_array,
+    corpus: float,
+    state: OnlineState,
+    backend: Backend | None = None,
+) -> OnlineStep:
+    """One mini-batch that comes from no source.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    corpus : D, documents in the whole corpus, n or more
+    state : before it
+    backend : where to work; in this process by default
+
+    Raises
+    ------
+    InputError
+        If there are fewer documents in the corpus than in the mini-batch, or the vocabulary is another.
+    """
+    source = ArraySource(documents)
+    if source.shape[1] != problem.model.vocabulary:
+        raise InputError(
+            f"documents should count the {problem.model.vocabulary} words of the vocabulary; got {source.shape[1]} "
+            "columns. Count them with the vocabulary of the first mini-batch."
+        )
+    if not corpus >= source.shape[0]:
+        raise InputError(f"a corpus should have its mini-batch's {source.shape[0]} documents or more; got {corpus!r}.")
+    place = backend or SerialBackend()
+    return _online_step(problem, place, place.share_each(source.partitions), corpus, state)
+
+
+def _visit(
+    problem: OnlineProblem,
+    backend: Backend,
+    partitions: Sequence[Ref],
+    state: OnlineState,
+    known: Sequence[object],
+    moments: bool,
+) -> list[Ref]:
+    with one_thread():
+        posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
+    rows = len(partitions)
+    return backend.map(visit_batch, partitions, [posterior] * rows, [problem.effort] * rows, known, [moments] * rows)
+
+
+def _online_step(
+    problem: OnlineProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
+) -> OnlineStep:
+    began, before, problem = time.perf_counter(), state, problem.at(state)
+    rate = problem.schedule.rate(state.step)
+    visits = _visit(problem, backend, partitions, state, [None] * len(partitions), problem.plan.merge)
+    refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
+    with one_thread():
+        scale = corpus / total.summary.documents
+        total = total.scaled(scale)
+        elbo = point_elbo(problem.model, total.summary, state.words, state.weights)
+        chosen, merges = judge_unions(problem.model, state, total, pairs, problem.plan.lasting)
+        merging = Merging(pairs, chosen, np.arange(len(state.ids) - len(chosen)))
+        records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
+        merged, summary = _merged(state, merging), merging.apply(total, 0).summary
+        state = updated(problem, merged, summary, rate)
+    if problem.plan.split and rate < 1:
+        batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
+        state, splits = _split(problem.at(state), backend, batch, merged, state)
+        records += splits
+    seconds = time.perf_counter() - began
+    info = OnlineInfo(state.step, before.lap, elbo, corpus / scale, state.ids, tuple(records), seconds)
+    return OnlineStep(state, info)
+
+
+def _with_unions(
+    problem: OnlineProblem, backend: Backend, partitions: Sequence[Ref], visits: Sequence[Ref], state: OnlineState
+) -> tuple[list[Ref], Measured, np.ndarray]:
+    """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
+    visit: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
+    plan, pairs = problem.plan, NO_PAIRS
+    if plan.merge:
+        pairs = propose_unions(visit, state.words, plan.merges, plan.alike)
+    if not len(pairs):
+        return backend.map(measured_of, visits), visit.measured, pairs
+    with one_thread():
+        posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
+    rows = len(partitions)
+    refs = backend.map(measure_unions, partitions, visits, [posterior] * rows, [pairs] * rows, [problem.effort] * rows)
+    return refs, backend.fetch([backend.sum(refs)])[0], pairs
+
+
+def _merged(state: OnlineState, merging: Merging) -> OnlineState:
+    """The state with the topics chosen made one each, in the first one's place."""
+    words, weights = state.words.copy(), state.weights.copy()
+    first, second = merging.pairs[merging.chosen].T
+    words[:, first] += words[:, second]
+    weights[first] += weights[second]
+    left = merging.left(len(state.ids))
+    return replace(
+        state,
+        words=np.ascontiguousarray(words[:, left]),
+        weights=weights[np.append(left, len(state.ids))],
+        ids=state.ids[left],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """A mini-batch while splits are tried on it.
+
+    Parameters
+    ----------
+    partitions, measured : refs
+    merging : what its documents' topics have yet to go through
+    summary : its sums under the topics left, scaled to the corpus
+    scale, corpus : D/|S| and D
+    rate : of the global update
+    noise : nats that a gain must exceed
+    """
+
+    partitions: Sequence[Ref]
+    measured: Sequence[Ref]
+    merging: Merging
+    summary: TopicSummary
+    scale: float
+    corpus: float
+    rate: float
+    noise: float
+
+
+def _split(
+    problem: OnlineProblem, backend: Backend, batch: _Batch, before: OnlineState, after: OnlineState
+) -> tuple[OnlineState, list[Record]]:
+    """Splits after the global update that led from one state to the other."""
+    model, plan, rows = problem.model, problem.plan, len(batch.partitions)
+    rng = generator(problem.seed, "split topics", before.step)
+    with one_thread():
+        topics = choose_topics(batch.summary.counts / batch.scale, plan.splits, rng)
+        splits = begin_splits(model, before, after, batch.summary, batch.rate, topics)
+        posterior = backend.share(point_posterior(model, after.words, after.weights))
+    if not splits:
+        return after, []
+    columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows)
+    form = restricted_form(plan, before, batch.scale, batch.rate)
+    tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
+    with one_thread():
+        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, form, plan.iterations)
+        chosen, judged = judge_splits(model, after.weights, splits, plan.topics - len(after.ids), batch.noise)
+    records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
+    for place in chosen:
+        after = apply_split(after, splits[place])
+    return after, records
+
+
+def _record(kind: str, ids: np.ndarray, judged: Verdict) -> Record:
+    return Record(kind, tuple(ids.tolist()), judged.gain, judged.reason)

@@ -1,0 +1,195 @@
+"""Splits of topics judged on a mini-batch.
+
+A split of topic k begins with the past in one half and the mini-batch in the other,
+
+    lambda' = (1 - rho) lambda_k,  lambda'' = rho lambda_hat_k,  beta' = (1 - rho) beta_k,  beta'' = rho beta_hat_k,
+
+and goes through restricted iterations in which all other topics are held constant and beta' + beta'' = beta_k. In
+their form :class:`~dpdist.inference.topics.restricted.Shared`, the default, the past of a topic stays in its halves,
+and both bounds compared are of the mini-batch, scaled to the corpus, under the same phi of other topics. Documents have
+theta = alpha beta + n under the weights of today; then k enters the bound only through its words, its entropy, log
+p(beta) and the documents' log Gamma(theta_jk) - log Gamma(alpha beta_k). The form nearer to
+the paper is :class:`~dpdist.inference.topics.restricted.Free`.
+
+Source: Bryant & Sudderth (NeurIPS 2012), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import expit, psi
+
+from dpdist.execution.base import Backend, Ref
+from dpdist.inference.moves.base import Reason, Verdict, reason_for
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.online import OnlinePlan, OnlineState
+from dpdist.inference.topics.online_local_step import Halves
+from dpdist.inference.topics.point_model import point_weights, word_values
+from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.summary import TopicSummary
+
+#: Tokens of a mini-batch that a topic must explain to be split.
+_LEAST = 2.0
+#: Range in which the log odds of two weights are sought, and how often it is halved.
+_ODDS, _BISECTIONS = 15.0, 40
+
+
+def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `most` topics to try to split, drawn with chances that grow with their tokens in the mini-batch (K,)."""
+    able = np.flatnonzero(counts >= _LEAST)
+    chances = counts[able] / counts[able].sum() if len(able) else None
+    return np.sort(rng.choice(able, size=min(most, len(able)), replace=False, p=chances))
+
+
+def begin_splits(
+    model: TopicModel, before: OnlineState, after: OnlineState, scaled: TopicSummary, rate: float, topics: np.ndarray
+) -> list[Split]:
+    """Halves to begin with: the past, and the mini-batch.
+
+    Parameters
+    ----------
+    before, after : the global update, whose topics are the same
+    scaled : sums over the mini-batch, scaled to the corpus
+    rate : rho < 1
+    """
+    eta, found = model.pseudocount, list[Split]()
+    for k in topics.tolist():
+        past = (1 - rate) * (eta + before.words[:, k]) - eta
+        batch = rate * (eta + scaled.words[:, k]) - eta
+        own = (1 - rate) * before.weights[k]
+        found.append(Split(k, np.stack([past, batch], axis=1), np.array([own, after.weights[k] - own])))
+    return found
+
+
+def restricted_form(plan: OnlinePlan, before: OnlineState, scale: float, rate: float) -> Restricted:
+    """The form of the restricted iteration that a plan asks for, at a scale D/|S| and the rate rho of the global update
+    of the state `before`."""
+    return Free(rate, before.words) if plan.restricted == "free" else Shared(plan.smoothing * scale)
+
+
+def refine_splits(
+    model: TopicModel,
+    state: OnlineState,
+    backend: Backend,
+    tokens: Sequence[Ref],
+    splits: list[Split],
+    scale: float,
+    documents: float,
+    form: Restricted,
+    iterations: int,
+) -> list[Split]:
+    """Restricted iterations of all splits at once.
+
+    Parameters
+    ----------
+    state : after the global update
+    tokens : a ref for each partition of the mini-batch, to what the form cuts of each split topic
+    scale : D/|S|
+    documents : D
+    form : of the iterations
+    iterations : one or more
+    """
+    for _ in range(iterations - 1):
+        halves = _local_step(model, state, backend, tokens, splits, form, False).scaled(scale)
+        splits = _reweighted(model, _updated(state, form, splits, halves), halves, documents)
+    halves = _local_step(model, state, backend, tokens, splits, form, True).scaled(scale)
+    return _measured(model, state, _updated(state, form, splits, halves), halves)
+
+
+def _local_step(
+    model: TopicModel,
+    state: OnlineState,
+    backend: Backend,
+    tokens: Sequence[Ref],
+    splits: list[Split],
+    form: Restricted,
+    measured: bool,
+) -> Halves:
+    orders = backend.share(tuple(form.order(model, state.words, split) for split in splits))
+    columns = ([orders] * len(tokens), [measured] * len(tokens))
+    found: Halves = backend.fetch([backend.total(form.divide, tokens, *columns)])[0]
+    return found
+
+
+def _updated(state: OnlineState, form: Restricted, splits: list[Split], halves: Halves) -> list[Split]:
+    """The splits with lambda of their halves as the form has it."""
+    return [
+        replace(split, words=form.update(state.words, split, seen))
+        for split, seen in zip(splits, halves.words, strict=True)
+    ]
+
+
+def _measured(model: TopicModel, state: OnlineState, splits: list[Split], halves: Halves) -> list[Split]:
+    """The splits with their gains."""
+    found = []
+    for split, seen, totals in zip(splits, halves.words, halves.totals, strict=True):
+        whole = state.words[:, [split.topic]]
+        before = word_values(model, whole, seen.sum(axis=1, keepdims=True))[0]
+        gain = word_values(model, split.words, seen).sum() - before + totals[0]
+        found.append(replace(split, gain=float(gain)))
+    return found
+
+
+def _reweighted(model: TopicModel, splits: list[Split], halves: Halves, documents: float) -> list[Split]:
+    """The splits with the weights of their halves that raise the bound most, log p(beta) apart."""
+    alpha = model.allocation.document_concentration
+    prior = alpha * np.array([split.weights for split in splits])
+    log_theta = halves.log_theta + (documents - halves.totals[:, 1:]) * psi(prior)
+    pull, whole = (log_theta[:, 0] - log_theta[:, 1]) / documents, prior.sum(axis=1)
+    least, most = np.full(len(splits), -_ODDS), np.full(len(splits), _ODDS)
+    for _ in range(_BISECTIONS):  # of the log odds at which psi(alpha beta') - psi(alpha beta'') is the pull
+        odds = (least + most) / 2
+        first, second = whole * expit(odds), whole * expit(-odds)
+        below = psi(first) - psi(second) < pull
+        least, most = np.where(below, odds, least), np.where(below, most, odds)
+    weights = np.stack([first, second], axis=1) / alpha
+    return [replace(split, weights=row) for split, row in zip(splits, weights, strict=True)]
+
+
+def with_split(weights: np.ndarray, topic: int, halves: np.ndarray) -> np.ndarray:
+    """Global weights (K + 2,) with a topic's first half in its place, and the second half after all topics."""
+    found = np.concatenate([weights[:-1], halves[1:], weights[-1:]])
+    found[topic] = halves[0]
+    return found
+
+
+def judge_splits(
+    model: TopicModel, weights: np.ndarray, splits: Sequence[Split], most: int, noise: float
+) -> tuple[list[int], list[Verdict]]:
+    """Choose splits greedily, best first, each judged with the weights as those before it left them.
+
+    Parameters
+    ----------
+    weights : (K + 1,) global weights
+    most : splits to choose, at most
+    noise : nats that a gain must exceed
+
+    Returns
+    -------
+    chosen : positions in `splits`, in the order in which their second halves follow the topics
+    judged : every split, by its position in `splits`
+    """
+    density = point_weights(model).log_density
+    chosen, judged = list[int](), list[Verdict]()
+    for place in np.argsort([-split.gain for split in splits], kind="stable").tolist():
+        after = with_split(weights, splits[place].topic, splits[place].weights)
+        gain = splits[place].gain + density(after) - density(weights)
+        reason = reason_for(gain, noise)
+        reason = Reason.LIMIT if reason is Reason.ACCEPTED and len(chosen) >= most else reason
+        judged.append(Verdict(0, place, gain, reason))
+        if reason is Reason.ACCEPTED:
+            weights = after
+            chosen.append(place)
+    return chosen, judged
+
+
+def apply_split(state: OnlineState, split: Split) -> OnlineState:
+    """The state with a topic split: the first half keeps its id, the second gets a new one and comes last."""
+    words = np.concatenate([state.words, split.words[:, 1:]], axis=1)
+    words[:, split.topic] = split.words[:, 0]
+    weights = with_split(state.weights, split.topic, split.weights)
+    ids = np.append(state.ids, state.next_id)
+    return replace(state, words=words, weights=weights, ids=ids, next_id=state.next_id + 1)

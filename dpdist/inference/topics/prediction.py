@@ -1,0 +1,283 @@
+"""What a fitted topic model says of documents: their topics' proportions, and how well it tells words held out.
+
+Proportions are posterior means under topics and global weights that are held fixed,
+
+    E[pi_jk] = (alpha E[beta_k] + n_jk) / sum_l (alpha E[beta_l] + n_jl),
+
+over the topics in use: the mass of topics not in use is left out. A document without words has the global weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import number
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition, Source
+from dpdist.data.documents import check_block
+from dpdist.execution.base import Backend
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.evaluation import Score, completion_score
+from dpdist.inference.topics.model import TopicModel, TopicPosterior
+from dpdist.inference.topics.online import OnlineProblem, OnlineState
+from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.summary import TOKENS, TopicSummary
+from dpdist.models.families.base import Rows
+
+#: Types of counts that matrices of documents may have.
+COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
+#: NumPy draws from no more tokens than these.
+MOST_DRAWN = 10**9
+
+
+class DocumentPredictor(ABC):
+    """Topics and their global weights, held fixed, ready for documents; picklable."""
+
+    #: Stable ids of the topics, (K,).
+    ids: np.ndarray
+
+    @property
+    @abstractmethod
+    def model(self) -> TopicModel:
+        """The prior, with the hyperparameters that were learned."""
+
+    @property
+    @abstractmethod
+    def effort(self) -> Effort:
+        """How far documents are iterated."""
+
+    @property
+    @abstractmethod
+    def words(self) -> np.ndarray:
+        """Expected tokens of each word in each topic, in the whole corpus, (W, K)."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> np.ndarray:
+        """Global weights, (K + 1,); the last is the mass of all topics not in use."""
+
+    @property
+    @abstractmethod
+    def tokens(self) -> float:
+        """Tokens in the whole corpus; online as the topics have them, near their number."""
+
+    @property
+    def prior(self) -> np.ndarray:
+        """Dirichlet parameter of a document's proportions, (K,)."""
+        return self.model.allocation.document_concentration * self.weights[:-1]
+
+    @cached_property
+    def posterior(self) -> TopicPosterior:
+        """q in the form of the local step."""
+        parameters = self.model.allocation.document_concentration * self.weights
+        return self.model.posterior_of(self.words, parameters)
+
+    @cached_property
+    def topics(self) -> np.ndarray:
+        """Expected probabilities of words, (K, W)."""
+        words = self.model.pseudocount + self.words
+        return np.ascontiguousarray((words / words.sum(axis=0)).T)
+
+    def check_words(self, columns: int, name: str = "documents") -> None:
+        """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""
+        vocabulary = self.model.vocabulary
+        if columns != vocabulary:
+            unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
+            raise InputError(
+                f"{name} should have {vocabulary} columns, one for each word of the model's vocabulary, in its order; "
+                f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others."
+            )
+
+    def proportions(self, partition: Partition) -> np.ndarray:
+        """E[pi_jk] of documents, (n, K), rows sum to 1."""
+        documents = documents_of(partition)
+        unknown = DocumentTopics.unknown(documents.shape[0])
+        with one_thread():
+            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            parameters = self.prior + used.matrix(len(self.prior)).toarray()
+        shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
+        return shares
+
+    def completion(self, partition: Partition, share: float, seed: int) -> Score:
+        """The score of documents' words of which a `share` is observed; without tokens, 0 of 0."""
+        observed, held = split_tokens(documents_of(partition), share, seed, partition.start)
+        if not held.nnz:
+            return Score(0.0, 0.0)
+        with one_thread():
+            return self.score(observed, held)
+
+    def score(self, observed: sparse.csr_array, held: sparse.csr_array) -> Score:
+        """The score of held-out tokens (n, W) of documents of which others are observed."""
+        return completion_score(self.topics, self.prior, observed, held)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicPredictor(DocumentPredictor):
+    """A topic model fitted by memoized inference.
+
+    Parameters
+    ----------
+    problem : the prior, and how far documents are iterated
+    total : sums over the corpus it was fitted to
+    ids : (K,) stable ids of the topics
+    """
+
+    problem: TopicProblem
+    total: TopicSummary
+    ids: np.ndarray
+
+    @cached_property
+    def model(self) -> TopicModel:
+        with one_thread():
+            return self.problem.model_of(self.total)
+
+    @property
+    def effort(self) -> Effort:
+        return self.problem.effort
+
+    @property
+    def words(self) -> np.ndarray:
+        return self.total.words
+
+    @property
+    def tokens(self) -> float:
+        return float(self.total.totals[TOKENS])
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        with one_thread():
+            return self.model.sticks(self.total).weights
+
+
+@dataclass(frozen=True, eq=False)
+class PointPredictor(DocumentPredictor):
+    """A topic model fitted online, whose global weights are a point estimate.
+
+    Parameters
+    ----------
+    problem : the prior, and how far documents are iterated
+    state : after the last mini-batch
+    ids : (K,) stable ids of the topics
+    """
+
+    problem: OnlineProblem
+    state: OnlineState
+    ids: np.ndarray
+
+    @cached_property
+    def model(self) -> TopicModel:
+        return self.problem.at(self.state).model
+
+    @property
+    def effort(self) -> Effort:
+        return self.problem.effort
+
+    @property
+    def words(self) -> np.ndarray:
+        return self.state.words
+
+    @property
+    def tokens(self) -> float:
+        return float(self.state.words.sum())
+
+    @property
+    def weights(self) -> np.ndarray:
+        return self.state.weights
+
+
+def predictor_of_topics(problem: TopicProblem | OnlineProblem, total: Any, ids: np.ndarray) -> DocumentPredictor:
+    """What a fitted topic model says of documents.
+
+    Parameters
+    ----------
+    total : TopicSummary or OnlineState, as it was fitted
+    ids : (K,) stable ids of the topics
+    """
+    if isinstance(problem, OnlineProblem):
+        return PointPredictor(problem, total, ids)
+    return TopicPredictor(problem, total, ids)
+
+
+def complete_documents(
+    predictor: DocumentPredictor, source: Source, backend: Backend, share: float, seed: int
+) -> Score:
+    """The score of documents of whose tokens a `share`, drawn by the key `seed`, is observed.
+
+    Raises
+    ------
+    InputError
+        If `share` is not between 0 and 1, no token is held out, or the documents are no counts.
+    """
+    share = number(above=0, below=1).take("share", share)
+    partitions = source.partitions
+    columns = ([value] * len(partitions) for value in (backend.share(predictor), share, seed))
+    parts: list[Score] = backend.fetch(backend.map(_complete, backend.share_each(partitions), *columns))
+    tokens = sum(part.tokens for part in parts)
+    if not tokens:
+        raise InputError("no token is held out; give documents with more words, or a smaller share.")
+    return Score(sum(part.per_token * part.tokens for part in parts) / tokens, tokens)
+
+
+def _complete(partition: Partition, predictor: DocumentPredictor, share: float, seed: int) -> Score:
+    return predictor.completion(partition, share, seed)
+
+
+def documents_of(partition: Partition) -> sparse.csr_array:
+    """The documents of a partition as :func:`counts_of` gives them; raises as that does."""
+    return counts_of(partition.load()[0], partition.start)
+
+
+def counts_of(rows: Rows, first: int) -> sparse.csr_array:
+    """Documents as counts (n, W), int32 CSR.
+
+    Parameters
+    ----------
+    first : number of the first document
+
+    Raises
+    ------
+    InputError
+        If a count is negative, fractional or not finite, naming the document, or of a type that SciPy has not.
+    """
+    if rows.dtype not in COUNTED:
+        raise InputError(f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. Try int32.")
+    return check_block(sparse.csr_array(rows), first, "the corpus")
+
+
+def split_tokens(
+    documents: sparse.csr_array, share: float, seed: int, first: int = 0
+) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Tokens observed and held out, each (n, W): a `share` of each document's, to the nearest whole number, at random.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    share : observed, between 0 and 1
+    seed : key of the draws
+    first : number of the first document, which is a key of the draws too
+    """
+    observed = documents.copy()
+    for j in range(documents.shape[0]):
+        own = slice(documents.indptr[j], documents.indptr[j + 1])
+        counts = documents.data[own].astype(np.int64)
+        if counts.sum() >= MOST_DRAWN:
+            raise InputError(
+                f"document {first + j} should have fewer than {MOST_DRAWN} tokens to be divided at random; got "
+                f"{counts.sum()}. Give the tokens observed yourself, or leave it out."
+            )
+        rng = generator(seed, "tokens observed", first + j)
+        observed.data[own] = rng.multivariate_hypergeometric(counts, round(share * int(counts.sum())))
+    held = sparse.csr_array(
+        (documents.data - observed.data, documents.indices, documents.indptr), shape=documents.shape, copy=True
+    )
+    for part in (observed, held):
+        part.eliminate_zeros()
+    return observed, held

@@ -1,0 +1,232 @@
+"""What is done to rows before the model sees them: an affine transform kept with the model, then the origin.
+
+    z = (x - shift) @ matrix  (or  (x - shift) * scale),   then   z - origin
+
+The transform is the user's (centring, scaling, PCA). The origin is dpdist's own: location families are moved to the
+data's mean once a run, so that sums of squares keep their digits. Neither is seen from outside: the ELBO, densities,
+draws and what components are described by are those of the raw columns,
+
+    log p(x) = log p(z) + log |dz/dx|,   a mean m is   m @ axes + shift,   a covariance C is   axes' C axes,
+
+where the rows of ``axes = matrix' / scale`` are the kept axes in raw columns. Where PCA drops some, all of this lives
+on the plane that they span: a row is scored by its place there, per unit of the plane's own volume in raw columns
+(|dz/dx| where nothing is dropped); draws and means lie on it, and covariances have its rank. Hyperparameters that a
+family is given are those of transformed rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import COUNT, FLAG, check_fields, instance
+from dpdist.core.errors import InputError
+from dpdist.data.base import Source
+from dpdist.data.columns import Names, check_names
+from dpdist.inference.data_summary import Survey
+from dpdist.models.families.base import Moments, Rows, fill_zeros
+
+#: Name -> (dimension names, values), as families and likelihoods describe components.
+Description = Mapping[str, tuple[tuple[str, ...], np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """An affine map of rows.
+
+    Parameters
+    ----------
+    shift : (D,) subtracted first, or None
+    scale : (D,) factors, or None
+    matrix : (D, d) right factor, or None
+    """
+
+    shift: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    matrix: np.ndarray | None = None
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether rows pass unchanged."""
+        return self.shift is None and self.scale is None and self.matrix is None
+
+    def apply(self, rows: Rows) -> Rows:
+        """Transformed rows, float64; rows pass as they are where there is nothing to do."""
+        if self.is_identity:
+            return rows
+        if sparse.issparse(rows):
+            raise InputError("centring, scaling and PCA need dense rows; leave them out, or make the rows dense.")
+        values = np.array(rows, dtype=np.float64)
+        if self.shift is not None:
+            values -= self.shift
+        if self.scale is not None:
+            values *= self.scale
+        return values if self.matrix is None else values @ self.matrix
+
+    def restore(self, values: np.ndarray) -> np.ndarray:
+        """Raw rows (n, D) that transformed ones (n, d) stand for."""
+        if self.matrix is not None:
+            values = values @ self.matrix.T
+        if self.scale is not None:
+            values = values / self.scale
+        return values if self.shift is None else values + self.shift
+
+    def restore_variance(self, variance: np.ndarray) -> np.ndarray:
+        """Variances of raw columns (K, D) from those of uncorrelated transformed ones (K, d)."""
+        if self.matrix is not None:
+            variance = variance @ (self.matrix.T**2)
+        return variance if self.scale is None else variance / self.scale**2
+
+    def restore_covariance(self, covariance: np.ndarray) -> np.ndarray:
+        """Covariances of raw columns (K, D, D) from those of transformed ones (K, d, d)."""
+        if self.matrix is not None:
+            covariance = self.matrix @ covariance @ self.matrix.T
+        return covariance if self.scale is None else covariance / np.outer(self.scale, self.scale)
+
+    @property
+    def log_volume(self) -> float:
+        """log |dz/dx|, by which raw log densities exceed transformed ones; on the plane where columns are dropped."""
+        if self.scale is None:
+            return 0.0
+        if self.matrix is None:
+            return float(np.log(self.scale).sum())
+        axes = self.matrix.T / self.scale
+        return float(-0.5 * np.linalg.slogdet(axes @ axes.T).logabsdet)
+
+    def moments(self, survey: Survey) -> Moments:
+        """Moments of the transformed rows, from the survey of the raw ones."""
+        if self.is_identity:
+            return survey.moments()
+        mean, covariance = survey.mean, survey.scatter / survey.count
+        if self.shift is not None:
+            mean = mean - self.shift
+        if self.scale is not None:
+            mean = mean * self.scale
+            covariance = covariance * (self.scale**2 if covariance.ndim == 1 else np.outer(self.scale, self.scale))
+        if self.matrix is not None:
+            mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
+        variance = np.diag(covariance) if covariance.ndim == 2 else covariance
+        variance = np.maximum(variance, 0.0)
+        return Moments(survey.count, mean, variance, np.full(mean.shape, -np.inf), False)
+
+
+@dataclass(frozen=True)
+class TransformPlan:
+    """Which transform to fit.
+
+    Parameters
+    ----------
+    center : subtract the mean
+    scale : divide by the standard deviation (zero counts as the mean of the positive ones)
+    pca : number of principal components to keep, or None; centres too
+    """
+
+    center: bool = False
+    scale: bool = False
+    pca: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of TransformPlan", center=FLAG, scale=FLAG, pca=COUNT.or_none("all columns as they are"))
+
+    def fit(self, survey: Survey) -> Transform:
+        """The transform for the surveyed data.
+
+        Raises
+        ------
+        InputError
+            If more principal components than columns are asked for.
+        """
+        columns = survey.mean.shape[0]
+        if self.pca is not None and self.pca > columns:
+            raise InputError(f"pca should be from 1 to the number of columns, {columns}; got {self.pca}.")
+        shift = survey.mean if self.center or self.pca is not None else None
+        factors = 1 / np.sqrt(fill_zeros(survey.variance)) if self.scale else None
+        matrix = None if self.pca is None else _principal_axes(survey, factors, self.pca)
+        return Transform(shift, factors, matrix)
+
+
+def _principal_axes(survey: Survey, factors: np.ndarray | None, keep: int) -> np.ndarray:
+    """The `keep` leading eigenvectors, (D, keep); each one's largest entry is positive."""
+    covariance = survey.scatter / survey.count
+    if factors is not None:
+        covariance = covariance * np.outer(factors, factors)
+    _, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, ::-1][:, :keep]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    return np.ascontiguousarray(axes * np.where(largest < 0, -1.0, 1.0))
+
+
+#: What the parameter of estimators has to be.
+TRANSFORM = instance("a dpdist.TransformPlan", TransformPlan).called("row_transform")
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Transform and origin: all that stands between stored rows and the model.
+
+    Parameters
+    ----------
+    transform : Transform
+    origin : (d,) subtracted last, or None
+    columns : int, the width that raw rows must have
+    names : of the raw columns, if they have any
+    """
+
+    transform: Transform
+    origin: np.ndarray | None
+    columns: int
+    names: Names | None = None
+
+    @property
+    def width(self) -> int:
+        """Columns of prepared rows."""
+        return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
+
+    def check_source(self, source: Source, asker: str = "the model") -> None:
+        """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number."""
+        check_names(self.names, source.names, asker)
+        self.check_columns(source.shape[1], asker)
+
+    def check_columns(self, columns: int, asker: str = "the model") -> None:
+        """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""
+        if columns != self.columns:
+            raise InputError(
+                f"rows should have {self.columns} columns, as at the fit; got {columns}: "
+                f"X has {columns} features, but {asker} is expecting {self.columns} features as input."
+            )
+
+    def apply(self, rows: Rows) -> Rows:
+        """Rows as the model takes them, float64 (or CSR as it came)."""
+        self.check_columns(rows.shape[1])
+        prepared = self.transform.apply(rows)
+        if sparse.issparse(prepared):
+            return sparse.csr_array(prepared, dtype=np.float64)
+        if self.origin is None:
+            return np.ascontiguousarray(prepared, dtype=np.float64)
+        return np.subtract(prepared, self.origin, dtype=np.float64)
+
+    def restore(self, prepared: np.ndarray) -> np.ndarray:
+        """Raw rows (n, D) that prepared ones (n, d) stand for."""
+        return self.transform.restore(prepared if self.origin is None else prepared + self.origin)
+
+    def restored(self, described: Description) -> Description:
+        """What describes components, in raw columns.
+
+        Variables of other names than those below stay as they are, along kept columns where PCA dropped some.
+        """
+        transform, kept = self.transform, "kept_" if self.width < self.columns else ""
+        ways: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+            "mean": self.restore,
+            "variance": transform.restore_variance,
+            "mean_variance": transform.restore_variance,
+            "covariance": transform.restore_covariance,
+        }
+        return {
+            name: (dims, ways[name](values))
+            if name in ways
+            else (tuple(kept + dim if dim.startswith("column") else dim for dim in dims), values)
+            for name, (dims, values) in described.items()
+        }

@@ -1,9 +1,0 @@
-"""Likelihoods without a conjugate prior, for sequential passes."""
-
-from dpdist.likelihoods.base import Likelihood, Opening
-from dpdist.likelihoods.dirichlet import Dirichlet
-
-#: Likelihoods by name, as configurations and stored models know them.
-LIKELIHOODS: dict[str, type[Likelihood]] = {likelihood.name: likelihood for likelihood in (Dirichlet,)}
-
-__all__ = ["LIKELIHOODS", "Dirichlet", "Likelihood", "Opening"]

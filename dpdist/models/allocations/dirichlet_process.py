@@ -1,0 +1,222 @@
+"""Dirichlet process by stick breaking, truncated to K full sticks (nested truncation).
+
+With v_k ~ Beta(1, gamma) and w_k = v_k prod_{l<k} (1 - v_l), expected counts N give
+
+    A(N) = sum_k [log B(1 + N_k, gamma + N_>k) + log gamma].
+
+Sources: Blei & Jordan (2006); Hughes & Sudderth (2013), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import betaln, gammainc, gammaincinv, logsumexp, psi
+
+from dpdist.core.checks import COUNT, LARGEST, POSITIVE, SCALE, check_fields, whole
+from dpdist.core.errors import InputError
+from dpdist.models.allocations.base import Allocation, counts_after
+from dpdist.models.allocations.stick_merges import stick_merge_gains
+
+#: Least concentration of a grid.
+LEAST = 1e-12
+#: Nats below the mode at which all nodes together are less than rounding.
+_NEGLIGIBLE = 45.0
+
+
+@dataclass(frozen=True, eq=False)
+class DirichletProcess(Allocation):
+    """Dirichlet process of fixed concentration.
+
+    Parameters
+    ----------
+    concentration : float
+        gamma > 0; larger values expect more components.
+    max_components : int, optional
+        Largest number of components that moves may reach; default: no bound.
+    """
+
+    concentration: float = 1.0
+    max_components: int | None = None
+
+    name = "dirichlet_process"
+    ordered = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, concentration=SCALE, max_components=COUNT.or_none("no bound"))
+
+    def log_evidence(self, counts: np.ndarray) -> np.ndarray:
+        return _log_evidence(counts, self.concentration)
+
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        return _log_weights(counts, self.concentration)
+
+    def merge_gains(self, counts: np.ndarray) -> np.ndarray:
+        return stick_merge_gains(counts, self.concentration)
+
+    def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        weights, rest = _weights(counts, np.array([self.concentration]))
+        return weights[0], float(rest[0])
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedDirichletProcess(Allocation):
+    """Dirichlet process whose concentration has a Gamma prior.
+
+    The prior is held on a fixed grid, even in log gamma, that spans all but 2e-7 of its mass; what it has below 1e-12
+    stands at 1e-12, where a second component is as good as ruled out. The concentration is then integrated out
+    exactly jointly with the sticks, A(N) = log sum_j p_j exp A(N | gamma_j), a tighter bound than a factorised
+    q(gamma) q(v).
+
+    Parameters
+    ----------
+    shape, rate : float
+        Gamma(shape, rate) prior, mean shape / rate.
+    nodes : int
+        Number of grid points.
+    max_components : int, optional
+        Largest number of components that moves may reach; default: no bound.
+    """
+
+    shape: float = 1.0
+    rate: float = 0.1
+    nodes: int = 256
+    max_components: int | None = None
+    _grid: np.ndarray = field(init=False, repr=False)
+    _log_prior: np.ndarray = field(init=False, repr=False)
+
+    name = "learned_dirichlet_process"
+    ordered = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, shape=POSITIVE, rate=POSITIVE, nodes=whole(2), max_components=COUNT.or_none("no bound"))
+        grid, log_prior = _on_grid(self.shape, self.rate, self.nodes)
+        object.__setattr__(self, "_grid", grid)
+        object.__setattr__(self, "_log_prior", log_prior)
+
+    def log_evidence(self, counts: np.ndarray) -> np.ndarray:
+        joint = self._log_joint(counts, self._likely(counts))
+        mode = joint.max(axis=-1)
+        evidence: np.ndarray = mode + np.log(np.exp(joint - mode[..., None]).sum(axis=-1))
+        return evidence
+
+    def log_weights(self, counts: np.ndarray) -> np.ndarray:
+        expected: np.ndarray = self._posterior(counts) @ _log_weights(counts, self._grid[:, None])
+        return expected
+
+    def merge_gains(self, counts: np.ndarray) -> np.ndarray:
+        """The log of the mean over the posterior of gamma of exp(gain given gamma).
+
+        Along log gamma the gain of a pair falls, and no faster: one count fewer takes off log gamma, and the counts
+        onward from each component before and after interlace. So a node's share of the mean is bounded beforehand.
+        """
+        joint, logs = self._log_joint(self.in_order(counts)), np.log(self._grid)
+        mode = int(joint.argmax())
+        highest = stick_merge_gains(counts, self._grid[mode])
+        mean = np.zeros_like(highest)
+        for node in np.flatnonzero(joint + np.abs(logs - logs[mode]) > joint[mode] - _NEGLIGIBLE):
+            mean += np.exp(joint[node] - joint[mode] + stick_merge_gains(counts, self._grid[node]) - highest)
+        gains: np.ndarray = highest + np.log(mean) - logsumexp(joint - joint[mode])
+        np.fill_diagonal(gains, 0.0)
+        return gains
+
+    def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
+        posterior = self._posterior(counts)
+        weights, rest = _weights(counts, self._grid)
+        return posterior @ weights, float(posterior @ rest)
+
+    def expected_concentration(self, counts: np.ndarray) -> float:
+        """Posterior mean of the concentration given `counts` (K,)."""
+        return float(self._posterior(counts) @ self._grid)
+
+    def plug_in(self, counts: np.ndarray) -> DirichletProcess:
+        return DirichletProcess(self.expected_concentration(counts))
+
+    def _log_joint(self, counts: np.ndarray, nodes: slice = slice(None)) -> np.ndarray:
+        """log p_j + A(N | gamma_j) at some nodes, (..., J): one logarithm a component and node.
+
+        The sticks' Gamma functions cancel between neighbours, so that up to what does not depend on gamma
+
+            A(N | gamma) = K log gamma + log B(gamma, 1 + R_1) - sum_{k > 1} log(gamma + R_k),  R_k = N_>=k;
+
+        what is left out follows from A(N | 1).
+        """
+        grid, (onward, _) = self._grid[nodes], counts_after(counts)
+        whole, later = onward[..., :1], onward[..., None, 1:]
+        own = counts.shape[-1] * np.log(grid) + betaln(grid, 1 + whole) - np.log(grid[:, None] + later).sum(axis=-1)
+        at_one = betaln(1.0, 1 + whole) - np.log1p(later).sum(axis=-1)
+        joint: np.ndarray = _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
+        return joint
+
+    def _likely(self, counts: np.ndarray) -> slice:
+        """The nodes outside of which lies less than rounding of the posterior of any of `counts` (..., K).
+
+        But for the first node, where a lump may stand, the joint density is log-concave in log gamma: it has one mode,
+        within a stride of the best of every so many nodes, and where it is far below that it is so further out too.
+        """
+        stride = max(1, math.isqrt(self.nodes // 2))
+        joint = self._log_joint(counts, slice(None, None, stride)).reshape(-1, len(self._grid[::stride]))
+        near = (joint > joint.max(axis=1, keepdims=True) - _NEGLIGIBLE).any(axis=0)
+        near[1 + joint[:, 1:].argmax(axis=1)] = True
+        kept = stride * np.flatnonzero(near)
+        return slice(max(0, kept[0] - stride), kept[-1] + stride + 1)
+
+    def _posterior(self, counts: np.ndarray) -> np.ndarray:
+        joint = self._log_joint(counts)
+        posterior: np.ndarray = np.exp(joint - logsumexp(joint))
+        return posterior
+
+
+def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points of a Gamma prior, even in their logarithm, and the logarithms of its mass there, (nodes,) each."""
+    low, high = _ends(shape, rate)
+    grid = np.exp(np.linspace(np.log(max(low, LEAST)), np.log(high), nodes))
+    logs = shape * np.log(grid) - rate * grid
+    if low >= LEAST:
+        return grid, logs - logsumexp(logs)
+    below = gammainc(shape, rate * LEAST)
+    logs[0] -= np.log(2)  # half a step lies above the first point, and all that is below stands there too
+    logs += np.log1p(-below) - logsumexp(logs)
+    logs[0] = np.logaddexp(logs[0], np.log(below))
+    return grid, logs
+
+
+def _ends(shape: float, rate: float) -> tuple[float, float]:
+    """Between them a Gamma prior has all but 2e-7 of its mass; :class:`InputError` if the upper is out of reach."""
+    with np.errstate(over="ignore"):
+        low, high = gammaincinv(shape, [1e-7, 1 - 1e-7]) / rate
+    if not LEAST < high <= LARGEST:
+        raise InputError(
+            f"shape and rate should leave the concentration between {LEAST:g} and {LARGEST:g}; got a Gamma prior of "
+            f"shape {shape!r} and rate {rate!r}, whose upper end is {high:g}."
+        )
+    return float(low), float(high)
+
+
+def _log_evidence(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:
+    _, beyond = counts_after(counts)
+    sticks = betaln(1 + counts, concentration + beyond) + np.log(concentration)
+    evidence: np.ndarray = sticks.sum(axis=-1)
+    return evidence
+
+
+def _log_weights(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:
+    onward, beyond = counts_after(counts)
+    total = psi(1 + concentration + onward)
+    passed = np.cumsum(psi(concentration + beyond) - total, axis=-1)
+    logs: np.ndarray = psi(1 + counts) - total
+    logs[..., 1:] += passed[..., :-1]
+    return logs
+
+
+def _weights(counts: np.ndarray, concentration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean weights (M, K) and rest (M,) for M concentrations."""
+    onward, beyond = counts_after(counts)
+    total = 1 + concentration[:, None] + onward
+    stick = (1 + counts) / total
+    left = np.cumprod((concentration[:, None] + beyond) / total, axis=-1)
+    weights = stick.copy()
+    weights[:, 1:] *= left[:, :-1]
+    return weights, left[:, -1]

@@ -1,0 +1,133 @@
+"""Global weights of a hierarchical Dirichlet process, with Beta posteriors on the global sticks.
+
+    beta_k = u_k prod_{l<k} (1 - u_l),  u_k ~ Beta(1, gamma)
+    pi_j ~ Dir(alpha beta_1, ..., alpha beta_K, alpha beta_rest)
+
+The cumulant of pi_j's prior is replaced by its lower bound
+
+    log Gamma(alpha) - sum_k log Gamma(alpha beta_k)  >=  K log alpha + sum_{k<=K+1} log beta_k,
+
+so that the bound on the data depends on q(u_k) = Beta(a_k, b_k) through expectations in closed form. It stays a bound
+on the same evidence whatever K is, and a topic without tokens never raises it.
+
+Source: Hughes, Kim & Sudderth, Reliable and scalable variational inference for the hierarchical Dirichlet process,
+AISTATS 2015, section 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq, minimize
+
+from dpdist.core.checks import SCALE, check_fields
+from dpdist.core.errors import PrecisionError
+from dpdist.kernels.sticks import stick_bound
+
+#: When L-BFGS stops: far below what changes a bound.
+_REACH = 20.0  # a step in the logarithm of a parameter that no search needs
+_EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
+
+
+@dataclass(frozen=True, eq=False)
+class Sticks:
+    """q(u_k) = Beta(first_k, second_k), each (K,)."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """E[beta], (K + 1,); the last is the mass of all topics not in use."""
+        means = self.first / (self.first + self.second)
+        left = np.cumprod(np.append(1.0, 1 - means))
+        return np.append(means, 1.0) * left
+
+
+@dataclass(frozen=True)
+class HierarchicalDirichletProcess:
+    """How documents share topics.
+
+    Parameters
+    ----------
+    concentration : float
+        gamma > 0 of the global weights; larger values expect more topics.
+    document_concentration : float
+        alpha > 0; larger values keep documents' proportions closer to the global weights.
+    """
+
+    concentration: float = 1.0
+    document_concentration: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_fields(self, concentration=SCALE, document_concentration=SCALE)
+
+    def value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> float:
+        """What the global sticks contribute to the bound, in nats.
+
+        Parameters
+        ----------
+        sticks : of K topics
+        log_pi : (K + 1,) sums over documents of E log pi_jk
+        documents : their number
+        """
+        return self._value(sticks, log_pi, documents)[0]
+
+    def gradient(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[np.ndarray, np.ndarray]:
+        """Derivatives of :meth:`value` by the two parameters of each stick, each (K,)."""
+        return self._value(sticks, log_pi, documents)[1:]
+
+    def sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
+        """The sticks that maximise :meth:`value`, by L-BFGS from a start that depends on the arguments alone.
+
+        Raises
+        ------
+        PrecisionError
+            If there is no finite optimum.
+        """
+        topics = len(log_pi) - 1
+        scale = max(1.0, documents * topics)
+        begin = self._near_optimum(log_pi, documents)
+
+        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+            sticks = Sticks(*np.exp(x).reshape(2, topics))
+            value, by_first, by_second = self._value(sticks, log_pi, documents)
+            return -value / scale, -np.concatenate([by_first * sticks.first, by_second * sticks.second]) / scale
+
+        start = np.log(np.concatenate([begin.first, begin.second]))
+        bounds = np.stack([start - _REACH, start + _REACH], axis=1)
+        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
+        if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
+            raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
+        return Sticks(*np.exp(found.x).reshape(2, topics))
+
+    def _near_optimum(self, log_pi: np.ndarray, documents: float) -> Sticks:
+        """Sticks of the weights that maximise ``documents * sum_k log beta_k + alpha beta . log_pi``.
+
+        With many documents the bound is nearly that, and each weight is 1 / (lambda - alpha log_pi_k / documents) for
+        the one lambda that makes them add up to one.
+        """
+        ones, zeros = self._coefficients(len(log_pi) - 1, documents)
+        if documents <= 0:
+            return Sticks(ones, zeros)
+        pull = -self.document_concentration * log_pi / documents
+        least = float(pull.min())
+        shift = brentq(lambda x: (1 / (x + (pull - least))).sum() - 1, 1.0, len(log_pi), xtol=1e-14)
+        weights = 1 / (shift + (pull - least))
+        means = weights[:-1] / np.cumsum(weights[::-1])[::-1][:-1]
+        return Sticks(means * (ones + zeros), (1 - means) * (ones + zeros))
+
+    def _value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[float, np.ndarray, np.ndarray]:
+        topics = len(sticks.first)
+        by_first, by_second = np.empty(topics), np.empty(topics)
+        pull = self.document_concentration * np.asarray(log_pi, dtype=np.float64)
+        ones, zeros = self._coefficients(topics, documents)
+        bound = stick_bound(sticks.first, sticks.second, ones, zeros, pull, by_first, by_second)
+        constant = topics * (documents * np.log(self.document_concentration) + np.log(self.concentration))
+        return float(bound + constant), by_first, by_second
+
+    def _coefficients(self, topics: int, documents: float) -> tuple[np.ndarray, np.ndarray]:
+        """Multiples of E log u_k and of E log (1 - u_k), their own densities apart."""
+        later = np.arange(topics, 0, -1.0)
+        return np.full(topics, documents + 1.0), documents * later + self.concentration

@@ -1,0 +1,105 @@
+"""What the evidence of stick breaking gains when two components become one, for every pair at once.
+
+The Gamma functions of the sticks cancel between neighbours. With counts in descending order and R_k = N_>=k,
+
+    A(N) = K log gamma + sum_k [log Gamma(1 + N_k) - log(gamma + R_k)] + a function of the sum.
+
+Counts a >= b at places i < j become one at place p <= i. Then R_k falls by s = a + b from p to i, by b between i and
+j, and one place is left out, so that A gains
+
+    -log gamma - log [(1 + s) B(1 + a, 1 + b)] - log(gamma + R_p) + log(gamma + R_i) + log(gamma + R_j)
+    - sum_{p <= k < i} log(1 - s / (gamma + R_k)) - sum_{i < k < j} log(1 - b / (gamma + R_k)).
+
+The last sum is one of K sums over k for each b. In the other, R_k grows by at least s / 2 from place to place going
+back from i, so that all but the last few terms are series in s / (gamma + R_k) whose sums over k serve every pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaln
+
+from dpdist.models.allocations.base import counts_after
+
+#: A term is a series where gamma + R_k is at least so many times s; that many powers leave less than rounding.
+_FAR, _POWERS = 16, 14
+#: No more places before i are nearer: there R_k >= s + (i - k) s / 2.
+_NEAR = 2 * _FAR - 2
+#: Pairs at a time: what they need stays in the cache.
+_PAIRS = 8192
+
+
+def stick_merge_gains(counts: np.ndarray, concentration: float) -> np.ndarray:
+    """Change of A for every pair of `counts` (K,), the rest in order again: (K, K), symmetric, diagonal zero."""
+    order = np.argsort(-counts, kind="stable")
+    sticks = _Sticks.of(counts[order], concentration)
+    first, second = np.triu_indices(len(counts), 1)
+    gains = np.zeros((len(counts), len(counts)))
+    for start in range(0, len(first), _PAIRS):
+        i, j = first[start : start + _PAIRS], second[start : start + _PAIRS]
+        gains[order[i], order[j]] = sticks.merged(i, j)
+    return gains + gains.T
+
+
+@dataclass(frozen=True, eq=False)
+class _Sticks:
+    """Counts in descending order, and sums over them that serve every pair.
+
+    Parameters
+    ----------
+    counts : (K,), N_k
+    left : (K,), gamma + R_k
+    between : (K, K), sum_{i <= k < j} log(1 - N_j / left_k)
+    powers : (_POWERS, K), sum_{l < k} (left_k / left_l)^m / m for m from 1 up
+    constant : what every pair gains for a count fewer
+    """
+
+    counts: np.ndarray
+    left: np.ndarray
+    between: np.ndarray
+    powers: np.ndarray
+    constant: float
+
+    @staticmethod
+    def of(counts: np.ndarray, concentration: float) -> _Sticks:
+        """The sums over descending `counts` (K,)."""
+        left = concentration + counts_after(counts)[0]
+        shares = np.log1p(-np.triu(counts / left[:, None], 1))
+        between = np.cumsum(shares[::-1], axis=0)[::-1]
+        return _Sticks(counts, left, between, _sums_of_powers(left), -float(np.log(concentration)))
+
+    def merged(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """What merging the places `i` < `j` gains, (P,) each."""
+        larger, smaller = self.counts[i], self.counts[j]
+        both = larger + smaller
+        place = np.minimum(i, np.searchsorted(-self.counts, -both, side="right"))
+        near = np.clip(np.searchsorted(-self.left, -_FAR * both, side="right"), place, i)
+        far = self._before(place, both) - self._before(near, both)
+        moved = far + self._near(near, i, both) + self.between[i + 1, j]
+        gained: np.ndarray = self.constant - np.log1p(both) - betaln(1 + larger, 1 + smaller) - moved
+        return gained + np.log(self.left[i] / self.left[place] * self.left[j])
+
+    def _before(self, k: np.ndarray, both: np.ndarray) -> np.ndarray:
+        """The series of -sum_{l < k} log(1 - both / left_l), (P,): sums of far terms are differences of it."""
+        share, series = both / self.left[k], np.zeros_like(both)
+        for term in self.powers[::-1]:
+            series = (series + term[k]) * share
+        return series
+
+    def _near(self, begin: np.ndarray, end: np.ndarray, both: np.ndarray) -> np.ndarray:
+        """sum_{begin <= k < end} log(1 - both / left_k), (P,), by a product of _NEAR factors, none below 1/3."""
+        k = np.maximum(end - np.arange(1, _NEAR + 1)[:, None], -1)
+        factors = 1 - np.where(k >= begin, both / self.left[k], 0.0)
+        logs: np.ndarray = np.log(factors.prod(axis=0))
+        return logs
+
+
+def _sums_of_powers(left: np.ndarray) -> np.ndarray:
+    """sum_{l < k} (left_k / left_l)^m / m, (_POWERS, K): ratios, so that nothing over- or underflows."""
+    m = np.arange(1, _POWERS + 1)[:, None]
+    steps, sums = (left[1:] / left[:-1]) ** m, np.zeros((_POWERS, len(left)))
+    for k in range(len(left) - 1):
+        sums[:, k + 1] = (sums[:, k] + 1) * steps[:, k]
+    return sums / m

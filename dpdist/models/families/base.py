@@ -1,0 +1,183 @@
+"""What a likelihood must provide: a conjugate exponential family seen through its log evidence.
+
+With sufficient statistics t(x), whose last entry is 1, and their sum S over some rows,
+
+    A(S) = log of the integral of exp(eta . S) under the prior of eta        (``log_evidence``; A(0) = 0)
+    dA/dS = E_q[eta]                                                         (``coefficients``)
+    log p(x | rows summarised by S) = A(S + t(x)) - A(S) + log h(x)          (``log_predictive``)
+
+Everything else (local step, ELBO, moves, prediction) follows from these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import POSITIVE, numbers
+from dpdist.core.errors import InputError
+
+#: Rows (n, D) or features (n, F): a NumPy array or a scipy.sparse.csr_array.
+Rows = Any
+Features = Any
+FamilyType = TypeVar("FamilyType", bound="Family")
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Column moments of a data set, from which default hyperparameters are derived.
+
+    Parameters
+    ----------
+    count : float, number of rows
+    mean, variance, minimum : (D,) float64; the variance divides by the count
+    integral : bool, whether every entry is a whole number
+    """
+
+    count: float
+    mean: np.ndarray
+    variance: np.ndarray
+    minimum: np.ndarray
+    integral: bool
+
+    @property
+    def dimension(self) -> int:
+        """D, the number of columns."""
+        return int(self.mean.shape[0])
+
+    def spread(self) -> np.ndarray:
+        """(D,) variances in which a zero takes the mean of the positive ones, and 1 if there is none."""
+        return fill_zeros(self.variance)
+
+
+def fill_zeros(scale: np.ndarray) -> np.ndarray:
+    """Replace zeros by the mean of the positive entries, or by 1 where there is none."""
+    positive = scale > 0.0
+    return np.where(positive, scale, scale[positive].mean() if positive.any() else 1.0)
+
+
+#: Hyperparameters: a number above zero, or finite numbers, one a column, above zero or not; None leaves it to the data.
+LONE = POSITIVE.or_none("what suits the data")
+EACH = numbers().or_none("what suits the data")
+EACH_POSITIVE = numbers(positive=True).or_none("what suits the data")
+
+
+class Family(ABC):
+    """A likelihood with its conjugate prior; subclasses are frozen dataclasses of hyperparameters.
+
+    A model is stored with the import path of its family and the fields; so a class of your own belongs in a module.
+
+    Hyperparameters left at ``None`` are filled by :meth:`with_defaults`; the mathematical methods need
+    them filled.
+    """
+
+    #: Short name, used by configurations and reports.
+    name: str
+    #: Whether rows may be moved to another origin, the prior moving along.
+    has_location: bool = False
+    #: Whether rows may be SciPy CSR.
+    accepts_sparse: bool = False
+    #: Whether a component learns its covariance, so that it may come to spread over several clusters.
+    spreads: bool = False
+
+    @abstractmethod
+    def with_defaults(self: FamilyType, moments: Moments) -> FamilyType:
+        """The same family with every missing hyperparameter derived from the data's moments."""
+
+    @abstractmethod
+    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
+        """Sufficient statistics t(x), (n, F), of rows (n, D); the last column is 1."""
+
+    @abstractmethod
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        """A(S) for each row S of `stats` (K, F): (K,) float64, in nats, base measure apart."""
+
+    @abstractmethod
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        """Gradient of :meth:`log_evidence`, E_q[eta], laid out as (F, K) float64."""
+
+    @abstractmethod
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Posterior means for people: name -> (dimension names, array), first dimension ``component``.
+
+        They are stored under these names beside a model; what is not in :data:`dpdist.storage.schema.VARIABLES` is the
+        family's own. What is called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` is carried back to raw
+        columns where rows are transformed; anything else is told as it is.
+        """
+
+    @abstractmethod
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One posterior predictive draw for each row of `stats` (n, F): (n, D)."""
+
+    def about(self: FamilyType, origin: np.ndarray) -> FamilyType:
+        """The same prior for rows from which `origin` (D,) was subtracted."""
+        return self
+
+    def log_base_measure(self, rows: Rows) -> np.ndarray:
+        """log h(x), (n,): the part of the log likelihood that no component changes."""
+        return np.zeros(rows.shape[0])
+
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """A(S_k + t(x_n)) - A(S_k), (n, K), for every row and component."""
+        dense = features.toarray() if sparse.issparse(features) else features
+        before = self.log_evidence(stats)
+        if len(dense) < len(stats):
+            return np.stack([self.log_evidence(stats + row) for row in dense]) - before
+        return np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before
+
+    def check_moments(self, moments: Moments) -> None:  # noqa: B027 (most families take any numbers)
+        """Raise :class:`InputError` if data with these moments cannot come from this family."""
+
+    def points(self, rows: Rows) -> Rows:
+        """Coordinates of rows in which squared distances make sense; used to seed clusters."""
+        return rows
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """Field name -> value."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
+
+
+def set_missing(family: FamilyType, **defaults: Any) -> FamilyType:
+    """A copy of `family` in which each field that is ``None`` takes its default."""
+    missing = {name: value for name, value in defaults.items() if getattr(family, name) is None}
+    return replace(family, **missing) if missing else family  # type: ignore[type-var]
+
+
+def vector(value: Any, dimension: int, name: str) -> np.ndarray:
+    """`value`, a scalar or a (D,) array, as a (D,) float64 array."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.ndim > 1 or (array.ndim == 1 and array.shape[0] != dimension):
+        raise InputError(
+            f"{name} should be a number or {dimension} numbers, one a column; got an array of shape {array.shape}."
+        )
+    return np.broadcast_to(array, (dimension,)).copy()
+
+
+def require_counts(moments: Moments, family: str) -> None:
+    """Raise :class:`InputError` unless the data are whole numbers from zero up."""
+    if moments.minimum.size and moments.minimum.min() < 0:
+        column = int(moments.minimum.argmin())
+        raise InputError(
+            f"{family} needs counts of zero or more; column {column} goes down to "
+            f"{moments.minimum[column]:g}. Remove the negative entries or choose a Gaussian family."
+        )
+    if not moments.integral:
+        raise InputError(
+            f"{family} needs whole-number counts; some entries have a fraction. "
+            "Round them, or choose a Gaussian family."
+        )
+
+
+def append_ones(columns: Rows, dtype: type) -> Features:
+    """Rows with a last column of ones, dense or CSR as they came."""
+    if sparse.issparse(columns):
+        ones = sparse.csr_array(np.ones((columns.shape[0], 1), dtype))
+        return sparse.csr_array(sparse.hstack([columns.astype(dtype), ones], format="csr"))
+    features = np.empty((columns.shape[0], columns.shape[1] + 1), dtype)
+    features[:, :-1] = columns
+    features[:, -1] = 1
+    return features

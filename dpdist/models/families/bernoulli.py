@@ -1,0 +1,97 @@
+"""Binary columns: Bernoulli likelihood with a Beta prior on each probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import betaln, psi
+
+from dpdist.core.checks import check_fields
+from dpdist.core.errors import InputError
+from dpdist.models.families.base import (
+    EACH_POSITIVE,
+    Family,
+    Features,
+    Moments,
+    Rows,
+    append_ones,
+    set_missing,
+    vector,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Bernoulli(Family):
+    """Independent binary columns; rows may be SciPy CSR.
+
+    Parameters
+    ----------
+    ones, zeros : float or (D,), optional
+        Parameters of the Beta prior, prior counts of ones and of zeros a column. Default: 0.5 each.
+
+    Notes
+    -----
+    Statistics: x, 1; F = D + 1.
+    """
+
+    ones: Any = None
+    zeros: Any = None
+
+    name = "bernoulli"
+    accepts_sparse = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, ones=EACH_POSITIVE, zeros=EACH_POSITIVE)
+
+    def with_defaults(self, moments: Moments) -> Bernoulli:
+        filled = set_missing(self, ones=0.5, zeros=0.5)
+        return replace(
+            filled,
+            ones=vector(filled.ones, moments.dimension, "ones"),
+            zeros=vector(filled.zeros, moments.dimension, "zeros"),
+        )
+
+    def check_moments(self, moments: Moments) -> None:
+        # For entries in {0, 1} the variance of a column is mean (1 - mean); a single 2 exceeds it by 2 / count.
+        binary = moments.variance - moments.mean * (1 - moments.mean)
+        rounding = min(1e-6, max(0.5 / moments.count, 1e-12))
+        if moments.minimum.min() < 0 or not moments.integral or np.abs(binary).max() > rounding:
+            raise InputError(
+                "Bernoulli needs entries of 0 or 1; the data hold others. "
+                "Binarise them (x > threshold), or choose Poisson or Multinomial for counts."
+            )
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
+        return append_ones(rows, dtype)
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        ones, zeros = self.posterior(stats)
+        evidence: np.ndarray = (betaln(ones, zeros) - betaln(self.ones, self.zeros)).sum(axis=1)
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        ones, zeros = self.posterior(stats)
+        constant = (psi(zeros) - psi(ones + zeros)).sum(axis=1)
+        return np.ascontiguousarray(np.concatenate([psi(ones) - psi(zeros), constant[:, None]], axis=1).T)
+
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """Bernoulli by the posterior mean of each probability, which is linear in the row."""
+        ones, zeros = self.posterior(stats)
+        constant = (np.log(zeros) - np.log(ones + zeros)).sum(axis=1)
+        return np.asarray(features[:, :-1] @ (np.log(ones) - np.log(zeros)).T + constant)
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        ones, zeros = self.posterior(stats)
+        return {"probability": (("component", "column"), ones / (ones + zeros))}
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        ones, zeros = self.posterior(stats)
+        return (rng.random(ones.shape) < ones / (ones + zeros)).astype(np.float64)
+
+    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts of ones and of zeros with the prior's, (K, D) each."""
+        hits = stats[:, :-1]
+        # Rounding may leave a count of zeros a hair below none.
+        return self.ones + hits, self.zeros + np.maximum(stats[:, -1:] - hits, 0.0)

@@ -1,0 +1,157 @@
+"""Gaussian with independent columns of unknown mean and variance: Normal-Gamma prior on each.
+
+    precision_d ~ Gamma(a, b_d),   mean_d | precision_d ~ N(m_d, 1 / (kappa precision_d))
+
+Source: Murphy (2007), "Conjugate Bayesian analysis of the Gaussian distribution", eqs. 85-95.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from dpdist.core.checks import check_fields
+from dpdist.core.errors import PrecisionError
+from dpdist.kernels.sequential_diagonal import log_factor_sums
+from dpdist.models.families.base import (
+    EACH,
+    EACH_POSITIVE,
+    LONE,
+    Family,
+    Moments,
+    Rows,
+    set_missing,
+    vector,
+)
+from dpdist.models.families.wishart import LOST
+
+
+class NormalGamma(NamedTuple):
+    """Posterior of each component."""
+
+    mean: np.ndarray  # (K, D)
+    precision: np.ndarray  # (K, 1) kappa
+    shape: np.ndarray  # (K, 1)
+    rate: np.ndarray  # (K, D)
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalGaussian(Family):
+    """Gaussian with a diagonal covariance.
+
+    Parameters
+    ----------
+    mean : float or (D,), optional
+        Prior mean m. Default: the data's mean.
+    mean_precision : float, optional
+        kappa, how many rows the prior mean is worth. Default: 1e-4.
+    shape : float, optional
+        Shape a of the Gamma prior on each precision. Default: 1.5.
+    rate : float or (D,), optional
+        Rate b; the prior's expected variance is b / (a - 1). Default: a tenth of the data's variances,
+        times (a - 1).
+
+    Notes
+    -----
+    Statistics: x^2, x, 1; F = 2D + 1.
+    """
+
+    mean: Any = None
+    mean_precision: Any = None
+    shape: Any = None
+    rate: Any = None
+
+    name = "diagonal_gaussian"
+    spreads = True
+    has_location = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, mean=EACH, mean_precision=LONE, shape=LONE, rate=EACH_POSITIVE)
+
+    def with_defaults(self, moments: Moments) -> DiagonalGaussian:
+        shape = 1.5 if self.shape is None else self.shape
+        expected = 0.1 * moments.spread() * (shape - 1 if shape > 1 else shape)
+        filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, shape=shape, rate=expected)
+        return replace(
+            filled,
+            mean=vector(filled.mean, moments.dimension, "mean"),
+            rate=vector(filled.rate, moments.dimension, "rate"),
+        )
+
+    def about(self, origin: np.ndarray) -> DiagonalGaussian:
+        return replace(self, mean=self.mean - origin)
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
+        count, dimension = rows.shape
+        features = np.empty((count, 2 * dimension + 1), dtype)
+        np.multiply(rows, rows, out=features[:, :dimension], casting="same_kind")
+        features[:, dimension:-1] = rows
+        features[:, -1] = 1
+        return features
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        counts, post = stats[:, -1], self.posterior(stats)
+        columns = (
+            self.shape * np.log(self.rate)
+            - post.shape * np.log(post.rate)
+            + gammaln(post.shape)
+            - gammaln(self.shape)
+            + 0.5 * np.log(self.mean_precision / post.precision)
+        )
+        evidence: np.ndarray = columns.sum(axis=1) - 0.5 * self._dimension * np.log(2 * np.pi) * counts
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        post = self.posterior(stats)
+        expected = post.shape / post.rate
+        logs = psi(post.shape) - np.log(post.rate)
+        constant = 0.5 * (logs - np.log(2 * np.pi) - 1 / post.precision - expected * post.mean**2).sum(axis=1)
+        blocks = [-0.5 * expected, expected * post.mean, constant[:, None]]
+        return np.ascontiguousarray(np.concatenate(blocks, axis=1).T)
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        """A product of Student t over the columns."""
+        dimension, post = self._dimension, self.posterior(stats)
+        shrink = post.precision / (post.precision + 1)
+        sums = np.empty((features.shape[0], stats.shape[0]))
+        rows = np.ascontiguousarray(features[:, dimension:-1], dtype=np.float64)
+        log_factor_sums(rows, post.mean, shrink / (2 * post.rate), sums)
+        each = gammaln(post.shape + 0.5) - gammaln(post.shape) + 0.5 * np.log(shrink / (2 * np.pi))
+        level = dimension * each[:, 0] - 0.5 * np.log(post.rate).sum(axis=1)
+        predictive: np.ndarray = level - (post.shape[:, 0] + 0.5) * sums
+        return predictive
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        post = self.posterior(stats)
+        variance = post.rate / np.where(post.shape > 1, post.shape - 1, post.shape)
+        return {"mean": (("component", "column"), post.mean), "variance": (("component", "column"), variance)}
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        post = self.posterior(stats)
+        spread = np.sqrt(post.rate * (post.precision + 1) / (post.shape * post.precision))
+        freedom = np.broadcast_to(2 * post.shape, post.mean.shape)
+        draws: np.ndarray = post.mean + spread * rng.standard_t(freedom)
+        return draws
+
+    @property
+    def _dimension(self) -> int:
+        return int(self.mean.shape[0])
+
+    def posterior(self, stats: np.ndarray) -> NormalGamma:
+        """Normal-Gamma update, with sums taken about the prior mean."""
+        dimension, counts = self._dimension, stats[:, -1:]
+        squares, total = stats[:, :dimension], stats[:, dimension:-1]
+        precision = self.mean_precision + counts
+        shift = total - counts * self.mean
+        about_prior = squares - 2 * total * self.mean + counts * self.mean**2
+        rate = self.rate + 0.5 * (about_prior - shift**2 / precision)
+        if not (8 * np.finfo(np.float64).eps * np.abs(squares) <= LOST * rate).all():
+            raise PrecisionError(
+                "a component's variance lost its precision: its rows vary far less than their distance from the "
+                "origin. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "give the family a larger rate."
+            )
+        return NormalGamma(self.mean + shift / precision, precision, self.shape + 0.5 * counts, rate)

@@ -1,0 +1,169 @@
+"""Gaussian with unknown mean and full covariance: Normal-Wishart prior.
+
+    precision ~ W(nu, B^-1),   mean | precision ~ N(m, (kappa precision)^-1)
+
+The log evidence is that of Murphy (2007), "Conjugate Bayesian analysis of the Gaussian distribution", eq. 266.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from dpdist.core.checks import check_fields
+from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.models.families import wishart
+from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
+from dpdist.models.families.wishart import SCALE_MATRIX
+
+
+class NormalWishart(NamedTuple):
+    """Posterior of each component."""
+
+    mean: np.ndarray  # (K, D)
+    precision: np.ndarray  # (K,) kappa
+    degrees: np.ndarray  # (K,) nu
+    factor: np.ndarray  # (K, D, D) Cholesky factor of B
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(Family):
+    """Full-covariance Gaussian.
+
+    Parameters
+    ----------
+    mean : float or (D,), optional
+        Prior mean m. Default: the data's mean.
+    mean_precision : float, optional
+        kappa, how many rows the prior mean is worth. Default: 1e-4.
+    degrees_of_freedom : float, optional
+        nu > D - 1. Default: D + 2.
+    scale : float, (D,) or (D, D), optional
+        B; the prior's expected covariance is B / (nu - D - 1). Default: a tenth of the diagonal of the
+        data's covariance, times (nu - D - 1).
+
+    Notes
+    -----
+    Statistics: the products x_i x_j (i <= j, once each), x, 1; F = D(D+1)/2 + D + 1.
+    """
+
+    mean: Any = None
+    mean_precision: Any = None
+    degrees_of_freedom: Any = None
+    scale: Any = None
+
+    name = "gaussian"
+    spreads = True
+    has_location = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, mean=EACH, mean_precision=LONE, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
+
+    def with_defaults(self, moments: Moments) -> Gaussian:
+        dimension = moments.dimension
+        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
+        wishart.check_degrees(degrees, dimension)
+        expected = 0.1 * moments.spread() * max(degrees - dimension - 1, 1.0)
+        filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, degrees_of_freedom=degrees, scale=expected)
+        return replace(
+            filled,
+            mean=vector(filled.mean, dimension, "mean"),
+            scale=wishart.scale_matrix(filled.scale, dimension),
+        )
+
+    def about(self, origin: np.ndarray) -> Gaussian:
+        return replace(self, mean=self.mean - origin)
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
+        count, dimension = rows.shape
+        features = np.empty((count, packed_width(dimension) + dimension + 1), dtype)
+        pack_quadratic(rows, features)
+        features[:, -dimension - 1 : -1] = rows
+        features[:, -1] = 1
+        return features
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        dimension, counts = self._dimension, stats[:, -1]
+        prior, post = self._prior(), self.posterior(stats)
+        evidence: np.ndarray = (
+            -0.5 * dimension * np.log(np.pi) * counts
+            + wishart.log_gamma(post.degrees / 2, dimension)
+            - wishart.log_gamma(prior.degrees / 2, dimension)
+            + 0.5 * prior.degrees * wishart.log_determinant(prior.factor)
+            - 0.5 * post.degrees * wishart.log_determinant(post.factor)
+            + 0.5 * dimension * np.log(prior.precision / post.precision)
+        )
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        dimension, post = self._dimension, self.posterior(stats)
+        matrix = post.degrees[:, None, None] * wishart.invert(post.factor)
+        linear = np.einsum("kij,kj->ki", matrix, post.mean)
+        log_determinant = wishart.log_determinant(post.factor)
+        constant = 0.5 * (
+            wishart.expected_log_determinant(post.degrees, log_determinant, dimension)
+            - dimension * np.log(2 * np.pi)
+            - dimension / post.precision
+            - (linear * post.mean).sum(axis=1)
+        )
+        return np.ascontiguousarray(np.concatenate([-0.5 * pack_gradient(matrix), linear, constant[:, None]], axis=1).T)
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
+        dimension, post = self._dimension, self.posterior(stats)
+        inverse = wishart.invert(post.factor)
+        linear = np.einsum("kij,kj->ki", inverse, post.mean)
+        constant = (linear * post.mean).sum(axis=1)
+        packed = np.concatenate([pack_gradient(inverse), -2 * linear, constant[:, None]], axis=1)
+        distance = np.maximum(features @ packed.T, 0.0)
+        shrink = post.precision / (post.precision + 1)
+        level = (
+            gammaln((post.degrees + 1) / 2)
+            - gammaln((post.degrees + 1 - dimension) / 2)
+            + 0.5 * dimension * np.log(shrink / np.pi)
+            - 0.5 * wishart.log_determinant(post.factor)
+        )
+        tail: np.ndarray = level - 0.5 * (post.degrees + 1) * np.log1p(shrink * distance)
+        return tail
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        post = self.posterior(stats)
+        scatter = post.factor @ np.swapaxes(post.factor, 1, 2)
+        freedom = np.maximum(post.degrees - self._dimension - 1, 1.0)
+        return {
+            "mean": (("component", "column"), post.mean),
+            "covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None]),
+        }
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        dimension, post = self._dimension, self.posterior(stats)
+        freedom = post.degrees - dimension + 1
+        normal = np.einsum("kij,kj->ki", post.factor, rng.standard_normal(post.mean.shape))
+        stretch = np.sqrt((post.precision + 1) / (post.precision * rng.chisquare(freedom)))
+        draws: np.ndarray = post.mean + stretch[:, None] * normal
+        return draws
+
+    @property
+    def _dimension(self) -> int:
+        return int(self.mean.shape[0])
+
+    def _prior(self) -> NormalWishart:
+        return self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1)))
+
+    def posterior(self, stats: np.ndarray) -> NormalWishart:
+        """Normal-Wishart update, with sums taken about the prior mean."""
+        dimension, counts = self._dimension, stats[:, -1]
+        total = stats[:, -dimension - 1 : -1]
+        products = unpack_symmetric(stats[:, : packed_width(dimension)], dimension)
+        precision = self.mean_precision + counts
+        shift = total - counts[:, None] * self.mean
+        cross = total[:, :, None] * self.mean
+        about_prior = products - cross - np.swapaxes(cross, 1, 2)
+        about_prior += counts[:, None, None] * np.outer(self.mean, self.mean)
+        scatter = self.scale + about_prior - shift[:, :, None] * (shift / precision[:, None])[:, None, :]
+        factor = wishart.cholesky(scatter, np.diagonal(products, axis1=1, axis2=2), counts)
+        mean = self.mean + shift / precision[:, None]
+        return NormalWishart(mean, precision, self.degrees_of_freedom + counts, factor)

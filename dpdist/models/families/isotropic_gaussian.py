@@ -1,0 +1,120 @@
+"""Gaussian with known variance in every direction and a Normal prior on its mean.
+
+    mean ~ N(m, s_p^2 I),   x | mean ~ N(mean, s_x^2 I)
+
+Source: Lin (2013), eq. 22.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dpdist.core.checks import check_fields
+from dpdist.core.errors import PrecisionError
+from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
+from dpdist.models.families.wishart import LOST
+
+
+@dataclass(frozen=True, eq=False)
+class IsotropicGaussian(Family):
+    """Gaussian of known, isotropic variance.
+
+    Parameters
+    ----------
+    variance : float, optional
+        s_x^2, the variance of every column within a component. Default: a tenth of the data's mean variance.
+    mean_variance : float, optional
+        s_p^2, the prior variance of a component's mean. Default: the data's mean variance.
+    mean : float or (D,), optional
+        Prior mean m. Default: the data's mean.
+
+    Notes
+    -----
+    Statistics: |x|^2, x, 1; F = D + 2.
+    """
+
+    variance: Any = None
+    mean_variance: Any = None
+    mean: Any = None
+
+    name = "isotropic_gaussian"
+    has_location = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, variance=LONE, mean_variance=LONE, mean=EACH)
+
+    def with_defaults(self, moments: Moments) -> IsotropicGaussian:
+        typical = float(moments.spread().mean())
+        filled = set_missing(self, variance=0.1 * typical, mean_variance=typical, mean=moments.mean)
+        return replace(filled, mean=vector(filled.mean, moments.dimension, "mean"))
+
+    def about(self, origin: np.ndarray) -> IsotropicGaussian:
+        return replace(self, mean=self.mean - origin)
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
+        features = np.empty((rows.shape[0], rows.shape[1] + 2), dtype)
+        features[:, 0] = np.einsum("nd,nd->n", rows, rows)
+        features[:, 1:-1] = rows
+        features[:, -1] = 1
+        return features
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        dimension, counts = self.mean.shape[0], stats[:, -1]
+        shift, precision = self._shift(stats), self._precision(stats)
+        squares = stats[:, 0] - 2 * stats[:, 1:-1] @ self.mean + counts * (self.mean @ self.mean)
+        fitted = (shift**2).sum(axis=1) / (self.variance * precision)
+        about_mean = np.maximum(squares - fitted, 0.0) + (counts + 1) * self.variance
+        if not (8 * np.finfo(np.float64).eps * np.abs(stats[:, 0]) <= LOST * about_mean).all():
+            raise PrecisionError(
+                "a component's sum of squares lost its precision: its rows lie too far from the origin for their "
+                "variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
+                "give the family a larger variance."
+            )
+        evidence: np.ndarray = (
+            -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts
+            - 0.5 * squares / self.variance
+            - 0.5 * dimension * np.log(precision * self.mean_variance)
+            + 0.5 * fitted / self.variance
+        )
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        dimension, mean, precision = self.mean.shape[0], self._mean(stats), self._precision(stats)
+        spread = (mean**2).sum(axis=1) + dimension / precision
+        constant = -0.5 * dimension * np.log(2 * np.pi * self.variance) - 0.5 * spread / self.variance
+        quadratic = np.full((stats.shape[0], 1), -0.5 / self.variance)
+        return np.ascontiguousarray(np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T)
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        """N(m_k, (s^2 + 1 / precision_k) I), its distances by one matrix product."""
+        mean, spread = self._mean(stats), self.variance + 1 / self._precision(stats)
+        distance = features[:, :1] - 2 * features[:, 1:-1] @ mean.T + (mean**2).sum(axis=1)
+        level = -0.5 * self.mean.shape[0] * np.log(2 * np.pi * spread)
+        predictive: np.ndarray = level - 0.5 * np.maximum(distance, 0.0) / spread
+        return predictive
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        mean = self._mean(stats)
+        spread = np.broadcast_to(1 / self._precision(stats)[:, None], mean.shape)
+        return {"mean": (("component", "column"), mean), "mean_variance": (("component", "column"), spread)}
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        spread = np.sqrt(self.variance + 1 / self._precision(stats))
+        mean = self._mean(stats)
+        draws: np.ndarray = mean + spread[:, None] * rng.standard_normal(mean.shape)
+        return draws
+
+    def _shift(self, stats: np.ndarray) -> np.ndarray:
+        shift: np.ndarray = stats[:, 1:-1] - stats[:, -1:] * self.mean
+        return shift
+
+    def _precision(self, stats: np.ndarray) -> np.ndarray:
+        precision: np.ndarray = 1 / self.mean_variance + stats[:, -1] / self.variance
+        return precision
+
+    def _mean(self, stats: np.ndarray) -> np.ndarray:
+        mean: np.ndarray = self.mean + self._shift(stats) / (self.variance * self._precision(stats)[:, None])
+        return mean

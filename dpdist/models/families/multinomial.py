@@ -1,0 +1,131 @@
+"""Counts over a vocabulary: multinomial likelihood with a Dirichlet prior on the probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import gammaln, psi
+
+from dpdist.core.checks import check_fields
+from dpdist.kernels.sequential_counts import Sparse, rising_sums
+from dpdist.models.families.base import (
+    EACH_POSITIVE,
+    Family,
+    Features,
+    Moments,
+    Rows,
+    append_ones,
+    require_counts,
+    set_missing,
+    vector,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Multinomial(Family):
+    """Multinomial counts; rows may be SciPy CSR.
+
+    Parameters
+    ----------
+    pseudocount : float or (D,), optional
+        Parameter of the Dirichlet prior, prior counts a column. Default: 0.5.
+
+    Notes
+    -----
+    Statistics: x, 1; F = D + 1. Base measure: the multinomial coefficient.
+    """
+
+    pseudocount: Any = None
+
+    name = "multinomial"
+    accepts_sparse = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, pseudocount=EACH_POSITIVE)
+
+    def with_defaults(self, moments: Moments) -> Multinomial:
+        filled = set_missing(self, pseudocount=0.5)
+        return replace(filled, pseudocount=vector(filled.pseudocount, moments.dimension, "pseudocount"))
+
+    def check_moments(self, moments: Moments) -> None:
+        require_counts(moments, "Multinomial")
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
+        return append_ones(rows, dtype)
+
+    def log_base_measure(self, rows: Rows) -> np.ndarray:
+        totals = np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
+        return np.asarray(gammaln(totals + 1) - row_sums_of(rows, log_factorial))
+
+    def points(self, rows: Rows) -> Rows:
+        """Rows as proportions, so that long and short rows compare."""
+        totals = np.maximum(np.asarray(rows.sum(axis=1), dtype=np.float64).ravel(), 1.0)
+        if sparse.issparse(rows):
+            return sparse.csr_array(sparse.diags_array(1 / totals) @ rows)
+        return np.asarray(rows) / totals[:, None]
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        parameter = self.pseudocount + stats[:, :-1]
+        evidence: np.ndarray = (
+            gammaln(self.pseudocount.sum())
+            - gammaln(parameter.sum(axis=1))
+            + (gammaln(parameter) - gammaln(self.pseudocount)).sum(axis=1)
+        )
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        parameter = self.pseudocount + stats[:, :-1]
+        coefficients = np.zeros((stats.shape[1], stats.shape[0]))
+        coefficients[:-1] = (psi(parameter) - psi(parameter.sum(axis=1, keepdims=True))).T
+        return coefficients
+
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
+        """Dirichlet-multinomial, base measure apart."""
+        parameter, rows = self.pseudocount + stats[:, :-1], features[:, :-1]
+        sums = rising_sums_of(rows, parameter)
+        totals, sizes = parameter.sum(axis=1), np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
+        predictive: np.ndarray = sums - rising_sums_of(sizes[:, None], totals[:, None])
+        return predictive
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        parameter = self.pseudocount + stats[:, :-1]
+        return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draws with as many counts a row as the component's rows have on average."""
+        sizes = np.rint(stats[:, :-1].sum(axis=1) / np.maximum(stats[:, -1], 1.0)).astype(np.int64)
+        draws = [
+            rng.multinomial(size, rng.dirichlet(self.pseudocount + row))
+            for size, row in zip(sizes, stats[:, :-1], strict=True)
+        ]
+        return np.array(draws, dtype=np.float64).reshape(len(sizes), -1)
+
+
+def rising_sums_of(rows: Rows, parameter: np.ndarray) -> np.ndarray:
+    """Sums over columns of log Gamma(p + x) - log Gamma(p), (n, K), of counts (n, D) and parameters (K, D)."""
+    sums = np.empty((rows.shape[0], parameter.shape[0]))
+    rising_sums(entries_of(rows), np.ascontiguousarray(parameter), sums)
+    return sums
+
+
+def entries_of(rows: Rows) -> Sparse:
+    """Counts, dense or CSR, as kernels take them."""
+    held = rows if sparse.issparse(rows) else sparse.csr_array(np.asarray(rows))
+    return Sparse(held.data.astype(np.float64), held.indices.astype(np.int64), held.indptr.astype(np.int64))
+
+
+def log_factorial(counts: np.ndarray) -> np.ndarray:
+    """log x! of counts."""
+    logs: np.ndarray = gammaln(counts + 1.0)
+    return logs
+
+
+def row_sums_of(rows: Rows, function: Any) -> np.ndarray:
+    """Row sums (n,) of a function with f(0) = 0 applied to every entry."""
+    if sparse.issparse(rows):
+        applied = sparse.csr_array((function(rows.data), rows.indices, rows.indptr), shape=rows.shape)
+        return np.asarray(applied.sum(axis=1)).ravel()
+    return np.asarray(function(rows).sum(axis=1))

@@ -1,0 +1,102 @@
+"""Wishart algebra shared by the Gaussian families with a full precision matrix.
+
+The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] = B / (nu - D - 1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from dpdist.core.checks import numbers, shown
+from dpdist.core.errors import InputError, PrecisionError
+
+#: The hyperparameter of the same name.
+SCALE_MATRIX = numbers(dimensions=2).or_none("what suits the data")
+#: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
+LOST = 1e-3
+
+
+def scale_matrix(scale: object, dimension: int) -> np.ndarray:
+    """`scale`, a number, a diagonal or a matrix, as a (D, D) positive definite matrix."""
+    array = np.asarray(scale, dtype=np.float64)
+    if array.ndim == 0 or array.shape == (dimension,):
+        array = np.diag(np.broadcast_to(array, (dimension,)))
+    if array.shape != (dimension, dimension) or not np.allclose(array, array.T):
+        raise InputError(
+            f"scale should be a number, {dimension} numbers or a symmetric {dimension}x{dimension} matrix; "
+            f"got {shown(scale)}."
+        )
+    least = np.linalg.eigvalsh(array)[0]
+    if not least > 0:
+        raise InputError(f"scale should be positive definite; got {shown(scale)}, with an eigenvalue of {least:g}.")
+    return array
+
+
+def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Cholesky factors (K, D, D) of posterior scatter matrices, refusing those lost to rounding.
+
+    Parameters
+    ----------
+    scatter : (K, D, D)
+    raw_diagonal : (K, D), the uncentred second moments they were computed from
+    counts : (K,), named in the message
+
+    Raises
+    ------
+    PrecisionError
+        If a matrix is not positive definite, or rounding of its second moments may exceed ``LOST`` of it.
+    """
+    diagonal = np.diagonal(scatter, axis1=1, axis2=2)
+    rounding = 8 * np.finfo(np.float64).eps * np.abs(raw_diagonal)
+    if not (rounding <= LOST * diagonal).all():
+        raise PrecisionError(_lost_sentence(int(np.argmax((rounding > LOST * diagonal).any(1))), counts))
+    try:
+        return np.linalg.cholesky(scatter)
+    except np.linalg.LinAlgError:
+        least = np.linalg.eigvalsh(scatter)[:, 0]
+        raise PrecisionError(_lost_sentence(int(least.argmin()), counts)) from None
+
+
+def _lost_sentence(component: int, counts: np.ndarray) -> str:
+    return (
+        f"the scatter matrix of component {component} ({counts[component]:.6g} rows) lost its precision: its rows "
+        "vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
+        "columns (row_transform=TransformPlan(scale=True)), reduce them "
+        "(row_transform=TransformPlan(pca=50)), or give the family a larger scale."
+    )
+
+
+def log_determinant(factor: np.ndarray) -> np.ndarray:
+    """log |B| (K,) from Cholesky factors (K, D, D)."""
+    logs: np.ndarray = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+    return logs
+
+
+def invert(factor: np.ndarray) -> np.ndarray:
+    """B^-1 (K, D, D) from Cholesky factors."""
+    inverse = np.linalg.inv(factor)
+    product: np.ndarray = np.swapaxes(inverse, 1, 2) @ inverse
+    return product
+
+
+def log_gamma(half_degrees: np.ndarray, dimension: int) -> np.ndarray:
+    """Multivariate log gamma without its power of pi: sum_d logGamma(nu/2 - d/2), d = 0..D-1."""
+    terms = gammaln(np.asarray(half_degrees)[..., None] - np.arange(dimension) / 2)
+    total: np.ndarray = terms.sum(axis=-1)
+    return total
+
+
+def expected_log_determinant(degrees: np.ndarray, log_scale: np.ndarray, dimension: int) -> np.ndarray:
+    """E log |precision| (K,) under W(nu, B^-1)."""
+    digammas = psi((degrees[:, None] - np.arange(dimension)) / 2).sum(axis=1)
+    expected: np.ndarray = digammas + dimension * np.log(2.0) - log_scale
+    return expected
+
+
+def check_degrees(degrees: float, dimension: int) -> None:
+    """Raise :class:`InputError` unless the Wishart prior is proper."""
+    if not dimension - 1 < degrees < np.inf:
+        raise InputError(
+            f"degrees_of_freedom should be finite and exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
+        )

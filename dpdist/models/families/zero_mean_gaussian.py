@@ -1,0 +1,115 @@
+"""Gaussian with mean zero and full covariance: Wishart prior on the precision, W(nu, B^-1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from dpdist.core.checks import check_fields
+from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.models.families import wishart
+from dpdist.models.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing
+from dpdist.models.families.wishart import SCALE_MATRIX
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroMeanGaussian(Family):
+    """Zero-mean, full-covariance Gaussian, as used for centred image patches.
+
+    Parameters
+    ----------
+    degrees_of_freedom : float, optional
+        nu > D - 1. Default: D + 2.
+    scale : float, (D,) or (D, D), optional
+        B; the prior's expected covariance is B / (nu - D - 1). Default: a tenth of the data's mean squares,
+        times (nu - D - 1).
+
+    Notes
+    -----
+    Statistics: the products x_i x_j (i <= j, once each), 1; F = D(D+1)/2 + 1.
+    """
+
+    degrees_of_freedom: Any = None
+    scale: Any = None
+
+    name = "zero_mean_gaussian"
+    spreads = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
+
+    def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
+        dimension = moments.dimension
+        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
+        wishart.check_degrees(degrees, dimension)
+        squares = fill_zeros(moments.variance + moments.mean**2)
+        expected = 0.1 * squares * max(degrees - dimension - 1, 1.0)
+        filled = set_missing(self, degrees_of_freedom=degrees, scale=expected)
+        return replace(filled, scale=wishart.scale_matrix(filled.scale, dimension))
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
+        features = np.empty((rows.shape[0], packed_width(rows.shape[1]) + 1), dtype)
+        pack_quadratic(rows, features)
+        features[:, -1] = 1
+        return features
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        dimension, counts = self._dimension, stats[:, -1]
+        degrees, factor = self.posterior(stats)
+        prior_degrees, prior_factor = self.posterior(np.zeros((1, stats.shape[1])))
+        evidence: np.ndarray = (
+            -0.5 * dimension * np.log(np.pi) * counts
+            + wishart.log_gamma(degrees / 2, dimension)
+            - wishart.log_gamma(prior_degrees / 2, dimension)
+            + 0.5 * prior_degrees * wishart.log_determinant(prior_factor)
+            - 0.5 * degrees * wishart.log_determinant(factor)
+        )
+        return evidence
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        dimension = self._dimension
+        degrees, factor = self.posterior(stats)
+        matrix = degrees[:, None, None] * wishart.invert(factor)
+        expected = wishart.expected_log_determinant(degrees, wishart.log_determinant(factor), dimension)
+        constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
+        return np.ascontiguousarray(np.concatenate([-0.5 * pack_gradient(matrix), constant[:, None]], axis=1).T)
+
+    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+        """Student t centred at zero, its quadratic form taken as one matrix product."""
+        dimension = self._dimension
+        degrees, factor = self.posterior(stats)
+        distance = np.maximum(features[:, :-1] @ pack_gradient(wishart.invert(factor)).T, 0.0)
+        level = (
+            gammaln((degrees + 1) / 2)
+            - gammaln((degrees + 1 - dimension) / 2)
+            - 0.5 * dimension * np.log(np.pi)
+            - 0.5 * wishart.log_determinant(factor)
+        )
+        tail: np.ndarray = level - 0.5 * (degrees + 1) * np.log1p(distance)
+        return tail
+
+    def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        degrees, factor = self.posterior(stats)
+        freedom = np.maximum(degrees - self._dimension - 1, 1.0)
+        scatter = factor @ np.swapaxes(factor, 1, 2)
+        return {"covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None])}
+
+    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        degrees, factor = self.posterior(stats)
+        normal = np.einsum("kij,kj->ki", factor, rng.standard_normal(factor.shape[:2]))
+        draws: np.ndarray = normal / np.sqrt(rng.chisquare(degrees - self._dimension + 1))[:, None]
+        return draws
+
+    @property
+    def _dimension(self) -> int:
+        return int(self.scale.shape[0])
+
+    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter."""
+        products = unpack_symmetric(stats[:, :-1], self._dimension)
+        raw = np.diagonal(products, axis1=1, axis2=2)
+        degrees = self.degrees_of_freedom + stats[:, -1]
+        return degrees, wishart.cholesky(self.scale + products, 0.0 * raw, stats[:, -1])

@@ -1,0 +1,175 @@
+"""Proportions: Dirichlet observations about a component's mean, with a symmetric Dirichlet prior on that mean.
+
+    x | theta ~ Dirichlet(gamma theta),     theta ~ Dirichlet(eta, ..., eta)
+
+Source: Lin (2013), where documents are clustered by their proportions of topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, log_softmax, polygamma, psi
+
+from dpdist.core.checks import FLAG, POSITIVE, check_fields, whole
+from dpdist.core.errors import InputError
+from dpdist.kernels.sequential import Law
+from dpdist.kernels.sequential_dirichlet import LEAST, Simplex, Steps, advance_dirichlet, evidence_rows
+from dpdist.models.families.base import LONE, Moments, Rows, set_missing
+from dpdist.models.likelihoods.base import Likelihood, Opening
+from dpdist.models.likelihoods.tilt import tabulate
+
+#: How far a row's sum may be from 1, which float32 proportions of many columns need.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Dirichlet(Likelihood):
+    """Dirichlet observations; rows are proportions, which are made to sum to 1 exactly.
+
+    Parameters
+    ----------
+    precision : float, optional
+        gamma: how closely rows lie about their component's mean; a column's variance is theta_d (1 - theta_d) /
+        (gamma + 1). Default: 10 (sum_d m_d (1 - m_d) / sum_d v_d - 1) with the data's means m and variances v, ten
+        times the precision of one Dirichlet for all rows; components' variances then are a tenth of the data's. It
+        sets how fine a clustering is asked for, and estimates of theta are unbiased for the right precision only.
+    eta : float
+        Parameter of the prior.
+    delta : float, optional
+        Added to every proportion before rows are made to sum to 1, (x + delta) / (1 + D delta), since a Dirichlet
+        gives zeros no density; densities are those of the rows so moved. Results depend on it where there are zeros,
+        whose logs become log delta. Default: 1e-6, or 1e-3 if the data have zeros; with 42 % of zeros, 1e-3 found the
+        drawn clusters with an adjusted Rand index of 0.84 and 1e-6 with one of 0.59.
+    draws : int
+        0: evidence by expansion, within 0.02 nats of the integral. Above: Lin's Monte Carlo over that many prior draws,
+        which serves in a few columns only: in 30, with 10,000 draws, it came out 3 nats too low on average at a
+        precision of 21 and 17 nats too low at 40.
+    natural : bool
+        Whether gradients are divided by the information, so that steps fit whatever the precision.
+
+    Notes
+    -----
+    Parameters: log theta, P = D. They stay on the simplex through theta = softmax, whose gradients are bounded where
+    those in theta are not: theta psi(gamma theta) is finite at theta = 0. The prior's density is that of log theta,
+    proportional to prod theta_d^eta, which has its mode inside the simplex for every eta.
+    A component starts at the posterior mean of theta given its first row.
+    """
+
+    precision: Any = None
+    eta: Any = 1.0
+    delta: Any = None
+    draws: int = 0
+    natural: bool = True
+
+    name = "dirichlet"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            precision=LONE,
+            eta=POSITIVE,
+            delta=LONE,
+            draws=whole(0),
+            natural=FLAG,
+        )
+
+    def with_defaults(self, moments: Moments) -> Dirichlet:
+        variance = max(float(moments.variance.sum()), 1e-12)
+        single = float((moments.mean * (1 - moments.mean)).sum()) / variance - 1
+        delta = 1e-6 if moments.minimum.min() > 0 else 1e-3
+        return set_missing(self, precision=10 * max(single, 0.1), delta=delta)  # type: ignore[type-var]
+
+    def check_moments(self, moments: Moments) -> None:
+        total = float(moments.mean.sum())
+        if moments.dimension < 2 or not moments.minimum.min() >= 0 or not abs(total - 1) <= TOLERANCE:
+            raise InputError(
+                f"Dirichlet needs rows of two or more proportions that sum to 1; got {moments.dimension} columns down "
+                f"to {moments.minimum.min():g} whose means sum to {total:g}. Divide rows by their sums."
+            )
+
+    def observe(self, rows: Rows) -> np.ndarray:
+        """log x, (n, D), after what is done about zeros."""
+        given = np.ascontiguousarray(rows, dtype=np.float64)
+        sums = given.sum(axis=1)
+        wrong = ~((np.abs(sums - 1) <= TOLERANCE) & (given >= 0).all(axis=1))
+        if wrong.any():
+            n = int(wrong.argmax())
+            raise InputError(
+                f"Dirichlet needs proportions, zero or more and summing to 1; got a row with least entry "
+                f"{given[n].min():g} and sum {sums[n]:g}. Remove negative entries and divide rows by their sums."
+            )
+        logs: np.ndarray = np.log((given / sums[:, None] + self.delta) / (1 + given.shape[1] * self.delta))
+        return logs
+
+    def log_likelihood(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+        alpha = self.precision * np.exp(parameters)
+        level = gammaln(self.precision) - gammaln(alpha).sum(axis=1)
+        logs: np.ndarray = np.einsum("nd,kd->nk", observed, alpha - 1) + level
+        return logs
+
+    def gradient(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+        theta = np.exp(parameters)
+        slope = self.precision * (observed - psi(self.precision * theta))
+        return np.asarray(theta * (slope - (theta * slope).sum(axis=1, keepdims=True)))
+
+    def log_prior_gradient(self, parameters: np.ndarray) -> np.ndarray:
+        gradient: np.ndarray = self.eta * (1 - parameters.shape[1] * np.exp(parameters))
+        return gradient
+
+    def prior_draws(self, rng: np.random.Generator, count: int, columns: int) -> np.ndarray:
+        # log Gamma(eta) variables as those of Gamma(eta + 1) and a power of uniforms, which does not underflow.
+        gammas = np.log(rng.standard_gamma(self.eta + 1, (count, columns)))
+        return self.settle(gammas + np.log1p(-rng.random((count, columns))) / self.eta)
+
+    def open_components(self, observed: np.ndarray, draws: np.ndarray) -> Opening:
+        """Evidence and posterior mean, by expansion unless there are draws."""
+        if len(draws):
+            return super().open_components(observed, draws)
+        length, columns = observed.shape
+        smallest = self.delta / (1 + columns * self.delta)
+        curve = tabulate(float(self.precision), float(self.eta), columns, float(smallest))
+        opening = Opening(np.empty(length), np.empty((length, columns)))
+        evidence_rows(observed, float(self.precision), curve, *opening)
+        return opening
+
+    def precondition(self, gradient: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+        """The natural gradient, up to a constant that :meth:`settle` takes out."""
+        if not self.natural:
+            return gradient
+        theta = np.exp(parameters)
+        alpha = self.precision * theta
+        info = alpha**2 * polygamma(1, alpha)
+        tilt = (theta * gradient / info).sum(axis=1) / (theta**2 / info).sum(axis=1)
+        return np.asarray((gradient - theta * tilt[:, None]) / info)
+
+    def settle(self, parameters: np.ndarray) -> np.ndarray:
+        """Logs of probabilities that sum to 1."""
+        top = parameters.max(axis=1, keepdims=True)
+        return np.asarray(log_softmax(np.maximum(parameters - top, LEAST), axis=1))
+
+    def advance(
+        self,
+        observed: np.ndarray,
+        weights: np.ndarray,
+        draws: np.ndarray,
+        count: int,
+        law: Law,
+        steps: Steps,
+        table: np.ndarray,
+        overlap: np.ndarray,
+    ) -> int:
+        opening = self.open_components(observed, draws)
+        simplex = Simplex(float(self.precision), float(self.eta), bool(self.natural))
+        now: int = advance_dirichlet(observed, weights, *opening, count, law, steps, simplex, table, overlap)
+        return now
+
+    def describe(self, parameters: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        return {"probability": (("component", "column"), np.exp(parameters))}
+
+    def sample(self, parameters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        alpha = self.precision * np.exp(parameters)
+        logs = np.log(rng.standard_gamma(alpha + 1)) + np.log1p(-rng.random(alpha.shape)) / alpha
+        return np.exp(self.settle(logs))

@@ -1,0 +1,153 @@
+"""A mixture model: a family of likelihoods and an allocation, and the two things to do with them.
+
+The bound is a function of summaries alone,
+
+    ELBO = A(S) + A_alloc(N) + sum_k H_k + sum_n c_n log h(x_n)
+
+where A is the family's log evidence summed over components; it is exact when q comes from these very
+statistics. Where q comes from other statistics S', A(S) is replaced by its tangent at S',
+A(S') + <dA(S'), S - S'>, and likewise for the allocation.
+
+The local step is the softmax of the gradient of the evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import FLOOR, check_fields, one_of
+from dpdist.core.errors import PrecisionError
+from dpdist.kernels.softmax import accumulate_sparse, share_rows
+from dpdist.models.allocations import Allocation
+from dpdist.models.families.base import Family, Features, Rows
+from dpdist.models.sufficient_statistics import Summary
+
+#: Share of responsibilities above zero below which the second product visits only those.
+SPARSE_SHARE = 0.12
+#: What ``compute_dtype`` may be.
+DTYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class Precision:
+    """How the local step computes.
+
+    Parameters
+    ----------
+    dtype : type
+        float64, or float32 for the two matrix products only; sums are float64 always.
+    floor : float
+        Responsibilities below it are set to zero and the row renormalised.
+    """
+
+    dtype: type = np.float64
+    floor: float = 1e-8
+
+    def __post_init__(self) -> None:
+        check_fields(self, floor=FLOOR)
+
+
+def dtype_of(name: str) -> type:
+    """``compute_dtype`` as NumPy's; raises :class:`InputError` for another name."""
+    return DTYPES[one_of(*DTYPES).take("compute_dtype", name)]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What workers need of q to share out rows: E_q[log p(x, k)] = t(x) @ coefficients.
+
+    ``coefficients`` is (F, K), with E_q[log w] added to its last row, in the dtype of the products.
+    """
+
+    family: Family
+    coefficients: np.ndarray
+    precision: Precision
+
+    def logits(self, features: Features) -> np.ndarray:
+        """E_q[log p(x_n, k)] without base measure, (n, K)."""
+        return np.ascontiguousarray(features @ self.coefficients)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows after their local step: all that moves may look at.
+
+    ``rows`` (n, D), ``features`` (n, F), ``weights`` (n,) float64, ``resp`` (n, K), and the posterior.
+    """
+
+    rows: Rows
+    features: Features
+    weights: np.ndarray
+    resp: np.ndarray
+    posterior: Posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A likelihood family, filled in, with a prior over assignments."""
+
+    family: Family
+    allocation: Allocation
+
+    def log_evidence(self, summary: Summary) -> float:
+        """A(S) + A_alloc(N), in nats."""
+        family = self.family.log_evidence(summary.stats).sum()
+        return float(family + self.allocation.log_evidence(summary.counts))
+
+    def elbo(self, summary: Summary, source: Summary | None = None) -> float:
+        """The bound on all rows of `summary`, in nats, every constant included.
+
+        Parameters
+        ----------
+        summary : statistics and entropies of q(z)
+        source : the statistics from which the posterior q(theta) was made; default: `summary` itself
+        """
+        parts = float(summary.entropy.sum()) + summary.base
+        if source is None:
+            return self.log_evidence(summary) + parts
+        gradient = self.family.coefficients(source.stats).T
+        gradient[:, -1] += self.allocation.log_weights(source.counts)
+        return self.log_evidence(source) + float((gradient * (summary.stats - source.stats)).sum()) + parts
+
+    def posterior(self, summary: Summary, precision: Precision) -> Posterior:
+        """The global step: q(theta) from statistics, in the form workers use."""
+        coefficients = self.family.coefficients(summary.stats)
+        coefficients[-1] += self.allocation.log_weights(summary.counts)
+        return Posterior(self.family, coefficients.astype(precision.dtype, copy=False), precision)
+
+
+def share_out(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:
+    """The local step on one block: responsibilities (n, K) and their summary, base measure apart."""
+    return summarise(posterior.logits(features), np.ones(features.shape[0]), features, weights, posterior)
+
+
+def summarise(
+    logits: np.ndarray, mass: np.ndarray, features: Features, weights: np.ndarray, posterior: Posterior
+) -> tuple[np.ndarray, Summary]:
+    """Share `mass` (n,) of each row by the softmax of `logits` (n, K), overwritten, and sum up."""
+    counts, entropy = np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
+    active = share_rows(logits, mass, weights, posterior.precision.floor, counts, entropy)
+    if active < 0:
+        raise PrecisionError(
+            "a row's log probabilities are not finite under every component: the row lies too far out for the "
+            "chosen precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose "
+            "compute_dtype='float64'."
+        )
+    stats = weighted_product(logits, weights, features, active)
+    stats[:, -1] = counts
+    return logits, Summary(stats, entropy)
+
+
+def weighted_product(resp: np.ndarray, weights: np.ndarray, features: Features, active: int) -> np.ndarray:
+    """S = (c * r)^T t(x), (K, F) float64, by a matrix product or, when few of `resp` are above zero, over those."""
+    if sparse.issparse(features):
+        return np.ascontiguousarray((features.T @ (weights[:, None] * resp)).T, dtype=np.float64)
+    if active < SPARSE_SHARE * resp.size or resp.shape[1] <= 2:
+        stats = np.zeros((resp.shape[1], features.shape[1]))
+        accumulate_sparse(resp, weights, features, stats)
+        return stats
+    weighted = (weights[:, None] * resp).astype(resp.dtype, copy=False)
+    return np.asarray(weighted.T @ features, dtype=np.float64)

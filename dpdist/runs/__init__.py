@@ -1,0 +1,1 @@
+"""A run of any method, from its specification to its end."""

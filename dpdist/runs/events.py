@@ -1,0 +1,366 @@
+"""What a person watching a run sees, as plain values that travel: waves, laps, rounds and notes.
+
+A coordinator makes events of its steps and tells them to a :class:`Broadcast`, which stamps them with the run, its own
+session and a number, and hands them to an outlet (a Dask scheduler's event topics, for one) from a thread of its own.
+Whoever comes late reads what the outlet kept, and by the numbers misses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import queue
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Annotated, Any, Literal, Protocol, Self
+
+import numpy as np
+from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
+
+from dpdist.data.base import Source
+from dpdist.execution.base import Counts
+from dpdist.inference.loop import Step, wave_count
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.base import Reason
+from dpdist.inference.state import Info, State
+from dpdist.inference.sva.sequence import SequentialInfo
+from dpdist.runs.units import tokens_of
+
+#: Topic of laps, rounds and notes; a scheduler keeps the last thousand.
+TOPIC = "dpdist"
+#: Topic of waves, apart so that the many waves of an hour do not push its laps out of what is kept.
+WAVE_TOPIC = "dpdist-waves"
+TOPICS = (TOPIC, WAVE_TOPIC)
+
+
+def _written(value: float) -> float | str:
+    """JSON has no infinities and no NaN: they are written as "inf", "-inf" and "nan"."""
+    return value if math.isfinite(value) else str(value)
+
+
+Number = Annotated[float, PlainSerializer(_written)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stamp:
+    """Where an event comes from; filled in by :class:`Broadcast`.
+
+    Parameters
+    ----------
+    run : label of the run
+    session : the coordinator's life in which it happened; a resumed run has another
+    sequence : number within the session, from 1
+    """
+
+    run: str = ""
+    session: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveEvent(Stamp):
+    """A wave is in.
+
+    Parameters
+    ----------
+    lap : lap under way, from 1
+    done : waves of the lap that are in
+    of : waves in the lap
+    rows : rows of the lap visited so far; None where not known
+    rows_per_second : since the lap began or the run went on; None where not known
+    """
+
+    kind: Literal["wave"] = "wave"
+    lap: int
+    done: int
+    of: Count
+    rows: int | None = None
+    rows_per_second: Number | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LapEvent(Stamp):
+    """A lap has ended.
+
+    Parameters
+    ----------
+    lap : its number, from 1
+    elbo : after its moves, nats, whole data
+    rows : rows in all, or documents
+    tokens : of the documents of a topic model, which its bound is told per; None where it is told per row
+    n_components : components after its moves
+    seconds : wall time of the lap
+    accepted : moves taken, by kind
+    new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
+    waves : waves in the next lap
+    rows_per_second : as in :class:`WaveEvent`
+    """
+
+    kind: Literal["lap"] = "lap"
+    lap: int
+    elbo: Number
+    rows: Count
+    n_components: int
+    seconds: Number
+    accepted: dict[str, int]
+    waves: int
+    new: int | None = None
+    gone: int | None = None
+    tokens: Number | None = None
+    rows_per_second: Number | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundEvent(Stamp):
+    """A round of a sequential pass has ended.
+
+    Parameters
+    ----------
+    round : its number, from 1
+    of : rounds in all
+    rows : rows passed so far
+    n_components : components now
+    seconds : time spent passing so far
+    holdout : mean log predictive density of held-out rows, nats; None where they were not scored
+    """
+
+    kind: Literal["round"] = "round"
+    round: int
+    of: int
+    rows: int
+    n_components: int
+    seconds: Number
+    holdout: Number | None = None
+
+    def rows_per_second(self, before: RoundEvent | None) -> float:
+        """Pace since the round before; since the pass began where there is none."""
+        rows, seconds = (0, 0.0) if before is None else (before.rows, before.seconds)
+        return (self.rows - rows) / max(self.seconds - seconds, 1e-9)
+
+
+class Happening(StrEnum):
+    """What a note is about."""
+
+    NOTE = "note"
+    RESUBMITTED = "resubmitted"  # tasks that the cluster lost are begun again
+    STUCK = "stuck"  # workers that did not come forward are restarted
+    RESTARTED = "restarted"  # the cluster is a new one
+    CHECKPOINT = "checkpoint"  # written
+    ENDED = "ended"  # the last event of a session that was not killed
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoteEvent(Stamp):
+    """Something that a sentence says.
+
+    Parameters
+    ----------
+    sentence : for a person
+    about : a :class:`Happening`, or one that only a newer version knows
+    count : how many things it happened to, such as tasks
+    time : when, in seconds since 1970
+    """
+
+    kind: Literal["note"] = "note"
+    sentence: str
+    about: str = Happening.NOTE.value
+    count: Count = 1
+    time: Number
+
+
+Event = WaveEvent | LapEvent | RoundEvent | NoteEvent
+
+_EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """Plain values, fit for JSON and for msgpack."""
+    plain: dict[str, Any] = _EVENTS.dump_python(event, mode="json")
+    return plain
+
+
+def from_dict(plain: object) -> Event | None:
+    """The event that :func:`to_dict` wrote; None for what this version cannot read, such as a kind made later."""
+    try:
+        return _EVENTS.validate_python(plain)
+    except ValidationError:
+        return None
+
+
+class Pace:
+    """Rows visited, rows a second, and components new and gone, from step to step of a fit.
+
+    Parameters
+    ----------
+    problem, source, state : of the fit, before its first step here
+    ids : of the components at the end of the lap before
+    clock : seconds
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        state: State,
+        ids: np.ndarray,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        waves = wave_count(problem.schedule, source)
+        self._rows = [sum(p.rows for p in source.partitions[wave::waves]) for wave in range(waves)]
+        self._clock, self._began, self._before = clock, clock(), self._visited(state)
+        self._ids = ids
+
+    def after(self, step: Step) -> tuple[int, float]:
+        """Rows of the lap visited after `step`, and rows a second since the lap began or the fit went on."""
+        now = self._clock()
+        rows = self._visited(step.state) if step.info is None else sum(self._rows)
+        pace = (rows - self._before) / max(now - self._began, 1e-9)
+        if step.info is not None:
+            self._began, self._before = now, 0
+        return rows, pace
+
+    def turnover(self, info: Info) -> tuple[int, int]:
+        """Components of a lap's end that those of the lap before are not, and the other way round."""
+        before, self._ids = self._ids, info.ids
+        return len(np.setdiff1d(info.ids, before)), len(np.setdiff1d(before, info.ids))
+
+    def _visited(self, state: State) -> int:
+        return sum(self._rows[wave] for wave in state.order[: state.visit])
+
+
+def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
+    """What a step of a fit shows; with `pace` also how fast."""
+    rows, speed = (None, None) if pace is None else pace.after(step)
+    state, info = step.state, step.info
+    if info is None:
+        return WaveEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
+    new, gone = (None, None) if pace is None else pace.turnover(info)
+    return LapEvent(
+        lap=info.lap,
+        elbo=float(info.elbo),
+        rows=int(info.rows),
+        n_components=int(info.n_components),
+        seconds=float(info.seconds),
+        accepted=dict(Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)),
+        waves=len(state.order),
+        new=new,
+        gone=gone,
+        tokens=tokens_of(info.total),
+        rows_per_second=speed,
+    )
+
+
+def event_of_round(info: SequentialInfo) -> RoundEvent:
+    """What a round of a pass shows."""
+    return RoundEvent(
+        round=info.round,
+        of=info.of,
+        rows=int(info.rows),
+        n_components=int(info.n_components),
+        seconds=float(info.seconds),
+        holdout=None if math.isnan(info.holdout) else float(info.holdout),
+    )
+
+
+def note(about: Happening, sentence: str, count: int = 1) -> NoteEvent:
+    """A note of this moment."""
+    return NoteEvent(about=about.value, sentence=sentence, count=count, time=time.time())
+
+
+def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
+    """What a backend went through between two looks at it, each kind in one note."""
+    told = [
+        (Happening.RESUBMITTED, now.resubmissions - before.resubmissions, "task", "begun again: the cluster lost"),
+        (Happening.STUCK, now.restarts - before.restarts, "worker", "restarted: no sign of life from"),
+    ]
+    notes = [
+        note(about, f"{count} {thing} {done} it." if count == 1 else f"{count} {thing}s {done} them.", count)
+        for about, count, thing, done in told
+        if count > 0
+    ]
+    lost = now.lost - before.lost
+    if lost > 0:
+        notes.append(note(Happening.NOTE, f"{lost} worker{'s' if lost > 1 else ''} gone.", lost))
+    return notes
+
+
+def in_order(kept: Iterable[tuple[float, object]]) -> list[Event]:
+    """Events as a scheduler keeps them under several topics, as they happened.
+
+    Parameters
+    ----------
+    kept : (time of arrival, message); what cannot be read is left out
+    """
+    read = [from_dict(message) for _, message in sorted(kept, key=lambda pair: pair[0])]
+    events = [event for event in read if event is not None]
+    rank = {session: place for place, session in enumerate(dict.fromkeys(event.session for event in events))}
+    return sorted(events, key=lambda event: (rank[event.session], event.sequence))
+
+
+class Outlet(Protocol):
+    """Where events go."""
+
+    def send(self, event: Event) -> bool:
+        """Send one; whether it went out. May take its time; raises nothing that is the network's fault."""
+
+
+class Broadcast:
+    """A context that sends the events of one session of a run, without ever keeping the run waiting.
+
+    A wave is dropped if the last one was sent less than `interval` seconds ago or others are still waiting to be
+    sent; nothing else is.
+
+    Parameters
+    ----------
+    run : label
+    outlet : where events go; called from one thread
+    interval : seconds between waves at least
+
+    Attributes
+    ----------
+    dropped : waves not sent
+    lost : events that the outlet could not send
+    """
+
+    def __init__(self, run: str, outlet: Outlet, interval: float = 0.3) -> None:
+        self._run, self._outlet, self._interval = run, outlet, interval
+        self._session, self._numbers, self._last_wave = uuid.uuid4().hex[:12], itertools.count(1), -math.inf
+        self._waiting: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self.dropped = self.lost = 0
+        self._thread = threading.Thread(target=self._send_all, name="dpdist-events", daemon=True)
+        self._thread.start()
+
+    def tell(self, event: Event) -> None:
+        """Send one event, soon; from any thread."""
+        if isinstance(event, WaveEvent):
+            now = time.monotonic()
+            if now - self._last_wave < self._interval or not self._waiting.empty():
+                self.dropped += 1
+                return
+            self._last_wave = now
+        self._waiting.put(event)
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Send what waits, for `timeout` seconds at most: a scheduler may have to import dpdist first."""
+        self._waiting.put(None)
+        self._thread.join(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send_all(self) -> None:
+        while (event := self._waiting.get()) is not None:
+            stamped = replace(event, run=self._run, session=self._session, sequence=next(self._numbers))
+            self.lost += not self._outlet.send(stamped)

@@ -1,0 +1,100 @@
+"""A pass that goes on from a finished model with new rows, without those it was made from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdist.core.checks import FLAG, PATH
+from dpdist.core.errors import InputError
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend
+from dpdist.inference.sva.sequence import Rounds, SequentialProblem, SequentialState
+from dpdist.runs.passing import PassFit, check_new_rows, pose_extension
+from dpdist.runs.stored_models import fitted_of
+from dpdist.storage.checkpoint import Store
+from dpdist.storage.generations import digest_of_data
+from dpdist.storage.stored_parts import Asked
+from dpdist.storage.stored_sequence import PassHistory, SequentialStore, is_pass
+
+
+def prepare_extension(
+    path: str | os.PathLike[str],
+    source: Source,
+    backend: Backend,
+    out: str | os.PathLike[str] | None,
+    overwrite: bool,
+    settings: dict[str, Any],
+    again: bool = False,
+) -> PassFit:
+    """A pass over new rows, ready to run, its first checkpoint written.
+
+    Parameters
+    ----------
+    path, source, backend, out, overwrite, again : as for :func:`dpdist.extend`
+    settings : plain values kept with the checkpoint, by which the command line resumes
+
+    Raises
+    ------
+    InputError, CheckpointError
+        As :func:`dpdist.extend`.
+    """
+    path, again = PATH.take("path", path), FLAG.take("again", again)
+    out = PATH.or_none("the model itself").take("out", out)
+    if out is not None and Path(out).resolve() == Path(path).resolve():
+        raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
+    store = SequentialStore.open(path) if is_pass(path) else None
+    if store is None and out is None:
+        raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
+    if store is not None and out is None:
+        store.lock()
+    problem, state, history, asked = _as_finished_pass(path) if store is None else _finished_pass(store)
+    check_new_rows(problem, source, backend)
+    taken, fingerprint = (Store.open(path) if store is None else store).taken, source.fingerprint()
+    if digest_of_data(fingerprint) in taken and not again:
+        raise InputError(
+            f"{path} was made from {source.label} already, whose rows would count twice; give others, or insist with "
+            "again=True."
+        )
+    if out is not None or store is None:
+        assert out is not None, "only a sequential model's own store takes the result"
+        store = SequentialStore.create(out, problem, settings, fingerprint, overwrite, asked)
+        store.attributes["taken"] = taken
+    else:
+        store.restart(settings, fingerprint)
+    fit = PassFit(problem, source, backend, state, None, history, store)
+    fit.save()
+    return fit
+
+
+_Held = tuple[SequentialProblem, SequentialState, PassHistory, Asked]
+
+
+def _finished_pass(store: SequentialStore) -> _Held:
+    """What the store of a finished pass holds, ready for new rows."""
+    if not store.finished:
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
+    return store.problem(), store.state()._replace(round=0), store.history(), store.asked()
+
+
+def _as_finished_pass(path: str | os.PathLike[str]) -> _Held:
+    """A model fitted otherwise as if a pass had made it."""
+    store = Store.open(path)
+    problem, state = pose_extension(store.problem(), fitted_of(store), Rounds())
+    return problem, state, PassHistory(), _as_asked(problem, store.asked())
+
+
+def _as_asked(problem: SequentialProblem, fit: Asked) -> Asked:
+    """The parameters of a pass that goes on from a fit: its likelihood and transform are the fit's own."""
+    parameters = {
+        "family": fit.parameters["family"],
+        "row_transform": fit.parameters["row_transform"],
+        "concentration": problem.rule.concentration,
+        "max_components": problem.rule.max_components,
+        "compute_dtype": np.dtype(problem.dtype).name,
+        "random_state": problem.seed,
+    }
+    return Asked("dpdist:SVA", parameters)

@@ -1,0 +1,242 @@
+"""From data and settings to a sequential pass under way: survey, priors, rounds, held-out scores, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dpdist.core.checks import FLAG, check_fields, instance, number, whole
+from dpdist.core.errors import InputError
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend
+from dpdist.inference.data_summary import survey_source
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.prediction import predictor_of
+from dpdist.inference.starts import no_concentration
+from dpdist.inference.sva.base import Learner, Rule
+from dpdist.inference.sva.conjugate import Conjugate
+from dpdist.inference.sva.nonconjugate import NonConjugate
+from dpdist.inference.sva.opening import Growth
+from dpdist.inference.sva.prune_merge import EvidenceTest, Tidy
+from dpdist.inference.sva.sequence import (
+    Rounds,
+    SequentialInfo,
+    SequentialProblem,
+    SequentialState,
+    first_sequential_state,
+    sequential_steps,
+)
+from dpdist.inference.transform import TRANSFORM, Preparation, TransformPlan
+from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
+from dpdist.models.families.base import Family
+from dpdist.models.likelihoods import Likelihood
+from dpdist.runs.cadence import Cadence
+from dpdist.runs.fitting import prepared_family, surveyed, writing
+from dpdist.storage.checkpoint import Fitted
+from dpdist.storage.descriptions import check_description
+from dpdist.storage.stored_sequence import PassHistory, SequentialStore
+
+
+@dataclass(frozen=True, eq=False)
+class PassRecipe:
+    """What a person asks of a pass, before the data are seen; `stream` where their number will not be known."""
+
+    family: Family | Likelihood
+    rule: Rule
+    tidy: Tidy
+    rounds: Rounds
+    transform: TransformPlan
+    dtype: type
+    seed: int
+    forgetting: float = 0.8
+    own_clock: bool = True
+    stream: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            family=instance("a family of dpdist.families or a likelihood of dpdist.likelihoods", Family, Likelihood),
+            transform=TRANSFORM,
+            seed=whole(0),
+            forgetting=number(above=0.5, most=1),
+            own_clock=FLAG,
+        )
+
+
+def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
+    """Survey the data in one pass and fix everything.
+
+    Raises
+    ------
+    InputError
+        If the data or a setting are not what was asked for, or the family has no pass.
+    """
+    learner, preparation, rounds = _learner_for(recipe, source, backend)
+    return SequentialProblem(
+        learner=learner,
+        preparation=preparation,
+        rule=recipe.rule,
+        tidy=recipe.tidy,
+        rounds=rounds,
+        dtype=recipe.dtype,
+        seed=recipe.seed,
+    )
+
+
+def _learner_for(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[Learner, Preparation, Rounds]:
+    if isinstance(recipe.family, Likelihood):
+        if isinstance(recipe.tidy.merge, EvidenceTest):
+            raise InputError(
+                f"{type(recipe.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
+                "merge='distance', or None."
+            )
+        likelihood, preparation = _prepared_likelihood(recipe.family, recipe.transform, source, backend)
+        rows = None if recipe.stream else float(source.shape[0])
+        learner = NonConjugate(likelihood, preparation.width, recipe.seed, recipe.forgetting, rows, recipe.own_clock)
+        return learner, preparation, replace(recipe.rounds, parallel=False)
+    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
+    return Conjugate(family, preparation.width), preparation, recipe.rounds
+
+
+def _prepared_likelihood(
+    likelihood: Likelihood, plan: TransformPlan, source: Source, backend: Backend
+) -> tuple[Likelihood, Preparation]:
+    if source.sparse:
+        raise InputError(f"{type(likelihood).__name__} needs dense rows; pass x.toarray().")
+    transform, moments = surveyed(plan, source, backend)
+    likelihood = likelihood.with_defaults(moments)
+    likelihood.check_moments(moments)
+    typical = likelihood.prior_draws(np.random.default_rng(0), 1, moments.dimension)
+    check_description(likelihood.describe(typical), likelihood.size(moments.dimension) + 1, likelihood)
+    return likelihood, Preparation(transform, None, source.shape[1], source.names)
+
+
+def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
+    """A pass that goes on from a model fitted otherwise, and its state before the first new row.
+
+    The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
+    """
+    width, near = problem.preparation.width, problem.model.allocation.plug_in(fitted.total.counts)
+    if not isinstance(near, DirichletProcess | FiniteDirichlet):
+        raise InputError(no_concentration(near))
+    posed = SequentialProblem(
+        learner=Conjugate(problem.model.family, width),
+        preparation=problem.preparation,
+        rule=Rule(near.concentration, max_components=near.max_components),
+        tidy=Tidy(1e-5, EvidenceTest()),
+        rounds=rounds,
+        dtype=problem.precision.dtype,
+        seed=problem.seed,
+    )
+    rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
+    look = max(Tidy.first, int((1 + Tidy.growth) * rows))
+    growth = Growth(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
+    return posed, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
+
+
+def resumed_pass(
+    store: SequentialStore,
+    source: Source,
+    backend: Backend,
+    holdout: Source | None = None,
+) -> PassFit:
+    """The pass in `store`, to go on from its checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the data are not those it began with, it is a saved model, or another coordinator holds it.
+    """
+    store.lock()
+    source = store.same_data(source)
+    return PassFit(store.problem(), source, backend, store.state(), holdout, store.history(), store)
+
+
+def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
+    """Raise :class:`InputError` unless rows are such as the model was made from; `asker` is named in the message."""
+    problem.preparation.check_source(source, asker)
+    if source.sparse and not problem.learner.accepts_sparse:
+        raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+    survey = survey_source(source, backend, products=problem.preparation.transform.matrix is not None)
+    problem.learner.check_moments(problem.preparation.transform.moments(survey))
+
+
+@dataclass
+class PassFit:
+    """A pass under way: iterate over it for its rounds; interrupt it at any time.
+
+    There is a checkpoint before the first round, one at the end, and between these as
+    :class:`dpdist.runs.cadence.Cadence` says.
+
+    Parameters
+    ----------
+    problem, source, backend, state : as :func:`begin_pass` gives them, or a checkpoint
+    holdout : rows, as stored, whose score is followed; None for none
+    history : rounds so far
+    store : where to checkpoint, or None
+    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
+    """
+
+    problem: SequentialProblem
+    source: Source
+    backend: Backend
+    state: SequentialState
+    holdout: Source | None = None
+    history: PassHistory = field(default_factory=PassHistory)
+    store: SequentialStore | None = None
+    checkpoint_seconds: float = 60.0
+    _saved: SequentialState | None = field(default=None, init=False)
+    _cadence: Cadence = field(default_factory=Cadence, init=False)
+
+    def __iter__(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        """Yield after each round; an interruption such as Ctrl-C leaves a checkpoint of the last one.
+
+        Raises
+        ------
+        CheckpointError
+            If a checkpoint could not be written, or another coordinator holds the model.
+        """
+        with writing(self):
+            yield from self._rounds()
+
+    def _rounds(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+        score = None if self.holdout is None else self._score
+        partitions = self.source.partitions
+        history = self.history
+        steps = sequential_steps(
+            self.problem, partitions, self.state, self.backend, score, history.seconds, history.scored
+        )
+        for state, info in steps:
+            self.state = state
+            self.history.add(info)
+            last = info.round == info.of
+            if last or self._cadence.due(self.checkpoint_seconds):
+                self.save(finished=last)
+            yield state, info
+
+    def save(self, finished: bool = False) -> None:
+        """Write a checkpoint of the present moment, if there is a store."""
+        if self.store is not None and self._saved is not self.state:
+            self._cadence.begin()
+            with self._cadence.timed():
+                self.store.commit(self.problem, self.state, self.history, finished)
+            self._saved = self.state
+
+    def close(self) -> None:
+        """Let others write to the model."""
+        if self.store is not None:
+            self.store.release()
+
+    def _score(self, growth: Growth) -> float:
+        assert self.holdout is not None, "scores are asked for only with held-out rows"
+        predictor = predictor_of(self.problem, growth)
+        densities = [predictor.log_density(partition) for partition in self.holdout.partitions]
+        return float(np.concatenate(densities).mean())
+
+
+def begin_pass(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[SequentialProblem, SequentialState]:
+    """The problem and the state before the first round."""
+    problem = pose_pass(recipe, source, backend)
+    return problem, first_sequential_state(problem)

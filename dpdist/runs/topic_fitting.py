@@ -1,0 +1,108 @@
+"""From documents and settings to a running fit of a topic model: one pass over the corpus, first topics, laps.
+
+The pass checks all counts and draws the documents in which the first topics are looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.digests import digest_of_rows
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition, Source
+from dpdist.execution.base import Backend
+from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.topics.births import seek_topics
+from dpdist.inference.topics.engine import first_topic_state, topic_steps
+from dpdist.inference.topics.prediction import counts_of
+from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
+from dpdist.runs.fitting import Fit, Limits
+from dpdist.storage.history import History
+
+#: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
+START_DOCUMENTS, START_ITERATIONS = 1000, 15
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What one pass finds in documents; adds over documents.
+
+    Parameters
+    ----------
+    documents : number of those that have words
+    tokens : of all documents
+    drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
+    digests : of each partition, by its index
+    """
+
+    documents: int
+    tokens: float
+    drawn: Sample
+    digests: dict[int, str]
+
+    def __add__(self, other: Census) -> Census:
+        drawn, digests = _fewest(self.drawn + other.drawn), self.digests | other.digests
+        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
+
+
+def topic_fit(problem: TopicProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
+    """A fit by memoized inference, before its first lap: at most `topics` topics to begin with.
+
+    Raises
+    ------
+    InputError
+        If the documents have weights, are no counts, or none of them has words.
+    """
+    census = take_census(source, backend, problem.seed)
+    start = backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
+    state = first_topic_state(problem, source, start)
+    return Fit(problem, source, backend, state, limits, History(), run=topic_steps)
+
+
+def take_census(source: Source, backend: Backend, seed: int) -> Census:
+    """Look at all documents once, which leaves the source the digests of its partitions; raises as :func:`topic_fit`
+    does."""
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+    partitions = source.partitions
+    total = backend.total(_count_partition, backend.share_each(partitions), [seed] * len(partitions))
+    census: Census = backend.fetch([total])[0]
+    if not census.documents:
+        raise InputError(
+            f"a topic model needs documents with words; all {source.shape[0]} documents are empty. "
+            "Check how their words were counted."
+        )
+    source.digests = tuple(census.digests[partition.index] for partition in partitions)
+    return census
+
+
+def first_topics(problem: TopicProblem, census: Census, topics: int) -> TopicSummary:
+    """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
+    whole = np.zeros(4)
+    whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens
+    rng, documents = generator(problem.seed, "first topics"), census.drawn.rows
+    with one_thread():
+        _, found = seek_topics(problem.model, None, documents, whole, topics, START_ITERATIONS, rng)
+    return found.scaled(census.documents / documents.shape[0])
+
+
+def _count_partition(partition: Partition, seed: int) -> Census:
+    rows, weights = partition.load()
+    documents = counts_of(rows, partition.start)
+    tokens = np.asarray(documents.sum(axis=1, dtype=np.float64)).ravel()
+    filled = np.flatnonzero(tokens)
+    keys = generator(seed, "first documents", partition.index).random(len(tokens))[filled]
+    owners, ones = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
+    drawn = _fewest(Sample(keys, owners, ones, documents[filled]))
+    return Census(len(filled), float(tokens.sum()), drawn, {partition.index: digest_of_rows(rows, weights)})
+
+
+def _fewest(drawn: Sample) -> Sample:
+    """The documents of smallest key, in their order."""
+    kept = np.sort(np.argsort(drawn.keys, kind="stable")[:START_DOCUMENTS])
+    return Sample(drawn.keys[kept], drawn.owners[kept], drawn.weights[kept], drawn.rows[kept])

@@ -1,0 +1,1 @@
+"""What is kept: generations of groups at a place, and what is written to them."""

@@ -1,0 +1,61 @@
+"""What a family describes of its components, as variables of their own beside a model's."""
+
+from __future__ import annotations
+
+import numpy as np
+import zarr
+
+from dpdist.core.errors import InputError
+from dpdist.inference.transform import Description
+from dpdist.storage import schema
+from dpdist.storage.schema import VARIABLES, Variable
+
+#: Names beside which a description stands: what models hold of their components anyway.
+TAKEN = frozenset({"component", "id", "weight", "stats", "entropy", "table", "overlap"})
+
+
+def check_description(found: Description, features: int, describer: object) -> None:
+    """Raise :class:`InputError` unless a description can be stored beside a model, and read by its dimensions.
+
+    Parameters
+    ----------
+    found : what was described
+    features : F, the columns of the components' statistics
+    describer : whose `describe` is named in the message
+    """
+    sizes = {"feature": features}
+    for name, (dims, values) in found.items():
+        wrong = _wrong(name, dims, values, sizes)
+        if wrong:
+            raise InputError(f"{type(describer).__name__}.describe: {wrong}")
+        sizes.update(zip(dims, values.shape, strict=True))
+
+
+def _wrong(name: str, dims: tuple[str, ...], values: np.ndarray, sizes: dict[str, int]) -> str:
+    """What is wrong with one array of a description, given the sizes of the dimensions so far; empty if nothing is."""
+    if not name.isidentifier() or name in TAKEN:
+        return f"an array should have a name of its own, a word other than {', '.join(sorted(TAKEN))}; got '{name}'."
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+        return f"{name} should be an array of numbers; got {type(values).__name__}."
+    if len(dims) != values.ndim or len(set(dims)) != len(dims) or dims[:1] != ("component",):
+        return (
+            f"{name} should have one name for each of its {values.ndim} dimensions, all different and 'component' the "
+            f"first; got {dims}."
+        )
+    other = [dim for dim, size in zip(dims, values.shape, strict=True) if sizes.get(dim, size) != size]
+    if other:
+        return f"{name} should have as many entries along '{other[0]}' as there are elsewhere; name it otherwise."
+    return ""
+
+
+def variable_of(name: str, dims: tuple[str, ...]) -> Variable:
+    """Dimensions, units and meaning of a described array: as listed, where it is, else the describer's own."""
+    listed = VARIABLES.get(name)
+    own = Variable(dims, f"{name} of a component, as its likelihood describes it")
+    return listed if listed is not None and listed.dims == dims else own
+
+
+def write_description(group: zarr.Group, found: Description) -> None:
+    """Store described arrays in a group."""
+    for name, (dims, values) in found.items():
+        schema.write_as(group, name, variable_of(name, dims), values)

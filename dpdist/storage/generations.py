@@ -1,0 +1,493 @@
+"""Generations of a run or model at a place, of which one becomes current in one atomic step.
+
+    PATH/zarr.json                     makes the folder a Zarr group
+    PATH/commits/000007.json           says what generation 7 consists of; created last, and never changed
+    PATH/problems/4f21c0/              everything fixed from the start
+    PATH/generations/000007-9ae310/    what changes
+    PATH/objects/000003-0017-77d2aa/   immutable parts shared by generations
+    PATH/leases/000002.json            who writes
+
+The highest commit is the current one. Everything that a commit names was written and made durable before, under names
+used once, so a kill at any byte leaves the generation before, and a writer that was thought dead harms nobody. The
+last few generations are kept; what no kept commit names is removed.
+
+A commit holds a digest of itself and of every file that it is made of. Whatever is read is compared with these first,
+so that damage of any kind is a sentence, and never other numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import zarr
+
+from dpdist.core.checks import FLAG
+from dpdist.core.digests import digest_of
+from dpdist.core.errors import CheckpointError, OutputExistsError
+from dpdist.core.outputs import check_parent, claim_folder
+from dpdist.core.places import LocalPlace, Place, place_of
+from dpdist.core.records import sealed, unsealed
+from dpdist.core.versions import versions
+from dpdist.data.base import DIGESTS, Source
+from dpdist.data.checked import CheckedSource
+from dpdist.storage import schema
+from dpdist.storage.lease import Lease, LeaseHeldError, take_lease
+
+#: Generations kept.
+KEEP = 2
+_ROOT = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}, indent=2).encode()
+
+#: Where the groups are that commits name.
+_FOLDERS = ("generations", "objects", "problems")
+
+
+class GenerationStore:
+    """A series of generations; subclasses say what is in them.
+
+    Parameters
+    ----------
+    place : where they are
+    attributes : of the current commit, or of the one to come
+    keep : generations kept
+    """
+
+    #: What made the model; names the subclass on disk.
+    method: str
+
+    def __init__(self, place: Place, attributes: dict[str, Any], keep: int = KEEP) -> None:
+        self.place, self.attributes, self.keep = place, attributes, keep
+        self._lease: Lease | None = None
+        self._held = 0  # number of the lease last held
+        self._failure: Exception | None = None  # of an object, without which later generations are not whole
+        self._added: dict[str, dict[str, str]] = {}  # objects that are whole, and the digests of their files
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """The store at `path`.
+
+        Raises
+        ------
+        CheckpointError
+            If there is none, another method made it, or a newer dpdist wrote it.
+        """
+        store = cls(place_of(path), read_attributes(path))
+        if store.attributes["method"] != cls.method:
+            raise CheckpointError(
+                f"{path} holds a model made by '{store.attributes['method']}' where one by '{cls.method}' is needed; "
+                "give another."
+            )
+        return store
+
+    @classmethod
+    def begin(
+        cls,
+        path: str | os.PathLike[str],
+        write: Callable[[zarr.Group], None],
+        settings: dict[str, Any],
+        fingerprint: dict[str, Any],
+        overwrite: bool = False,
+    ) -> Self:
+        """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
+        place = claim(path, FLAG.take("overwrite", overwrite))
+        problem = f"problems/{token()}"
+        attributes = {
+            "format": schema.FORMAT,
+            "method": cls.method,
+            "problem": problem,
+            "generation": None,
+            "objects": [],
+            "settings": settings,
+            "fingerprint": fingerprint,
+            "versions": versions(),
+            "digests": {},
+        }
+        store = cls(place, attributes)
+        with _told(place):
+            with _foreign_set_aside(place):
+                place.create("zarr.json", _ROOT)
+                store.lock()
+            attributes["digests"] = {problem: place.fill(problem, write)}
+        return store
+
+    @property
+    def path(self) -> str:
+        """The path or URL."""
+        return self.place.label
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was asked for, as plain values."""
+        return dict(self.attributes["settings"])
+
+    @property
+    def number(self) -> int:
+        """Of the current commit, from 1; 0 before the first."""
+        return int(self.attributes.get("number", 0))
+
+    def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
+        """Become the run's one writer, unless this store is already; see :func:`dpdist.storage.lease.take_lease`.
+
+        Raises
+        ------
+        LeaseHeldError
+            If another coordinator writes to the run, or did since this store last held it.
+        """
+        if self._lease is not None:
+            return
+        with _told(self.place):
+            self._lease = take_lease(self.place, patience, say)
+            try:
+                self._arrive(self._lease)
+            except BaseException:
+                self.release()
+                raise
+            self._held = self._lease.number
+
+    def _arrive(self, lease: Lease) -> None:
+        """Take what there is from the writer before."""
+        if self._held not in (0, lease.number - 1):
+            raise LeaseHeldError(f"another coordinator wrote to {self.path} meanwhile; see: dpdist status {self.path}")
+        numbers = commits(self.place)
+        if lease.usurped and numbers:
+            self._fence(numbers[-1])
+        if self.number:
+            self.attributes = read_attributes(self.path)
+        if not self._held:
+            self._sweep()
+
+    def _fence(self, number: int) -> None:
+        """Repeat the current commit, lest a writer that wakes up between its look at the lease and its commit makes it.
+
+        Whoever creates the next number first is heard: if it was the other, its commit is the one that is repeated.
+        """
+        while not self.place.create(commit_name(number + 1), self._signed(number + 1, read_commit(self.place, number))):
+            number += 1
+
+    def release(self) -> None:
+        """Let others write."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+
+    def problem_group(self) -> zarr.Group:
+        """The group of what is fixed from the start; raises as :meth:`group` does."""
+        return self.group(self.attributes["problem"])
+
+    def holds(self, part: str) -> bool:
+        """Whether the current generation has a group `part`."""
+        return f"{part}/zarr.json" in self.attributes["digests"][self.attributes["generation"]]
+
+    def generation(self, part: str) -> zarr.Group:
+        """The group `part` of the current generation; raises as :meth:`group` does."""
+        return self.group(self.attributes["generation"], part)
+
+    def group(self, name: str, part: str = "") -> zarr.Group:
+        """A group that the current commit names, or the group `part` of it.
+
+        Raises
+        ------
+        CheckpointError
+            If it is not what was written, or cannot be read.
+        """
+        above = f"{part}/" if part else ""
+        named = self.attributes["digests"][name].items()
+        digests = {file.removeprefix(above): digest for file, digest in named if file.startswith(above)}
+        with _readable(self.place):
+            try:
+                return self.place.group(f"{name}/{part}".rstrip("/"), digests)
+            except CheckpointError as error:
+                raise CheckpointError(f"{error}{self._way_back(name)}") from error
+
+    def _way_back(self, name: str) -> str:
+        """What else to do about damage of a group; that of the problem befalls every generation."""
+        if name == self.attributes["problem"]:
+            return ""
+        last = f"{self.path}/{commit_name(self.number)}"
+        return f" To go back to the checkpoint before, if that is whole, remove {last}"
+
+    def add_object(self, name: str, write: Callable[[zarr.Group], None]) -> None:
+        """Write an immutable part that later generations may name.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written.
+        """
+        try:
+            with _told(self.place):
+                self._added[name] = self.place.fill(name, write)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
+        """Write the next generation, which shares `objects` with others, and make it current.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written, or another writer took over; the current generation is left as it was.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self.lock()
+        shared, known = sorted(objects or []), {**self.attributes["digests"], **self._added}
+        digests = {each: known[each] for each in (self.attributes["problem"], *shared)}
+        with _told(self.place):
+            number = max(commits(self.place), default=0) + 1
+            name = f"generations/{number:06d}-{token()}"
+            try:
+                digests[name] = self.place.fill(name, write)
+                changed = {"generation": name, "objects": shared, "digests": digests}
+                self._commit(number, {**self.attributes, **changed})
+            except BaseException:
+                with contextlib.suppress(CheckpointError, *self.place.failures):
+                    if name not in _named(self._found()):  # the commit may be made though its answer was not heard
+                        self.place.remove(name)
+                raise
+            self._added = {name: files for name, files in self._added.items() if name not in digests}
+            self._forget()
+
+    def _commit(self, number: int, attributes: dict[str, Any]) -> None:
+        assert self._lease is not None, "only the holder of the lease commits"
+        self._lease.check()
+        while not self.place.create(commit_name(number), self._signed(number, attributes)):
+            # A writer thought dead was faster with the same state, or was shut out; the lease tells who it was.
+            self._lease.check()
+            number += 1
+        self.attributes = {**attributes, "number": number}
+
+    def _signed(self, number: int, attributes: dict[str, Any]) -> bytes:
+        """The content of a commit."""
+        assert self._lease is not None, "only the holder of the lease commits"
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return sealed({**attributes, "number": number, "lease": self._lease.number, "time": now})
+
+    def _found(self) -> list[dict[str, Any]]:
+        """Every commit."""
+        return [read_commit(self.place, number) for number in commits(self.place)]
+
+    def restart(self, settings: dict[str, Any], fingerprint: dict[str, Any]) -> None:
+        """Take other data as those the next generations are made from."""
+        self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
+
+    @property
+    def taken(self) -> list[str]:
+        """Digests of all data that the generations so far were made from; a saved model does not know them."""
+        latest = self.attributes["fingerprint"]
+        return [*self.attributes.get("taken", ()), *([digest_of_data(latest)] if latest else [])]
+
+    def same_data(self, source: Source) -> CheckedSource:
+        """The data the run began with, each partition checked when it is first read; warns of other versions.
+
+        Raises
+        ------
+        CheckpointError
+            If it can be seen at once that the data are others.
+        """
+        before = dict(self.attributes["fingerprint"])
+        if not before:
+            raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
+        digests, now = before.pop(DIGESTS), source.identity()
+        changed = [name for name in before if before[name] != now.get(name)]
+        if changed:
+            told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
+            raise CheckpointError(
+                f"the data changed since the checkpoint in {self.path} ({told}); "
+                "give the data it began with, or start a new run."
+            )
+        checked = CheckedSource(source, digests, self.path)
+        checked.glance()
+        self._warn_of_versions()
+        return checked
+
+    def _warn_of_versions(self) -> None:
+        now, then = versions(), self.attributes["versions"]
+        other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
+        if other:
+            warnings.warn(
+                f"resuming with other versions than the run began with ({', '.join(other)}): "
+                "results are right, but not to the same bits.",
+                stacklevel=3,
+            )
+
+    def _forget(self) -> None:
+        """Remove generations beyond those kept, and what only they named."""
+        numbers = commits(self.place)
+        old, kept = numbers[: -self.keep], [read_commit(self.place, number) for number in numbers[-self.keep :]]
+        if not old:
+            return
+        dropped = [read_commit(self.place, number) for number in old]
+        self.place.remove(*map(commit_name, old))
+        self.place.remove(*sorted(_named(dropped) - _named(kept)))
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left: everything that no commit names."""
+        kept = _named(self._found())
+        kept.add(self.attributes["problem"])
+        found = {f"{folder}/{name}" for folder in _FOLDERS for name in self.place.names(folder)}
+        self.place.remove(*sorted(found - kept))
+        for folder in ("", "commits"):
+            self.place.sweep(folder)
+
+
+def digest_of_data(fingerprint: dict[str, Any]) -> str:
+    """One digest of data that have a fingerprint."""
+    return digest_of(" ".join(fingerprint[DIGESTS]).encode())
+
+
+def token() -> str:
+    """A name never used before."""
+    return uuid.uuid4().hex[:12]
+
+
+def commit_name(number: int) -> str:
+    """The file of a commit."""
+    return f"commits/{number:06d}.json"
+
+
+def commits(place: Place) -> list[int]:
+    """Numbers of the commits at a place, ascending."""
+    names = [name.removesuffix(".json") for name in place.names("commits")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_commit(place: Place, number: int) -> dict[str, Any]:
+    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
+    data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
+    if data is None:
+        return {}
+    if _is_unsealed(data):
+        raise CheckpointError(
+            f"{place.label} was written in a format older than this dpdist reads ({schema.FORMAT}); install the dpdist "
+            "that wrote it."
+        )
+    remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
+    found = unsealed(data, label, remedy)
+    if found["number"] != number:
+        raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
+    return found
+
+
+def _is_unsealed(data: bytes) -> bool:
+    """Whether a commit is of a format whose commits carried no digest."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
+
+
+def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
+    place = place_of(path)
+    with _readable(place):
+        numbers = commits(place)
+        attributes = read_commit(place, numbers[-1]) if numbers else {}
+    if not attributes:
+        told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
+        raise CheckpointError(
+            f"{path} {told} {path}"
+            if told
+            else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
+        )
+    if attributes["format"] != schema.FORMAT:
+        age = "newer" if attributes["format"] > schema.FORMAT else "older"
+        raise CheckpointError(
+            f"{path} was written in format {attributes['format']}, {age} than this dpdist reads "
+            f"({schema.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
+        )
+    return attributes
+
+
+def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
+    """The place at `path`, free for a new run.
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there and `overwrite` is false, or it is not Zarr.
+    InputError
+        If its folder does not exist.
+    """
+    place = place_of(path)
+    with _readable(place):
+        free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+    if is_run and not overwrite:
+        raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
+    if isinstance(place, LocalPlace):
+        check_parent(place.path)
+        if not free and not is_run:
+            claim_folder(path, overwrite)
+    elif not free and not is_run:
+        raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
+    return place
+
+
+def _is_run(place: Place) -> bool:
+    return bool(commits(place) or place.names("requests"))
+
+
+def _only_leftovers(place: Place) -> bool:
+    """Whether all that is here was left by a run killed before its first commit."""
+    found = set(place.names(""))
+    return bool(found) and found <= {"zarr.json", "leases", "problems"} and "leases" in found
+
+
+@contextlib.contextmanager
+def _foreign_set_aside(place: Place) -> Iterator[None]:
+    """Put what is at a local path and is no run of this format out of the way, and away in the end."""
+    if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
+        yield
+        return
+    old = place.path.with_name(f".{place.path.name}.old-{os.getpid()}")
+    place.path.rename(old)
+    try:
+        yield
+    except BaseException:
+        place.remove("")
+        old.rename(place.path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _named(found: Any) -> set[str]:
+    """Every group that commits name."""
+    names: set[str] = set()
+    for commit in found:
+        if commit:
+            names |= {commit["problem"], commit["generation"], *commit["objects"]}
+    return names
+
+
+@contextlib.contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """Make what a place's system says of a failed write a sentence."""
+    try:
+        yield
+    except place.failures as error:
+        raise CheckpointError(
+            f"the checkpoint could not be written to {place.label} ({_words(error)}); the one before is "
+            f"intact. Make room or see to it that it can be written to, then: dpdist resume {place.label}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _readable(place: Place) -> Iterator[None]:
+    failures: tuple[type[Exception], ...] = (*place.failures, ValueError)
+    try:
+        yield
+    except failures as error:
+        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,209 @@
+"""The right to write to a run: one coordinator holds it at a time, and shows every few seconds that it lives.
+
+    leases/000003.json   owner, a count of beats, the time for people to read
+
+A lease is taken by creating the next number, which only one of several can do; the highest number is the one in force.
+Whether its owner lives is told by watching whether the beats go on, never by comparing clocks. An owner that lost its
+lease (it was asleep, or cut off) finds the higher number before its next commit and stops.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import Place
+from dpdist.core.records import sealed, unsealed
+
+#: Seconds between two beats, and without one after which an owner counts as dead.
+BEAT, SILENCE = 5.0, 20.0
+#: Seconds for which a beat under way is waited for at the end.
+FAREWELL = 10.0
+FOLDER = "leases"
+#: What to do about a lease that is damaged, so that its owner is not known.
+_REMEDY = (
+    f"a coordinator that lives mends it within {BEAT:.0f} s, so try again then; if it still is, none does: remove it."
+)
+_PROC = Path("/proc")
+
+
+class Owner(NamedTuple):
+    """A process: its machine, its id there, and when it began, by which an id used again is told apart."""
+
+    host: str
+    machine: str
+    pid: int
+    began: int
+
+
+class LeaseHeldError(CheckpointError):
+    """Another coordinator writes to the run."""
+
+
+class Lease:
+    """A lease in force; see :func:`take_lease`.
+
+    Parameters
+    ----------
+    place : the run's
+    number : of the lease
+    usurped : whether the owner before was taken for dead because it was silent, and so may wake up
+    """
+
+    def __init__(self, place: Place, number: int, usurped: bool = False) -> None:
+        self._place, self.number, self.usurped = place, number, usurped
+        self._beats, self._ended, self._owner = 0, threading.Event(), this_process()
+        self._thread = threading.Thread(target=self._live, name="dpdist-lease", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise :class:`LeaseHeldError` if another coordinator took over."""
+        if _newest(self._place) != self.number:
+            _, found = latest_lease(self._place)
+            raise LeaseHeldError(
+                f"another coordinator ({describe(found)}) took over {self._place.label} while this one was silent; "
+                "this one stops, and nothing is lost."
+            )
+
+    def release(self) -> None:
+        """Give the lease up; a store that cannot be reached leaves it to be found dead."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._thread.join(FAREWELL)
+            if not self._thread.is_alive():  # else a beat waits for a store that is gone, and so would this
+                self._write(released=True)
+
+    def _live(self) -> None:
+        while not self._ended.wait(BEAT):
+            self._beats += 1
+            self._write(released=False)
+
+    def _write(self, released: bool) -> None:
+        try:
+            self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
+        except self._place.failures:
+            return  # the next beat tries again, and a commit checks the lease in any case
+
+
+def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] | None = None) -> Lease:
+    """Become the one coordinator of a run.
+
+    Parameters
+    ----------
+    place : the run's
+    patience : seconds to wait for a living owner to end
+    say : told in a sentence what is waited for
+
+    Raises
+    ------
+    LeaseHeldError
+        If a living coordinator holds the run.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        number, found = latest_lease(place)
+        if found is not None and lives(place, number, found, say):
+            if time.monotonic() < deadline:
+                time.sleep(min(1.0, BEAT))
+                continue
+            raise LeaseHeldError(
+                f"{place.label} is being written by another coordinator ({describe(found)}); wait for it, or end it "
+                f"with: dpdist cancel {place.label}"
+            )
+        if place.create(_name(number + 1), _content(this_process(), 0, released=False)):
+            if latest_lease(place)[0] > number + 1:
+                continue  # the number was free only because a later owner had removed it meanwhile
+            place.remove(*map(_name, range(max(1, number - 8), number + 1)))
+            return Lease(place, number + 1, usurped=found is not None and _was_silent(found))
+
+
+def latest_lease(place: Place) -> tuple[int, dict[str, Any] | None]:
+    """Number and content of the lease in force; 0 and None if there never was one.
+
+    Raises
+    ------
+    CheckpointError
+        If it is damaged.
+    """
+    number = _newest(place)
+    data = place.read(_name(number)) if number else None
+    return number, None if data is None else unsealed(data, f"{place.label}/{_name(number)}", _REMEDY)
+
+
+def _newest(place: Place) -> int:
+    """Number of the lease in force; 0 if there never was one."""
+    names = place.names(FOLDER)
+    return max((int(name[:6]) for name in names if name[:6].isdigit() and name.endswith(".json")), default=0)
+
+
+def lives(place: Place, number: int, found: dict[str, Any], say: Callable[[str], None] | None = None) -> bool:
+    """Whether the owner of a lease still works: looked up on this machine, watched for a while elsewhere."""
+    if found["released"]:
+        return False
+    owner, here = Owner(**found["owner"]), this_process()
+    if owner.machine == here.machine:
+        return owner != here and process_began(owner.pid) == owner.began
+    if say is not None:
+        say(f"watching for {SILENCE:.0f} s whether the coordinator on {owner.host} still lives")
+    deadline = time.monotonic() + SILENCE
+    while time.monotonic() < deadline:
+        time.sleep(min(1.0, SILENCE / 4))
+        newest, now = latest_lease(place)
+        if newest != number or now is None or now["beats"] != found["beats"]:
+            return now is None or not now["released"]
+    return False
+
+
+def _was_silent(found: dict[str, Any]) -> bool:
+    """Whether only its silence tells that the owner of a lease is dead."""
+    return not found["released"] and bool(found["owner"]["machine"] != _machine())
+
+
+def describe(found: dict[str, Any] | None) -> str:
+    """The owner of a lease, for messages."""
+    if found is None:
+        return "unknown"
+    return f"process {found['owner']['pid']} on {found['owner']['host']}, last sign of life {found['time']}"
+
+
+def this_process() -> Owner:
+    """The process this runs in."""
+    return Owner(platform.node(), _machine(), os.getpid(), process_began(os.getpid()))
+
+
+def process_began(pid: int) -> int:
+    """When a process of this machine began, in clock ticks since it was started; 0 if there is none."""
+    if not _PROC.is_dir():
+        return int(psutil.Process(pid).create_time()) if psutil.pid_exists(pid) else 0
+    try:
+        fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def _machine() -> str:
+    """Tells apart machines, boots of one machine and containers with process ids of their own."""
+    if not _PROC.is_dir():
+        return f"{platform.node()} {uuid.getnode():x}"
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    return f"{platform.node()} {boot} {(_PROC / 'self/ns/pid').readlink()}"
+
+
+def _name(number: int) -> str:
+    return f"{FOLDER}/{number:06d}.json"
+
+
+def _content(owner: Owner, beats: int, released: bool) -> bytes:
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return sealed({"owner": owner._asdict(), "beats": beats, "released": released, "time": now})
