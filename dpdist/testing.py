@@ -23,12 +23,12 @@ from zarr.storage import MemoryStore
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution import Backend, SerialBackend
-from dpdist.inference.data_summary import survey_source
+from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.moves.base import Trial
-from dpdist.inference.sva import Conjugate, Rule
+from dpdist.inference.sva import Conjugate, OpeningRule
 from dpdist.models.allocations import Allocation
 from dpdist.models.families.base import Family, Rows
-from dpdist.models.mixture import Block, Model, Precision, share_out
+from dpdist.models.mixture import Block, Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage.descriptions import check_description, write_description
 from dpdist.storage.stored_parts import PARTS, read_part, write_part
@@ -43,7 +43,7 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
     rows : (n, D), at least 4 rows
     seed : of the random responsibilities tried
     """
-    moments = survey_source(ArraySource(rows), SerialBackend()).moments()
+    moments = summarise_source(ArraySource(rows), SerialBackend()).moments()
     filled = family.with_defaults(moments)
     filled.check_moments(moments)
     _same_part("what is given is left alone by defaults", filled.with_defaults(moments), filled)
@@ -123,7 +123,7 @@ def check_move(trial: Trial, model: Model, rows: Rows, responsibilities: np.ndar
         np.resize(start.stats, blank.stats.shape) + 0.1 * start.stats.mean(axis=0), np.zeros(len(blank.entropy))
     )
     armed = trial.armed(model, posterior, seeds)
-    resp, summary = share_out(posterior, features, weights)
+    resp, summary = local_step(posterior, features, weights)
     whole = armed.measure(Block(rows, features, weights, resp, posterior))
     cut = len(weights) // 2
     halves = [slice(0, cut), slice(cut, None)]
@@ -231,7 +231,7 @@ def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> 
 
 
 def _check_pass(family: Family, rows: Rows, dense: np.ndarray) -> None:
-    going = Conjugate(family, rows.shape[1]).begin(np.zeros((0, dense.shape[1])), Rule(), np.float64, None, 0.0)
+    going = Conjugate(family, rows.shape[1]).begin(np.zeros((0, dense.shape[1])), OpeningRule(), np.float64, None, 0.0)
     going.advance(rows, np.ones(len(dense)))
     total = dense.sum(axis=0)
     gap = np.abs(going.table.sum(axis=0) - total) / (1.0 + np.abs(dense).sum(axis=0))

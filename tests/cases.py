@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.data_summary import survey_source
+from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.sva import DistanceTest, EvidenceTest
@@ -205,7 +205,7 @@ PARTS: list[Any] = [
 
 def moments_of(rows: Any, weights: np.ndarray | None = None) -> Moments:
     """Moments of rows, as a run derives them."""
-    return survey_source(ArraySource(rows, weights), SerialBackend()).moments()
+    return summarise_source(ArraySource(rows, weights), SerialBackend()).moments()
 
 
 def filled(case: FamilyCase, rows: Any, **hyperparameters: Any) -> Family:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpdist.inference.sva import Rule
+from dpdist.inference.sva import OpeningRule
 from dpdist.models.families import Family
 
 
-def responsibilities(family: Family, stats: np.ndarray, feature: np.ndarray, rule: Rule) -> np.ndarray:
+def responsibilities(family: Family, stats: np.ndarray, feature: np.ndarray, rule: OpeningRule) -> np.ndarray:
     """rho of one row under the components, with an entry for a new one only if it is opened."""
     scores = [
         np.log(s[-1]) + family.log_evidence((s + feature)[None])[0] - family.log_evidence(s[None])[0] for s in stats
@@ -27,7 +27,7 @@ def responsibilities(family: Family, stats: np.ndarray, feature: np.ndarray, rul
 
 
 def sequential_pass(
-    family: Family, rows: np.ndarray, weights: np.ndarray, rule: Rule
+    family: Family, rows: np.ndarray, weights: np.ndarray, rule: OpeningRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Statistics (K, F), all responsibilities (n, K), and the sums of min(rho_a, rho_b), (K, K)."""
     features = family.features(rows)

@@ -12,7 +12,7 @@ from dpdist.data import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import Step, steps
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
 from dpdist.runs.fitting import begin
@@ -27,7 +27,7 @@ def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spre
 
 def mixture(**parameters) -> dpdist.DPMixture:
     """A mixture with a small plan of moves."""
-    defaults = {"schedule": dpdist.schedules.Memoized(waves=4), "random_state": 0, "max_laps": 12}
+    defaults = {"schedule": dpdist.schedules.Memoized(batches=4), "random_state": 0, "max_laps": 12}
     return dpdist.DPMixture(**{**defaults, **parameters})
 
 
@@ -47,20 +47,26 @@ def some_steps(problem: Problem, source: Source, state: State, count: int, backe
         yield step
 
 
-def _leaf_bytes(leaf: Leaf) -> bytes:
-    parts = [leaf.summary, *leaf.trials]
+def _batch_summary_bytes(batch_summary: BatchSummary) -> bytes:
+    parts = [batch_summary.summary, *batch_summary.trials]
     return b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
 
 
 def digest(state: State) -> str:
     """A hash of every bit that the rest of a run depends on."""
     total = hashlib.sha256()
-    for leaf in (*state.leaves, *state.queue, *(leaf for leaf in (state.start, state.running) if leaf is not None)):
-        total.update(_leaf_bytes(leaf))
+    for batch_summary in (
+        *state.batch_summaries,
+        *state.queue,
+        *(batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None),
+    ):
+        total.update(_batch_summary_bytes(batch_summary))
     total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
-    total.update(repr(sorted(state.rests.items())).encode() + state.ids.tobytes() + state.chances.tobytes())
+    total.update(
+        repr(sorted(state.cooldowns.items())).encode() + state.ids.tobytes() + state.sampling_probabilities.tobytes()
+    )
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
         total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())
-        total.update(b"" if state.sample.seen is None else _leaf_bytes(state.sample.seen))
+        total.update(b"" if state.sample.seen is None else _batch_summary_bytes(state.sample.seen))
     return total.hexdigest()

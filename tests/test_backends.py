@@ -189,7 +189,7 @@ def test_sums_have_one_shape_whatever_the_backend() -> None:
     assert backend.fetch([backend.sum(values)])[0] == add_pairwise(level)
 
 
-def test_memory_is_released_each_wave(dask_backend, rows_path) -> None:
+def test_memory_is_released_each_batch(dask_backend, rows_path) -> None:
     run(rows_path, dask_backend, laps=3)
     held = dask_backend.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
     source = as_source(rows_path)

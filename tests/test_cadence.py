@@ -30,10 +30,10 @@ from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import steps
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.state import State
-from dpdist.inference.topics.batch_summary import Measured, TopicLeaf
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import DocumentTopics, PairSums
 from dpdist.inference.topics.problem import TopicPlan
 from dpdist.inference.topics.summary import TopicSummary
@@ -45,7 +45,7 @@ from dpdist.storage import memo
 from dpdist.storage.checkpoint import Store
 from dpdist.storage.generations import commits
 from dpdist.storage.stored_sequence import SequentialStore
-from dpdist.storage.stored_state import read_leaves, write_leaves
+from dpdist.storage.stored_state import read_batch_summaries, write_batch_summaries
 from dpdist.storage.stored_topics import TopicStore
 from tests.runs import clusters, digest, mixture, source_of
 
@@ -84,12 +84,12 @@ def test_a_checkpoint_is_due_once_the_last_is_three_per_cent_of_the_time_since_i
 
 
 @given(st.lists(st.floats(1e-3, 3.0), min_size=2, max_size=30), st.floats(0.5, 100))
-def test_checkpoints_take_at_most_their_share_whatever_they_cost(costs, wave) -> None:
+def test_checkpoints_take_at_most_their_share_whatever_they_cost(costs, batch) -> None:
     clock = Clock()
     followed = Cadence(clock)
     for cost in costs:
         for _ in range(1000):
-            clock.now += 0.0 if followed.due(math.inf) else wave
+            clock.now += 0.0 if followed.due(math.inf) else batch
         assert followed.due(math.inf)
         checkpoint(followed, clock, cost)
     assert sum(costs[:-1]) <= 0.03 * clock.now + 1e-9 * clock.now
@@ -149,7 +149,7 @@ def at_will(monkeypatch) -> None:
 
 
 def prepared(run: Path | None, **parameters: Any) -> Fit:
-    """A fit of three waves, by default with moves to the end."""
+    """A fit of three batches, by default with moves to the end."""
     given = {"schedule": Memoized(3), "max_laps": LAPS, "tolerance": 0.0}
     fit = mixture(**{**given, **parameters}).prepare(source_of(clusters(0, rows=600)), run)
     fit.checkpoint_seconds = math.inf
@@ -185,7 +185,7 @@ def number(run: Path) -> int:
     return int(commits(place_of(run))[-1])
 
 
-def test_a_fit_is_stored_before_its_first_wave_and_at_its_end_in_any_case(tmp_path, at_will, undisturbed) -> None:
+def test_a_fit_is_stored_before_its_first_batch_and_at_its_end_in_any_case(tmp_path, at_will, undisturbed) -> None:
     run = tmp_path / "run.zarr"
     fit = prepared(run)
     assert number(run) == 1 and Store.open(run).fitted() is None
@@ -197,7 +197,7 @@ def test_a_fit_is_stored_before_its_first_wave_and_at_its_end_in_any_case(tmp_pa
 
 
 def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbed) -> None:
-    """A wave takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
+    """A batch takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
     clock, run, taken = Clock(), tmp_path / "run.zarr", []
     monkeypatch.setattr("dpdist.runs.fitting.Cadence", lambda: Cadence(clock))
     commit = Store.commit
@@ -222,14 +222,14 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_lea
     tmp_path, monkeypatch, at_will, schedule, pack_bytes
 ) -> None:
     monkeypatch.setattr(memo, "PACK_BYTES", pack_bytes)
-    put, stored, run, rng = Store.put_leaves, [], tmp_path / "run.zarr", random.Random(repr(schedule))
+    put, stored, run, rng = Store.put_batch_summaries, [], tmp_path / "run.zarr", random.Random(repr(schedule))
 
-    def noted(store: Store, name: str, leaves: list[Any]) -> None:
-        stored.extend(leaves)
-        assert len(leaves) == 1 or sum(leaf.nbytes for leaf in leaves) <= pack_bytes
-        put(store, name, leaves)
+    def noted(store: Store, name: str, batch_summaries: list[Any]) -> None:
+        stored.extend(batch_summaries)
+        assert len(batch_summaries) == 1 or sum(batch_summary.nbytes for batch_summary in batch_summaries) <= pack_bytes
+        put(store, name, batch_summaries)
 
-    monkeypatch.setattr(Store, "put_leaves", noted)
+    monkeypatch.setattr(Store, "put_batch_summaries", noted)
     fit = prepared(run, schedule=schedule, initial="k-means++", initial_components=3, max_laps=4)
     assert digest(Store.open(run).state()[0]) == digest(fit.state)
     for step in fit:
@@ -237,7 +237,7 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_lea
             fit.save()
             fit.settle()
             assert digest(Store.open(run).state()[0]) == digest(step.state)
-    assert len(stored) == len({id(leaf) for leaf in stored})
+    assert len(stored) == len({id(batch_summary) for batch_summary in stored})
 
 
 def test_leaves_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at_will) -> None:
@@ -250,7 +250,7 @@ def test_leaves_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at
             fit.settle()
             state, manifest = Store.open(run).state()
             assert digest(state) == digest(step.state)
-            turned |= {step.state.lap for kept in manifest.waves if kept.turned}
+            turned |= {step.state.lap for kept in manifest.batches if kept.turned}
     assert turned == set(range(2, LAPS + 1))
 
 
@@ -267,12 +267,13 @@ def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_leave
     next(iter(again))
     left = Store.open(run).state()[1]
     assert (
-        sum(one == other for one, other in zip(manifest.waves, left.waves, strict=True)) >= 2 or again.state.visit < 1
+        sum(one == other for one, other in zip(manifest.batches, left.batches, strict=True)) >= 2
+        or again.state.visit < 1
     )
     assert found(gone_on(run, fit)) == undisturbed
 
 
-def files_of_a_checkpoint(run: Path, waves: int, monkeypatch) -> list[str]:
+def files_of_a_checkpoint(run: Path, batches: int, monkeypatch) -> list[str]:
     """Names of the folders written by the last checkpoint of two laps, each as often as it has files."""
     written: list[str] = []
     put = LocalPlace._put
@@ -281,7 +282,7 @@ def files_of_a_checkpoint(run: Path, waves: int, monkeypatch) -> list[str]:
         written.extend(folder.split("/")[0] for _ in parts)
         put(place, folder, parts)
 
-    fit = prepared(run, schedule=Memoized(waves), max_laps=2)
+    fit = prepared(run, schedule=Memoized(batches), max_laps=2)
     with monkeypatch.context() as patch:
         patch.setattr(LocalPlace, "_put", noted)
         for _ in fit:
@@ -289,10 +290,10 @@ def files_of_a_checkpoint(run: Path, waves: int, monkeypatch) -> list[str]:
     return sorted(written)
 
 
-def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_waves_it_has(
+def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_batches_it_has(
     tmp_path, monkeypatch, at_will
 ) -> None:
-    few, many = (files_of_a_checkpoint(tmp_path / f"{waves}.zarr", waves, monkeypatch) for waves in (2, 6))
+    few, many = (files_of_a_checkpoint(tmp_path / f"{batches}.zarr", batches, monkeypatch) for batches in (2, 6))
     assert few == many and few.count("objects") <= 16
     commit = Store.open(tmp_path / "6.zarr").attributes
     assert len(commit["objects"]) == 1
@@ -301,7 +302,7 @@ def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_waves_it_has
 def test_a_run_holds_no_leaves_but_those_of_its_state_and_the_one_before(tmp_path, at_will) -> None:
     fit, seen = prepared(tmp_path / "run.zarr", max_laps=4), list[list[weakref.ref]]()
     for step in fit:
-        seen.append([weakref.ref(leaf) for leaf in step.state.leaves])
+        seen.append([weakref.ref(batch_summary) for batch_summary in step.state.batch_summaries])
         del step
         alive = {id(ref()) for ref in itertools.chain(*seen) if ref() is not None}
         assert alive <= {id(ref()) for ref in itertools.chain(*seen[-2:])}
@@ -324,7 +325,7 @@ def interrupted(error: BaseException, monkeypatch, calls: int = 14) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), Broken(), MemoryError()], ids=repr)
-def test_whatever_ends_a_fit_its_last_wave_is_kept(tmp_path, monkeypatch, at_will, undisturbed, error) -> None:
+def test_whatever_ends_a_fit_its_last_batch_is_kept(tmp_path, monkeypatch, at_will, undisturbed, error) -> None:
     run = tmp_path / "run.zarr"
     fit = prepared(run)
     with monkeypatch.context() as patch, pytest.raises(type(error)):
@@ -378,7 +379,7 @@ def test_who_only_lost_the_cluster_writes_nothing_and_stays_the_writer(tmp_path,
     assert released == [fit.store]
 
 
-def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_wave(tmp_path, monkeypatch, at_will, undisturbed) -> None:
+def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_batch(tmp_path, monkeypatch, at_will, undisturbed) -> None:
     run, share, counted = tmp_path / "run.zarr", SerialBackend.share, itertools.count()
     fit = prepared(run)
 
@@ -457,31 +458,40 @@ def test_estimators_checkpoint_as_often_as_they_are_told(tmp_path, at_will, kind
         run = tmp_path / f"{seconds}.zarr"
         for _ in model.iter_fit(x, checkpoint_path=run, checkpoint_seconds=seconds):
             pass
-        waves = 2 * len(Store.open(run).state()[0].order) if kind == "mixture" else 2 * len(x.partitions)
-        assert number(run) == (wanted or 1 + waves)
+        batches = 2 * len(Store.open(run).state()[0].order) if kind == "mixture" else 2 * len(x.partitions)
+        assert number(run) == (wanted or 1 + batches)
 
 
 # What a checkpoint is made of
 
 
-def random_leaf(rng: np.random.Generator, components: int = 3) -> Leaf:
+def random_batch_summary(rng: np.random.Generator, components: int = 3) -> BatchSummary:
     """A leaf of two trials, the second of which measures entropies alone."""
     sizes = ((components, components), (2, 2), (0, 4))
     parts = [Summary(rng.normal(size=(rows, 5)), rng.normal(size=entries), rng.normal()) for rows, entries in sizes]
-    return Leaf(parts[0], tuple(parts[1:]))
+    return BatchSummary(parts[0], tuple(parts[1:]))
 
 
-def leaf_bits(leaf: Leaf) -> list[Any]:
+def batch_summary_bits(batch_summary: BatchSummary) -> list[Any]:
     """A leaf, to the bit."""
-    return [(p.stats.tobytes(), p.stats.shape, p.entropy.tobytes(), p.base) for p in (leaf.summary, *leaf.trials)]
+    return [
+        (p.stats.tobytes(), p.stats.shape, p.entropy.tobytes(), p.base)
+        for p in (batch_summary.summary, *batch_summary.trials)
+    ]
 
 
 def test_leaves_of_a_mixture_are_stored_to_the_bit() -> None:
     rng = np.random.default_rng(0)
-    for leaves in ([random_leaf(rng) for _ in range(4)], [random_leaf(rng)], [Leaf(random_leaf(rng).summary)] * 2):
+    for batch_summaries in (
+        [random_batch_summary(rng) for _ in range(4)],
+        [random_batch_summary(rng)],
+        [BatchSummary(random_batch_summary(rng).summary)] * 2,
+    ):
         group = zarr.group()
-        write_leaves(group, leaves)
-        assert [leaf_bits(leaf) for leaf in read_leaves(group)] == [leaf_bits(leaf) for leaf in leaves]
+        write_batch_summaries(group, batch_summaries)
+        assert [batch_summary_bits(batch_summary) for batch_summary in read_batch_summaries(group)] == [
+            batch_summary_bits(batch_summary) for batch_summary in batch_summaries
+        ]
 
 
 def random_documents(rng: np.random.Generator, documents: int, topics: int, known: bool) -> Measured:
@@ -492,10 +502,10 @@ def random_documents(rng: np.random.Generator, documents: int, topics: int, know
     return Measured(TopicSummary(*sums), pairs, DocumentTopics.of(held) if known else None)
 
 
-def topic_bits(leaf: TopicLeaf) -> list[Any]:
+def topic_bits(batch_summary: TopicBatchSummary) -> list[Any]:
     """A leaf of documents, to the bit."""
     found: list[Any] = []
-    for part in (leaf.own, leaf.other):
+    for part in (batch_summary.own, batch_summary.other):
         found.append(part is not None and part.topics is not None)
         if part is not None:
             held = () if part.topics is None else (part.topics.indptr, part.topics.topics, part.topics.counts)
@@ -509,41 +519,53 @@ def topic_bits(leaf: TopicLeaf) -> list[Any]:
 @pytest.mark.parametrize("tried", [True, False])
 def test_leaves_of_topics_are_stored_to_the_bit(known, tried) -> None:
     rng = np.random.default_rng(0)
-    leaves = [
-        TopicLeaf(random_documents(rng, n, 3, known), random_documents(rng, n, 4, known) if tried else None)
+    batch_summaries = [
+        TopicBatchSummary(random_documents(rng, n, 3, known), random_documents(rng, n, 4, known) if tried else None)
         for n in (5, 2, 7)
     ]
     group = zarr.group()
-    TopicStore.kind.write_leaves(group, leaves)
-    assert [topic_bits(leaf) for leaf in TopicStore.kind.read_leaves(group)] == [topic_bits(leaf) for leaf in leaves]
+    TopicStore.kind.write_batch_summaries(group, batch_summaries)
+    assert [topic_bits(batch_summary) for batch_summary in TopicStore.kind.read_batch_summaries(group)] == [
+        topic_bits(batch_summary) for batch_summary in batch_summaries
+    ]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=20), st.integers(1, 60))
 def test_leaves_of_one_pack_have_one_layout(sizes, pack_bytes) -> None:
-    leaves = [SimpleNamespace(layout=layout, nbytes=nbytes) for layout, nbytes in sizes]
+    batch_summaries = [SimpleNamespace(layout=layout, nbytes=nbytes) for layout, nbytes in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memo, "PACK_BYTES", pack_bytes)
-        packs = memo.packed(leaves, 7)
-    assert sorted(map(id, leaves)) == sorted(id(leaf) for pack in packs.values() for leaf in pack)
+        packs = memo.packed(batch_summaries, 7)
+    assert sorted(map(id, batch_summaries)) == sorted(
+        id(batch_summary) for pack in packs.values() for batch_summary in pack
+    )
     assert all(name.startswith("objects/000007-") for name in packs)
     for pack in packs.values():
-        assert pack and len({leaf.layout for leaf in pack}) == 1
-        assert len(pack) == 1 or sum(leaf.nbytes for leaf in pack) <= pack_bytes
+        assert pack and len({batch_summary.layout for batch_summary in pack}) == 1
+        assert len(pack) == 1 or sum(batch_summary.nbytes for batch_summary in pack) <= pack_bytes
     for layout in "abc":
         mine = [pack for pack in packs.values() if pack[0].layout == layout]
-        filled = [sum(leaf.nbytes for leaf in pack) + after[0].nbytes for pack, after in itertools.pairwise(mine)]
+        filled = [
+            sum(batch_summary.nbytes for batch_summary in pack) + after[0].nbytes
+            for pack, after in itertools.pairwise(mine)
+        ]
         assert all(size > pack_bytes for size in filled)  # a pack is begun only where the one before is full
 
 
 def test_leaves_that_add_have_one_layout_and_others_another() -> None:
     rng = np.random.default_rng(0)
-    one, other, larger = random_leaf(rng), random_leaf(rng), random_leaf(rng, 4)
+    one, other, larger = random_batch_summary(rng), random_batch_summary(rng), random_batch_summary(rng, 4)
     assert one.layout == other.layout == (one + other).layout != larger.layout
-    assert one.nbytes == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4) and Leaf(one.summary).layout != one.layout
+    assert one.nbytes == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4) and BatchSummary(one.summary).layout != one.layout
     known, unknown = (random_documents(rng, 5, 3, known) for known in (True, False))
-    leaves = [TopicLeaf(known), TopicLeaf(unknown), TopicLeaf(known, known), TopicLeaf(known, unknown)]
-    assert len({leaf.layout for leaf in leaves}) == 4
-    assert leaves[2].nbytes == 2 * leaves[0].nbytes > 2 * leaves[1].nbytes
+    batch_summaries = [
+        TopicBatchSummary(known),
+        TopicBatchSummary(unknown),
+        TopicBatchSummary(known, known),
+        TopicBatchSummary(known, unknown),
+    ]
+    assert len({batch_summary.layout for batch_summary in batch_summaries}) == 4
+    assert batch_summaries[2].nbytes == 2 * batch_summaries[0].nbytes > 2 * batch_summaries[1].nbytes
 
 
 def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:
@@ -554,9 +576,11 @@ def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:
         followed.follow(step)
         for state in (before, step.state):
             manifest, packs = followed.manifest(state)
-            stored = [packs[kept.pack][kept.index] for kept in manifest.leaves if kept.pack in packs]
-            assert {id(leaf) for leaf in stored} <= {id(leaf) for leaf in memo.leaves_of(state)}
-            assert len(manifest.waves) == len(state.leaves)
+            stored = [packs[kept.pack][kept.index] for kept in manifest.batch_summaries if kept.pack in packs]
+            assert {id(batch_summary) for batch_summary in stored} <= {
+                id(batch_summary) for batch_summary in memo.batch_summaries_of(state)
+            }
+            assert len(manifest.batches) == len(state.batch_summaries)
         before = step.state
 
 
@@ -564,11 +588,21 @@ def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:
 @pytest.mark.parametrize("running", [True, False])
 def test_every_leaf_of_a_state_is_named_at_its_own_place(started, running) -> None:
     rng = np.random.default_rng(0)
-    leaves = [random_leaf(rng) for _ in range(7)]
-    start, total = leaves[3] if started else None, leaves[4] if running else None
+    batch_summaries = [random_batch_summary(rng) for _ in range(7)]
+    start, total = batch_summaries[3] if started else None, batch_summaries[4] if running else None
     empty = np.zeros(0)
     state = State(
-        4, (0, 1, 2), 1, empty, 0, tuple(leaves[:3]), start, (), empty, queue=tuple(leaves[5:]), running=total
+        4,
+        (0, 1, 2),
+        1,
+        empty,
+        0,
+        tuple(batch_summaries[:3]),
+        start,
+        (),
+        empty,
+        queue=tuple(batch_summaries[5:]),
+        running=total,
     )
     followed = memo.Memo(state)
     kept: dict[str, list[Any]] = {}
@@ -576,11 +610,11 @@ def test_every_leaf_of_a_state_is_named_at_its_own_place(started, running) -> No
         manifest, packs = followed.manifest(state)
         kept |= packs
         place = {"start": (manifest.start, start), "running": (manifest.running, total)}
-        assert [kept[at.pack][at.index] for at in manifest.waves] == leaves[:3]
-        assert [kept[at.pack][at.index] for at in manifest.queue] == leaves[5:]
-        assert all((at is None) == (leaf is None) for at, leaf in place.values())
-        assert all(kept[at.pack][at.index] is leaf for at, leaf in place.values() if at is not None)
-        assert manifest.turning is None and manifest.packs == sorted(kept)
+        assert [kept[at.pack][at.index] for at in manifest.batches] == batch_summaries[:3]
+        assert [kept[at.pack][at.index] for at in manifest.queue] == batch_summaries[5:]
+        assert all((at is None) == (batch_summary is None) for at, batch_summary in place.values())
+        assert all(kept[at.pack][at.index] is batch_summary for at, batch_summary in place.values() if at is not None)
+        assert manifest.component_map is None and manifest.packs == sorted(kept)
         followed.stored(state, manifest)
     assert not packs
 

@@ -38,7 +38,7 @@ from tests.test_moves import rows_for
 
 @pytest.mark.parametrize("lookahead", [0, 1])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
-def test_a_stored_state_is_the_state_to_the_bit_at_every_wave(tmp_path, schedule, lookahead) -> None:
+def test_a_stored_state_is_the_state_to_the_bit_at_every_batch(tmp_path, schedule, lookahead) -> None:
     weights = np.random.default_rng(0).uniform(0, 3, 900) if lookahead else None
     source = source_of(clusters(2), weights=weights)
     model = mixture(
@@ -65,14 +65,14 @@ def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_pa
         fit.settle()
         starts[id(step.state.start)] = step.state.start
         entries = list((run / "objects").iterdir())
-        there = {entry.name: (entry / "leaf_stats/c/0/0/0").stat().st_mtime_ns for entry in entries}
+        there = {entry.name: (entry / "batch_stats/c/0/0/0").stat().st_mtime_ns for entry in entries}
         assert all(seen.get(name, time) == time for name, time in there.items())
-        stored |= {entry.name: zarr.open_array(entry / "leaf_stats", mode="r").shape[0] for entry in entries}
+        stored |= {entry.name: zarr.open_array(entry / "batch_stats", mode="r").shape[0] for entry in entries}
         seen |= there
         commits = [json.loads(file.read_text()) for file in sorted((run / "commits").iterdir())]
         assert len(commits) <= 2
         assert {f"objects/{name}" for name in there} == {name for commit in commits for name in commit["objects"]}
-    blank, visits = 1, 4 * 4  # laps times waves: nothing was written twice
+    blank, visits = 1, 4 * 4  # laps times batches: nothing was written twice
     assert sum(stored.values()) == blank + visits + sum(start is not None for start in starts.values())
 
 
@@ -95,7 +95,7 @@ def test_sparse_samples_are_stored_too(tmp_path) -> None:
 
 
 def digest_of_total(state) -> bytes:
-    return b"".join(leaf.summary.stats.tobytes() for leaf in state.leaves)
+    return b"".join(batch_summary.summary.stats.tobytes() for batch_summary in state.batch_summaries)
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
@@ -170,7 +170,7 @@ def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, da
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
-def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_wave(tmp_path, data_path, monkeypatch) -> None:
+def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_batch(tmp_path, data_path, monkeypatch) -> None:
     whole = fitted_run(data_path, tmp_path / "whole.zarr", 6)
     fit = mixture(max_laps=6, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
     share, calls = SerialBackend.share, iter(range(1000))
@@ -195,8 +195,8 @@ def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path,
     fit = mixture(max_laps=2, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
     fit.checkpoint_seconds = 0.0
     lines, place = {inspect.getfile(Fit), inspect.getfile(Memo)}, random.Random(seed).randrange(450)
-    put, counted = fit.store.put_leaves, itertools.count()
-    fit.store.put_leaves = lambda name, leaves: (time.sleep(0.003), put(name, leaves))
+    put, counted = fit.store.put_batch_summaries, itertools.count()
+    fit.store.put_batch_summaries = lambda name, batch_summaries: (time.sleep(0.003), put(name, batch_summaries))
 
     def watch(frame, event, _argument):
         if frame.f_code.co_filename not in lines:
@@ -278,7 +278,7 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = {
-        "leaf": (Store, "kind", Store.kind._replace(write_leaves=full)),
+        "leaf": (Store, "kind", Store.kind._replace(write_batch_summaries=full)),
         "generation": (checkpoint, "write_state", full),
         "commit": (LocalPlace, "create", full),
     }

@@ -203,8 +203,8 @@ def test_convert_then_fit(folder) -> None:
             "pca should be from 1 to the number of columns, 4",
         ),
         (
-            ["fit", "rows.zarr", "--out", "x.zarr", "--waves", "0"],
-            "setting schedule: waves should be a whole",
+            ["fit", "rows.zarr", "--out", "x.zarr", "--batches", "0"],
+            "setting schedule: batches should be a whole",
         ),
         (["fit", "rows.zarr", "--out", "x.zarr", "--family", "cauchy"], "setting family: name should be"),
         (["fit", "rows.zarr", "--out", "x.zarr", "--max-time", "nan"], "max_time should be finite and above zero"),

@@ -28,7 +28,7 @@ from dpdist.runs.config import (
 @pytest.mark.parametrize("kind", [ScheduleConfig, TopicScheduleConfig])
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_a_schedule_is_what_it_is_told_and_refuses_what_it_would_not_heed(kind, name: str) -> None:
-    others = {"waves": 3, "lookahead": 1, "delay": 3.5, "forgetting": 0.75}
+    others = {"batches": 3, "lookahead": 1, "delay": 3.5, "forgetting": 0.75}
     assert kind(name=name).build().name == name
     for setting, value in others.items():
         told = {"name": name, setting: value}
@@ -68,11 +68,11 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"concentration": allocations.LearnedDirichletProcess(2, 0.5, max_components=9)},
     ),
     (
-        {"schedule": {"waves": 3, "lookahead": 1, "keep_start": False}},
+        {"schedule": {"batches": 3, "lookahead": 1, "keep_start": False}},
         {"schedule": schedules.Memoized(3, 1, False)},
     ),
     (
-        {"schedule": {"name": "stochastic", "waves": 3, "lookahead": 1, "delay": 2.0, "forgetting": 0.75}},
+        {"schedule": {"name": "stochastic", "batches": 3, "lookahead": 1, "delay": 2.0, "forgetting": 0.75}},
         {"schedule": schedules.Stochastic(3, 1, 2.0, 0.75)},
     ),
     ({"schedule": {"name": "batch"}}, {"schedule": schedules.Batch()}),
@@ -118,10 +118,10 @@ TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ]
     ),
     ({"seed": 7}, {"random_state": 7}),
-    ({"schedule": {"waves": 3, "lookahead": 1}}, {"schedule": schedules.Memoized(3, 1)}),
+    ({"schedule": {"batches": 3, "lookahead": 1}}, {"schedule": schedules.Memoized(3, 1)}),
     (
         {
-            "schedule": {"name": "stochastic", "waves": 3, "delay": 2.0, "forgetting": 0.75},
+            "schedule": {"name": "stochastic", "batches": 3, "delay": 2.0, "forgetting": 0.75},
             "online_moves": {"merges": 3, "lasting": False, "restricted": "free"},
         },
         {
@@ -175,9 +175,9 @@ def test_defaults_are_the_same_and_each_setting_has_its_row(kind: type[Any]) -> 
 
 REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
     (FitConfig, {"treshold": 0.5}, "there is no setting treshold; known are data, seed, family"),
-    (FitConfig, {"schedule": {"wave": 3}}, "there is no setting schedule.wave; known are name, waves, lookahead"),
+    (FitConfig, {"schedule": {"batch": 3}}, "there is no setting schedule.batch; known are name, batches, lookahead"),
     (FitConfig, {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
-    (FitConfig, {"schedule": {"waves": 0}}, "setting schedule: waves should be a whole number from 1 on; got 0."),
+    (FitConfig, {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on; got 0."),
     (FitConfig, {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
     (FitConfig, {"concentration": "a"}, "concentration should be finite and above zero"),
     (FitConfig, {"concentration": {"shape": 1}}, "concentration should be a number or, to be learned, the table of a"),
@@ -226,6 +226,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 def test_options_override_the_file_and_leave_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
-    path.write_text("seed = 3\nmax_laps = 5 # é\n[schedule]\nwaves = 7\nlookahead = 1\n", encoding="utf-8")
-    told = read_config(FitConfig, path, {"max_laps": 2, "seed": None, "schedule": {"waves": 9, "lookahead": None}})
-    assert (told.seed, told.max_laps, told.schedule.waves, told.schedule.lookahead) == (3, 2, 9, 1)
+    path.write_text("seed = 3\nmax_laps = 5 # é\n[schedule]\nbatches = 7\nlookahead = 1\n", encoding="utf-8")
+    told = read_config(FitConfig, path, {"max_laps": 2, "seed": None, "schedule": {"batches": 9, "lookahead": None}})
+    assert (told.seed, told.max_laps, told.schedule.batches, told.schedule.lookahead) == (3, 2, 9, 1)

@@ -267,7 +267,7 @@ def test_a_cut_covers_documents_once_in_order_and_in_bounds(lengths, at_once, re
     assert sizes.max() <= MOST_BYTES + 8 * entries.max()
 
 
-def test_a_large_corpus_has_as_many_partitions_as_waves_want() -> None:
+def test_a_large_corpus_has_as_many_partitions_as_batches_want() -> None:
     lengths = np.full(300_000, 200, dtype=np.int64)
     bounds = cut_documents([lengths], len(lengths), int(lengths.sum()))
     assert len(bounds) - 1 == TARGET_PARTITIONS

@@ -24,7 +24,7 @@ from dpdist.data.base import DIGESTS, GLANCED, spread_over
 from dpdist.data.checked import CheckedSource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
-from dpdist.inference.data_summary import survey_source
+from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.runs.extending import prepare_extension
@@ -68,9 +68,9 @@ SOURCES: dict[str, Make] = {
 
 
 def mixture(family: Any = None, **given: Any) -> dpdist.DPMixture:
-    """A mixture of two waves."""
+    """A mixture of two batches."""
     family = IsotropicGaussian() if family is None else family
-    return dpdist.DPMixture(family, schedule=Memoized(waves=2), tolerance=0.0, random_state=0, **given)
+    return dpdist.DPMixture(family, schedule=Memoized(batches=2), tolerance=0.0, random_state=0, **given)
 
 
 def topics(schedule: Any, **given: Any) -> dpdist.HDPTopicModel:
@@ -93,8 +93,8 @@ RUNS: dict[str, tuple[Callable[[Source, Path], Any], np.ndarray]] = {
     "principal axes": (lambda s, p: mixture(row_transform=dpdist.TransformPlan(pca=1)).prepare(s, p), REAL),
     "pass": (lambda s, p: dpdist.SVA(IsotropicGaussian(), random_state=0).prepare(s, checkpoint_path=p), REAL),
     "extension": (extension, REAL),
-    "topics": (lambda source, path: topics(Memoized(waves=2)).prepare(source, path), COUNTS),
-    "online topics": (lambda source, path: topics(Stochastic(waves=2)).prepare(source, path), COUNTS),
+    "topics": (lambda source, path: topics(Memoized(batches=2)).prepare(source, path), COUNTS),
+    "online topics": (lambda source, path: topics(Stochastic(batches=2)).prepare(source, path), COUNTS),
     "batch topics": (lambda source, path: topics(Batch(), moves=None).prepare(source, path), COUNTS),
 }
 CASES = [
@@ -200,7 +200,7 @@ def test_the_first_pass_leaves_the_digest_of_each_partition_in_order(size, pca) 
     for source in (ArraySource(rows, weights, size), ArraySource(rows, None, size)):
         assert source.digests is None
         expected = ArraySource(rows, source.weights, size).fingerprint()
-        survey_source(source, SerialBackend(), products=pca)
+        summarise_source(source, SerialBackend(), products=pca)
         assert source.digests == tuple(partition.digest() for partition in source.partitions)
         assert source.fingerprint() == expected and list(source.digests) == expected[DIGESTS]
     documents = ArraySource(sparse.csr_array(COUNTS[:120]), partition_rows=size)

@@ -1,4 +1,4 @@
-"""Laws of the loop: exact, monotone, the same whatever the waves' timing, oracle by oracle."""
+"""Laws of the loop: exact, monotone, the same whatever the batches' timing, oracle by oracle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpdist.data.base import Cut, weight_of
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import first_state, laps, steps
 from dpdist.inference.mixture.lap_moves import may_split
-from dpdist.inference.mixture.local_step import Leaf, Orders, visit
+from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Reason
 from dpdist.inference.moves.merge import Merges
@@ -40,12 +40,12 @@ class RecordingBackend(SerialBackend):
     """Keeps the last orders under which each partition was visited."""
 
     def __init__(self) -> None:
-        self.orders: dict[int, Orders] = {}
+        self.task: dict[int, LocalStepTask] = {}
 
     def total(self, function, *columns):
         if function is visit:
-            for partition, orders in zip(columns[0], columns[2], strict=True):
-                self.orders[partition.index] = orders
+            for partition, task in zip(columns[0], columns[2], strict=True):
+                self.task[partition.index] = task
         return super().total(function, *columns)
 
 
@@ -53,11 +53,11 @@ def explicit_resp(problem: Problem, source, backend: RecordingBackend) -> tuple[
     """Every responsibility of the last lap, and those of each proposal's replacements."""
     resp, replaced = [], {}
     for partition in source.partitions:
-        orders = backend.orders[partition.index]
+        task = backend.task[partition.index]
         features = problem.model.family.features(problem.preparation.apply(partition.load()[0]))
-        own = explicit_shares(features @ orders.posterior.coefficients, problem.precision.floor)
+        own = explicit_shares(features @ task.posterior.coefficients, problem.precision.floor)
         resp.append(own)
-        for t, trial in enumerate(orders.trials):
+        for t, trial in enumerate(task.trials):
             for j in range(len(trial)):
                 replaced.setdefault((t, j), []).append(_replacement(trial, j, own, features, problem.precision.floor))
     return np.concatenate(resp), {key: np.concatenate(parts) for key, parts in replaced.items()}
@@ -137,9 +137,9 @@ def test_gains_of_a_lap_add_up_to_the_change_of_the_elbo() -> None:
         assert reorder >= -1e-9 * abs(info.elbo)
 
 
-@pytest.mark.parametrize("waves", [1, 3, 9])
-def test_more_waves_reach_the_same_clusters(waves) -> None:
-    model = mixture(schedule=Memoized(waves), max_laps=60)
+@pytest.mark.parametrize("batches", [1, 3, 9])
+def test_more_batches_reach_the_same_clusters(batches) -> None:
+    model = mixture(schedule=Memoized(batches), max_laps=60)
     assert model.fit(source_of(clusters(3))).n_components_ == 5
 
 
@@ -165,15 +165,15 @@ def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None
         assert digest(again[-1]) == digest(whole[-1])
 
 
-def test_lookahead_starts_a_wave_from_the_posterior_before_last() -> None:
+def test_lookahead_starts_a_batch_from_the_posterior_before_last() -> None:
     source = source_of(clusters(2))
     problem, state = begun(mixture(schedule=Memoized(4, 1), moves=QUIET, initial=np.arange(900) % 3), source)
     seen = [step.state for step in some_steps(problem, source, state, 4)]
-    first_wave = state.order[0]
+    first_batch = state.order[0]
     assert len(seen[0].queue) == 1
     np.testing.assert_array_equal(seen[0].queue[0].summary.stats, state.start.summary.stats)
     assert not (seen[1].queue[0].summary.stats == state.start.summary.stats).all()
-    assert seen[0].leaves[first_wave].summary.counts.sum() > 0
+    assert seen[0].batch_summaries[first_batch].summary.counts.sum() > 0
 
 
 def test_only_the_seed_decides() -> None:
@@ -276,9 +276,9 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
         after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
         there = after[:, np.argsort(-(weights @ after), kind="stable")].sum(axis=0)
         expected = np.minimum(1.0, 1.2 * 25 / np.maximum(there, 1.0))
-        drawn = following.chances > 0
-        np.testing.assert_allclose(following.chances[drawn], expected[drawn], rtol=1e-6)
-        assert drawn.tolist() == [may_split(following.rests, int(i), info.lap + 2, plan) for i in following.ids]
+        drawn = following.sampling_probabilities > 0
+        np.testing.assert_allclose(following.sampling_probabilities[drawn], expected[drawn], rtol=1e-6)
+        assert drawn.tolist() == [may_split(following.cooldowns, int(i), info.lap + 2, plan) for i in following.ids]
         state = following
     assert accepted_at_all > 0
 
@@ -325,7 +325,7 @@ def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
     rows, before = [400, 100, 230], state.start
     for count, step in enumerate(some_steps(problem, source, state, 7), 1):
         rate = (2.0 + count) ** -0.7
-        expected = before.scaled(1 - rate) + step.leaf.scaled(rate * 730 / rows[step.wave])
+        expected = before.scaled(1 - rate) + step.batch_summary.scaled(rate * 730 / rows[step.batch])
         np.testing.assert_allclose(step.state.running.summary.stats, expected.summary.stats, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(step.state.running.summary.entropy, expected.summary.entropy, rtol=1e-9)
         before = step.state.running
@@ -339,44 +339,44 @@ def test_a_memoized_total_has_the_start_in_place_of_batches_not_yet_seen() -> No
         problem, state = begun(
             mixture(schedule=schedule, moves=QUIET, initial="k-means++", initial_components=3), source
         )
-        leaves: dict[int, Summary] = {}
+        batch_summaries: dict[int, Summary] = {}
         for step in some_steps(problem, source, state, 2):
-            leaves[step.wave] = step.leaf.summary
-            expected = sum(leaf.stats for leaf in leaves.values())
+            batch_summaries[step.batch] = step.batch_summary.summary
+            expected = sum(batch_summary.stats for batch_summary in batch_summaries.values())
             np.testing.assert_allclose(step.exact.summary.stats, expected)
-            unseen = 1 - sum(rows[wave] for wave in leaves) / 730
+            unseen = 1 - sum(rows[batch] for batch in batch_summaries) / 730
             total = schedule.open(step.state, rows).total().summary.stats
             np.testing.assert_allclose(total, expected + (unseen * state.start.summary.stats if keep else 0))
 
 
-@given(leaves=st.integers(1, 17), data=st.data())
-def test_a_tree_of_sums_has_the_sum_of_its_leaves_whatever_is_replaced(leaves, data) -> None:
-    def leaf(number: int) -> Leaf:
-        return Leaf(Summary(np.full((1, 1), float(number)), np.zeros(1)))
+@given(batch_summaries=st.integers(1, 17), data=st.data())
+def test_a_tree_of_sums_has_the_sum_of_its_leaves_whatever_is_replaced(batch_summaries, data) -> None:
+    def batch_summary(number: int) -> BatchSummary:
+        return BatchSummary(Summary(np.full((1, 1), float(number)), np.zeros(1)))
 
-    values = [2**i for i in range(leaves)]  # sums of powers of two tell every leaf
-    tree = SumTree([leaf(value) for value in values])
-    for index in data.draw(st.lists(st.integers(0, leaves - 1), max_size=6)):
+    values = [2**i for i in range(batch_summaries)]  # sums of powers of two tell every leaf
+    tree = SumTree([batch_summary(value) for value in values])
+    for index in data.draw(st.lists(st.integers(0, batch_summaries - 1), max_size=6)):
         assert tree.root.summary.stats[0, 0] == sum(values)
         values[index] = 3 * values[index] + 1
-        tree.replace(index, leaf(values[index]))
+        tree.replace(index, batch_summary(values[index]))
     assert tree.root.summary.stats[0, 0] == sum(values)
-    assert [each.summary.stats[0, 0] for each in tree.leaves] == values
+    assert [each.summary.stats[0, 0] for each in tree.batch_summaries] == values
 
 
 def test_every_lap_visits_every_batch_once_in_an_order_of_its_own() -> None:
-    orders = [Memoized(9).order(lap, seed, 9) for lap in (1, 2, 3) for seed in (0, 1)]
-    assert all(sorted(order) == list(range(9)) for order in orders)
-    assert len(set(orders)) == 6
+    task = [Memoized(9).order(lap, seed, 9) for lap in (1, 2, 3) for seed in (0, 1)]
+    assert all(sorted(order) == list(range(9)) for order in task)
+    assert len(set(task)) == 6
     source = source_of(clusters(0), 100)
     problem, state = begun(mixture(schedule=Memoized(9), moves=QUIET), source)
-    visited = [step.wave for step in some_steps(problem, source, state, 27)]
+    visited = [step.batch for step in some_steps(problem, source, state, 27)]
     assert [tuple(visited[a : a + 9]) for a in (0, 9, 18)] == [Memoized(9).order(lap, 0, 9) for lap in (1, 2, 3)]
 
 
 def test_stochastic_elbo_is_that_of_the_running_posterior() -> None:
     source = source_of(clusters(9), 100)
-    model = mixture(schedule=Stochastic(waves=3), initial="k-means++", initial_components=4, floor=0.0)
+    model = mixture(schedule=Stochastic(batches=3), initial="k-means++", initial_components=4, floor=0.0)
     problem, state = begun(model, source)
     backend = RecordingBackend()
     for _, (following, info) in zip(range(4), laps(problem, source, state, backend), strict=False):
@@ -396,7 +396,7 @@ def test_a_stochastic_step_of_rate_one_is_a_batch_step() -> None:
 
     source, labels = source_of(clusters(9)), np.arange(900) % 4
     batch = mixture(schedule=Memoized(1), moves=QUIET, initial=labels)
-    sure = mixture(schedule=Sure(waves=1), initial=labels)
+    sure = mixture(schedule=Sure(batches=1), initial=labels)
     for (_, one), (_, two) in zip(*([*m.iter_fit(source)] for m in (batch, sure)), strict=False):
         assert one.elbo == pytest.approx(two.elbo, rel=1e-10)
 
@@ -406,12 +406,12 @@ def test_a_stochastic_step_of_rate_one_is_a_batch_step() -> None:
 
 @dataclass(frozen=True)
 class Ordered(Memoized):
-    """Waves in given orders; only what was seen counts in the first lap."""
+    """Batches in given orders; only what was seen counts in the first lap."""
 
-    orders: tuple[tuple[int, ...], ...] = ()
+    task: tuple[tuple[int, ...], ...] = ()
 
-    def order(self, lap: int, seed: int, waves: int) -> tuple[int, ...]:
-        return self.orders[lap - 1] if lap <= len(self.orders) else tuple(range(waves))
+    def order(self, lap: int, seed: int, batches: int) -> tuple[int, ...]:
+        return self.task[lap - 1] if lap <= len(self.task) else tuple(range(batches))
 
 
 def oracle_problem(numbers, rows: np.ndarray, gamma: float, prefix: str, schedule: Memoized) -> Problem:
@@ -451,8 +451,8 @@ def test_memoized_trace_equals_the_oracle_at_every_visit() -> None:
     numbers = np.load(shared_path("oracles", "memofixed_digits20_covdata.npz"), allow_pickle=False)
     batch = np.load(shared_path("oracles", "vb_digits20_covdata.npz"), allow_pickle=False)
     rows, resp = batch["X"][numbers["batch_ids"]], numbers["resp_init"][numbers["batch_ids"]]
-    orders = tuple(tuple(int(b) for b in order) for order in numbers["batch_orders"])
-    schedule = Ordered(len(numbers["batch_sizes"]), keep_start=False, orders=orders)
+    task = tuple(tuple(int(b) for b in order) for order in numbers["batch_orders"])
+    schedule = Ordered(len(numbers["batch_sizes"]), keep_start=False, task=task)
     problem = oracle_problem(numbers, rows, 5.0, "final", schedule)
     cut = Cut((0, *(int(stop) for stop in np.cumsum(numbers["batch_sizes"]))))
     source = ArraySource(rows, cut=cut)

@@ -55,7 +55,7 @@ FITTED = {
     "pass": lambda: dpdist.SVA(random_state=0),
     "topics": lambda: dpdist.HDPTopicModel(initial_topics=2, max_laps=2, random_state=0),
     "online topics": lambda: dpdist.HDPTopicModel(
-        initial_topics=2, max_laps=2, schedule=dpdist.schedules.Stochastic(waves=2), random_state=0
+        initial_topics=2, max_laps=2, schedule=dpdist.schedules.Stochastic(batches=2), random_state=0
     ),
 }
 NAMED = {

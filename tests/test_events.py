@@ -16,12 +16,13 @@ import dpdist
 from dpdist.cluster.running import fit_course
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import Counts
-from dpdist.inference.loop import wave_count
+from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.moves.base import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.runs.events import (
+    BatchEvent,
     Broadcast,
     Event,
     Happening,
@@ -29,7 +30,6 @@ from dpdist.runs.events import (
     NoteEvent,
     Pace,
     RoundEvent,
-    WaveEvent,
     event_of_round,
     event_of_step,
     from_dict,
@@ -44,8 +44,14 @@ counts = st.integers(1, 2**53)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 unbounded = st.floats(allow_nan=False)
 stamps = {"run": st.text(), "session": st.text(), "sequence": st.integers(0, 2**53)}
-waves = st.builds(
-    WaveEvent, lap=counts, done=counts, of=counts, rows=st.none() | counts, rows_per_second=st.none() | finite, **stamps
+batches = st.builds(
+    BatchEvent,
+    lap=counts,
+    done=counts,
+    of=counts,
+    rows=st.none() | counts,
+    rows_per_second=st.none() | finite,
+    **stamps,
 )
 laps = st.builds(
     LapEvent,
@@ -55,7 +61,7 @@ laps = st.builds(
     n_components=counts,
     seconds=finite,
     accepted=st.dictionaries(st.text(), counts),
-    waves=counts,
+    batches=counts,
     rows_per_second=st.none() | finite,
     **stamps,
 )
@@ -70,7 +76,7 @@ rounds = st.builds(
     **stamps,
 )
 notes = st.builds(NoteEvent, sentence=st.text(), about=st.text(), count=counts, time=finite, **stamps)
-events = waves | laps | rounds | notes
+events = batches | laps | rounds | notes
 
 
 # values
@@ -88,7 +94,7 @@ def test_every_event_travels_as_strict_json(event: Event) -> None:
 
 @pytest.mark.parametrize(("elbo", "text"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")])
 def test_an_elbo_that_is_no_number_is_named(elbo: float, text: str) -> None:
-    event = LapEvent(lap=1, elbo=elbo, rows=3, n_components=1, seconds=0.1, accepted={}, waves=1)
+    event = LapEvent(lap=1, elbo=elbo, rows=3, n_components=1, seconds=0.1, accepted={}, batches=1)
     plain = json.loads(json.dumps(to_dict(event), allow_nan=False))
     assert plain["elbo"] == text
     read = from_dict(plain)
@@ -103,13 +109,13 @@ def test_what_a_newer_version_adds_is_passed_over(event: Event) -> None:
     assert from_dict(to_dict(event) | {"kind": "added later"}) is None
 
 
-@pytest.mark.parametrize("message", [None, 3, "lap", [], {}, {"kind": "lap"}, {"kind": "wave", "lap": "x"}])
+@pytest.mark.parametrize("message", [None, 3, "lap", [], {}, {"kind": "lap"}, {"kind": "batch", "lap": "x"}])
 def test_what_is_no_event_is_passed_over(message: object) -> None:
     assert from_dict(message) is None
 
 
 def test_no_lap_of_no_rows_is_read() -> None:
-    event = LapEvent(lap=1, elbo=-1.0, rows=3, n_components=1, seconds=0.1, accepted={}, waves=1)
+    event = LapEvent(lap=1, elbo=-1.0, rows=3, n_components=1, seconds=0.1, accepted={}, batches=1)
     assert from_dict(to_dict(replace(event, rows=0))) is None
 
 
@@ -126,7 +132,7 @@ def test_kept_events_come_in_the_order_of_their_numbers(kept: list[Event], rando
 # what a run shows
 
 
-def test_a_fit_shows_each_wave_and_each_lap_with_the_moves_taken() -> None:
+def test_a_fit_shows_each_batch_and_each_lap_with_the_moves_taken() -> None:
     source = source_of(clusters(0, rows=3000, groups=4), 256)
     problem, state = begun(mixture(schedule=Memoized(5)), source)
     told, infos = [], []
@@ -135,7 +141,7 @@ def test_a_fit_shows_each_wave_and_each_lap_with_the_moves_taken() -> None:
         infos += [] if step.info is None else [step.info]
         if step.state.lap > 8:
             break
-    assert [event.done for event in told if isinstance(event, WaveEvent)] == [1, 2, 3, 4] * 8
+    assert [event.done for event in told if isinstance(event, BatchEvent)] == [1, 2, 3, 4] * 8
     ended = [event for event in told if isinstance(event, LapEvent)]
     assert [(e.lap, e.elbo, e.n_components, e.rows) for e in ended] == [
         (i.lap, i.elbo, i.n_components, 3000) for i in infos
@@ -150,14 +156,14 @@ def test_a_fit_shows_each_wave_and_each_lap_with_the_moves_taken() -> None:
 def test_pace_counts_rows_of_the_lap_from_where_the_fit_went_on() -> None:
     source = source_of(clusters(0, rows=2000), 128)
     problem, state = begun(mixture(schedule=Memoized(4)), source)
-    assert wave_count(problem.schedule, source) == 4
+    assert batch_count(problem.schedule, source) == 4
     run = steps(problem, source, state, SerialBackend())
     state = next(run).state
     now = iter(range(100))
     pace = Pace(problem, source, state, state.ids, clock=lambda: float(next(now)))
     told = [event_of_step(step, pace) for _, step in zip(range(7), run, strict=False)]
     rows = [512, 512, 512, 464]
-    size = [rows[wave] for wave in state.order]
+    size = [rows[batch] for batch in state.order]
     assert [e.rows for e in told[:3]] == [sum(size[:2]), sum(size[:3]), 2000]
     assert [e.rows_per_second for e in told[:3]] == [size[1], sum(size[1:3]) / 2, sum(size[1:]) / 3]
     assert told[-1].rows == 2000 and told[-1].rows_per_second == 500
@@ -220,19 +226,19 @@ class Kept:
         return self.reached
 
 
-def wave(done: int) -> WaveEvent:
-    return WaveEvent(lap=1, done=done, of=10_000)
+def batch(done: int) -> BatchEvent:
+    return BatchEvent(lap=1, done=done, of=10_000)
 
 
 def lap(number: int) -> LapEvent:
-    return LapEvent(lap=number, elbo=-1.5, rows=10, n_components=2, seconds=0.1, accepted={}, waves=10_000)
+    return LapEvent(lap=number, elbo=-1.5, rows=10, n_components=2, seconds=0.1, accepted={}, batches=10_000)
 
 
-def test_broadcasts_drop_waves_only_and_number_what_they_send() -> None:
+def test_broadcasts_drop_batches_only_and_number_what_they_send() -> None:
     outlet = Kept()
     with Broadcast("a run", outlet, interval=3600) as broadcast:
         for number in range(1, 51):
-            broadcast.tell(wave(number))
+            broadcast.tell(batch(number))
             broadcast.tell(lap(number))
     assert [e.sequence for e in outlet.events] == list(range(1, 52))
     assert {(e.run, len({e.session for e in outlet.events})) for e in outlet.events} == {("a run", 1)}
@@ -249,7 +255,7 @@ def test_two_sessions_of_a_run_differ() -> None:
     assert [event.sequence for event in outlet.events] == [1, 1]
 
 
-def test_waves_do_not_queue_behind_an_outlet_that_hangs_and_telling_goes_on() -> None:
+def test_batches_do_not_queue_behind_an_outlet_that_hangs_and_telling_goes_on() -> None:
     outlet = Kept()
     outlet.gate.clear()
     with Broadcast("a run", outlet, interval=0.0) as broadcast:
@@ -257,7 +263,7 @@ def test_waves_do_not_queue_behind_an_outlet_that_hangs_and_telling_goes_on() ->
         broadcast.tell(lap(2))
         for number in range(100):
             broadcast.tell(lap(3 + number))
-            broadcast.tell(wave(number))
+            broadcast.tell(batch(number))
         assert broadcast.dropped == 100
         outlet.gate.set()
     assert [e.lap for e in outlet.events] == list(range(1, 103))

@@ -36,7 +36,7 @@ ROWS, LAPS = clusters(0, rows=600), 3
 
 
 def prepared(rows: Any, run: Any) -> Fit:
-    """A fit that checkpoints after every wave."""
+    """A fit that checkpoints after every batch."""
     fit = mixture(max_laps=LAPS, tolerance=0.0, schedule=dpdist.schedules.Memoized(3)).prepare(rows, run)
     fit.checkpoint_seconds = 0.0
     return fit

@@ -16,13 +16,16 @@ from dpdist.models.families import DiagonalGaussian, Gaussian
 from tests.runs import begun, some_steps
 
 
-def wide(rows: int, columns: int, components: int, family=None, waves: int = 8) -> tuple:
+def wide(rows: int, columns: int, components: int, family=None, batches: int = 8) -> tuple:
     """Problem, source and first state of a few groups of wide rows."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, columns)) + 2 * rng.normal(size=(4, columns))[rng.integers(4, size=rows)]
     start = {"initial": "one"} if components == 1 else {"initial": np.arange(rows) % components}
     source = ArraySource(x, partition_rows=100)
-    return (*begun(DPMixture(family or Gaussian(), schedule=Memoized(waves), random_state=0, **start), source), source)
+    return (
+        *begun(DPMixture(family or Gaussian(), schedule=Memoized(batches), random_state=0, **start), source),
+        source,
+    )
 
 
 @pytest.mark.parametrize(("rows", "columns", "components"), [(400, 80, 1), (500, 60, 6)])
@@ -57,7 +60,7 @@ def test_a_lap_beyond_half_the_memory_is_told_of_in_a_sentence() -> None:
         warn_if_large(problem, source, 3, memory=1.9 * needed)
     problem, _, source = wide(400, 30, 1, DiagonalGaussian())
     with pytest.warns(
-        UserWarning, match=r"with 1 component and .*; choose fewer components or waves, or fewer columns"
+        UserWarning, match=r"with 1 component and .*; choose fewer components or batches, or fewer columns"
     ):
         warn_if_large(problem, source, 1, memory=1.0)
 

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from dpdist.core.errors import PrecisionError
 from dpdist.models.allocations import LearnedDirichletProcess
-from dpdist.models.mixture import Model, Posterior, Precision, share_out
+from dpdist.models.mixture import Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary, concatenate
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, entropy_of, filled
 from tests.reference import elbo
@@ -134,7 +134,7 @@ def test_the_local_step_is_the_softmax_of_the_gradient(case, allocation) -> None
     posterior = setting.model.posterior(start, EXACT)
     logits = setting.features @ setting.model.family.coefficients(start.stats)
     expected = softmax(logits + allocation.log_weights(start.counts), axis=1)
-    resp, summary = share_out(posterior, setting.features, setting.weights)
+    resp, summary = local_step(posterior, setting.features, setting.weights)
     np.testing.assert_allclose(resp, expected, rtol=1e-9, atol=1e-12)
     base = setting.weights @ setting.model.family.log_base_measure(setting.rows)
     full = Summary(summary.stats, summary.entropy, float(base))
@@ -147,7 +147,7 @@ def test_the_local_step_is_the_softmax_of_the_gradient(case, allocation) -> None
 def test_no_responsibilities_beat_those_of_the_local_step(case, allocation, seed) -> None:
     setting = Setting(case, allocation, seed)
     source = setting.summary(setting.resp)
-    resp, _ = share_out(setting.model.posterior(source, EXACT), setting.features, np.ones(len(setting.rows)))
+    resp, _ = local_step(setting.model.posterior(source, EXACT), setting.features, np.ones(len(setting.rows)))
     best = setting.model.elbo(setting.summary(resp), source)
     for other in (setting.resp, setting.random_resp(4), 0.99 * resp + 0.0025):
         assert setting.model.elbo(setting.summary(other), source) <= best + 1e-9 * abs(best)
@@ -159,7 +159,7 @@ def test_neither_step_of_an_iteration_lowers_the_elbo(case, allocation) -> None:
     setting = Setting(case, allocation, n=60)
     summary = setting.summary(setting.resp)
     for _ in range(8):
-        resp, _ = share_out(setting.model.posterior(summary, EXACT), setting.features, np.ones(60))
+        resp, _ = local_step(setting.model.posterior(summary, EXACT), setting.features, np.ones(60))
         following = setting.summary(resp)
         before, between = setting.model.elbo(summary), setting.model.elbo(following, summary)
         assert before <= between + 1e-9 * abs(before)
@@ -172,9 +172,9 @@ def test_single_precision_products_give_nearly_the_same_summary(case) -> None:
     setting = Setting(case)
     start = setting.summary(setting.resp)
     family = setting.model.family
-    double = share_out(setting.model.posterior(start, EXACT), setting.features, setting.weights)[1]
+    double = local_step(setting.model.posterior(start, EXACT), setting.features, setting.weights)[1]
     posterior = setting.model.posterior(start, Precision(np.float32, 0.0))
-    resp, single = share_out(posterior, family.features(setting.rows, np.float32), setting.weights)
+    resp, single = local_step(posterior, family.features(setting.rows, np.float32), setting.weights)
     assert posterior.coefficients.dtype == resp.dtype == np.float32
     assert single.stats.dtype == single.entropy.dtype == np.float64
     assert_same(single, double, rtol=1e-4, atol=1e-3)
@@ -187,8 +187,8 @@ def test_sparse_rows_give_the_summary_of_dense_ones(case, dtype) -> None:
     posterior = setting.model.posterior(setting.summary(setting.resp), Precision(dtype, 1e-3))
     features = setting.model.family.features(sparse.csr_array(setting.rows), dtype)
     assert sparse.issparse(features)
-    resp, found = share_out(posterior, features, setting.weights)
-    dense, expected = share_out(posterior, setting.features.astype(dtype), setting.weights)
+    resp, found = local_step(posterior, features, setting.weights)
+    dense, expected = local_step(posterior, setting.features.astype(dtype), setting.weights)
     assert isinstance(resp, np.ndarray)
     tolerance = 1e-10 if dtype == np.float64 else 1e-4
     np.testing.assert_allclose(resp, dense, rtol=tolerance, atol=tolerance)
@@ -200,9 +200,9 @@ def test_whole_weights_are_repeated_rows(case) -> None:
     setting = Setting(case)
     posterior = setting.model.posterior(setting.summary(setting.resp), EXACT)
     times = setting.rng.integers(0, 4, size=len(setting.rows))
-    _, weighted = share_out(posterior, setting.features, times.astype(float))
+    _, weighted = local_step(posterior, setting.features, times.astype(float))
     repeated = np.repeat(setting.features, times, axis=0)
-    _, expected = share_out(posterior, repeated, np.ones(len(repeated)))
+    _, expected = local_step(posterior, repeated, np.ones(len(repeated)))
     assert_same(weighted, expected)
 
 
@@ -212,8 +212,8 @@ def test_the_order_of_rows_matters_to_rounding_only(case, seed) -> None:
     setting = Setting(case, seed=seed)
     posterior = setting.model.posterior(setting.summary(setting.resp), EXACT)
     order = setting.rng.permutation(len(setting.rows))
-    _, found = share_out(posterior, setting.features[order], setting.weights[order])
-    assert_same(found, share_out(posterior, setting.features, setting.weights)[1])
+    _, found = local_step(posterior, setting.features[order], setting.weights[order])
+    assert_same(found, local_step(posterior, setting.features, setting.weights)[1])
 
 
 @every_family
@@ -223,14 +223,14 @@ def test_hard_and_soft_products_agree(case, k) -> None:
     posterior = setting.model.posterior(setting.summary(setting.resp), EXACT)
     hard = Posterior(posterior.family, 1e6 * posterior.coefficients, Precision(floor=1e-8))
     for q in (posterior, hard):
-        resp, summary = share_out(q, setting.features, setting.weights)
+        resp, summary = local_step(q, setting.features, setting.weights)
         np.testing.assert_allclose(summary.stats, (setting.weights[:, None] * resp).T @ setting.features, atol=1e-10)
 
 
 def test_a_floor_truncates_and_the_bound_stays_exact() -> None:
     setting = Setting(FAMILIES[0])
     posterior = setting.model.posterior(setting.summary(setting.resp), Precision(floor=0.009))
-    resp, summary = share_out(posterior, setting.features, np.ones(len(setting.rows)))
+    resp, summary = local_step(posterior, setting.features, np.ones(len(setting.rows)))
     assert ((resp == 0) | (resp >= 0.009)).all()
     np.testing.assert_allclose(resp.sum(axis=1), 1.0, rtol=1e-12)
     expected = elbo(setting.model.family, setting.model.allocation, setting.rows, resp)
@@ -243,4 +243,4 @@ def test_logits_that_are_not_finite_are_an_error() -> None:
     features = setting.features.copy()
     features[3] = np.nan
     with pytest.raises(PrecisionError, match=r"not finite .* Standardise the columns .*\.$"):
-        share_out(posterior, features, setting.weights)
+        local_step(posterior, features, setting.weights)

@@ -11,7 +11,7 @@ from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
 from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import FAMILIES, Moments
-from dpdist.models.mixture import Block, Model, Posterior, Precision, share_out
+from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 
 ALLOCATIONS = [DirichletProcess(3.0), LearnedDirichletProcess(), FiniteDirichlet(50, 2.0)]
@@ -41,7 +41,7 @@ def summary_of(features: np.ndarray, resp: np.ndarray, weights: np.ndarray) -> S
 
 
 class Explicit:
-    """A lap whose every responsibility is held, wave by wave under different posteriors."""
+    """A lap whose every responsibility is held, batch by batch under different posteriors."""
 
     def __init__(self, name: str, allocation, seed: int, spread: float) -> None:
         rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ class Explicit:
             children = self._random_summary(rng, 3 * CHILDREN)
             trials = [trial.armed(self.model, posterior, children) for trial in self.trials]
             features, weights = self.features[part], self.weights[part]
-            resp, summary = share_out(posterior, features, weights)
+            resp, summary = local_step(posterior, features, weights)
             block = Block(self.rows[part], features, weights, resp, posterior)
             found = [trial.measure(block) for trial in trials]
             self.blocks.append(block)
@@ -167,9 +167,9 @@ def test_a_change_applied_to_leaves_sums_to_the_change_applied_to_the_total(seed
     change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
     total = None
     for block, trials in zip(lap.blocks, lap.armed, strict=True):
-        _, own = share_out(block.posterior, block.features, block.weights)
-        leaf = change.apply(own, lap.trials, [trial.measure(block) for trial in trials])
-        total = leaf if total is None else total + leaf
+        _, own = local_step(block.posterior, block.features, block.weights)
+        batch_summary = change.apply(own, lap.trials, [trial.measure(block) for trial in trials])
+        total = batch_summary if total is None else total + batch_summary
     whole = change.apply(lap.total, lap.trials, lap.measured)
     np.testing.assert_allclose(total.stats, whole.stats, rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(total.entropy, whole.entropy, rtol=1e-10, atol=1e-9)

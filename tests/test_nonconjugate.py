@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.inference.sva import nonconjugate
-from dpdist.inference.sva.base import Rule
+from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.kernels.sequential_dirichlet import polygammas
 from dpdist.models.families.base import Moments
@@ -41,9 +41,11 @@ def moments(x: np.ndarray) -> Moments:
     return Moments(float(len(x)), x.mean(axis=0), x.var(axis=0), x.min(axis=0), False)
 
 
-def advance(learner: NonConjugate, x: np.ndarray, weights: np.ndarray | None = None, rule: Rule | None = None) -> Any:
+def advance(
+    learner: NonConjugate, x: np.ndarray, weights: np.ndarray | None = None, rule: OpeningRule | None = None
+) -> Any:
     """A finished pass that tracked overlaps."""
-    going = learner.begin(np.zeros((0, learner.width)), rule or Rule(), np.float64, np.zeros((0, 0)), 0.0)
+    going = learner.begin(np.zeros((0, learner.width)), rule or OpeningRule(), np.float64, np.zeros((0, 0)), 0.0)
     going.advance(x, np.ones(len(x)) if weights is None else weights)
     return going
 
@@ -130,7 +132,7 @@ def test_evidence_in_many_columns_equals_importance_sampling() -> None:
         assert abs(evidence[n] - np.log(ratio.mean()) - logs.max()) < 4 * error + 0.01
 
 
-def reference(law: Dirichlet, x: np.ndarray, weights: np.ndarray, rule: Rule, learner: NonConjugate) -> Any:
+def reference(law: Dirichlet, x: np.ndarray, weights: np.ndarray, rule: OpeningRule, learner: NonConjugate) -> Any:
     """The pass as the formulas have it: table and overlaps."""
     logs = law.observe(x)
     theta, mass, overlap, seen = np.zeros((0, x.shape[1])), np.zeros(0), np.zeros((0, 0)), 0.0
@@ -184,7 +186,7 @@ def test_pass_equals_the_formulas(
     monkeypatch.setattr(nonconjugate, "BLOCK", block)
     x = proportions(90, 4, seed=2)
     weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 2.0], size=90)
-    law, rule = filled(precision=8.0, natural=natural), Rule(concentration=0.5, threshold=0.05, floor=1e-6)
+    law, rule = filled(precision=8.0, natural=natural), OpeningRule(concentration=0.5, threshold=0.05, floor=1e-6)
     learner = NonConjugate(law, 4, forgetting=0.7, rows=rows, own_clock=own_clock)
     going = advance(learner, x, weights, rule)
     table, overlap = reference(law, x, weights, rule, learner)
@@ -214,7 +216,7 @@ def test_compiled_pass_equals_the_loop_for_any_likelihood(draws: int) -> None:
 def test_two_halves_equal_one_pass_bit_for_bit(law: Dirichlet) -> None:
     x, learner = proportions(700, 5, seed=7), NonConjugate(law, 5, forgetting=0.6, own_clock=False)
     whole, half = advance(learner, x), advance(learner, x[:333])
-    rest = pickle.loads(pickle.dumps(learner)).begin(half.table, Rule(), np.float64, half.overlap, 333.0)
+    rest = pickle.loads(pickle.dumps(learner)).begin(half.table, OpeningRule(), np.float64, half.overlap, 333.0)
     rest.advance(x[333:], np.ones(len(x) - 333))
     np.testing.assert_array_equal(rest.table, whole.table)
     np.testing.assert_array_equal(rest.overlap, whole.overlap)
@@ -367,7 +369,7 @@ def test_a_likelihood_of_ones_own_recovers_its_clusters() -> None:
     places = np.array([[-12.0, 0.0], [0.0, 9.0], [12.0, -3.0]])
     truth = rng.integers(3, size=900)
     learner = NonConjugate(Laplace(), 2)
-    table = advance(learner, rng.laplace(places[truth]), rule=Rule(concentration=0.01)).table
+    table = advance(learner, rng.laplace(places[truth]), rule=OpeningRule(concentration=0.01)).table
     large = table[table[:, -1] > 20]
     found = learner.describe(large)["location"][1]
     np.testing.assert_allclose(found[found[:, 0].argsort()], places, atol=0.4)

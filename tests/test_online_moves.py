@@ -21,7 +21,7 @@ from dpdist.inference.moves.base import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record
 from dpdist.inference.topics.batch_summary import Measured
-from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicModel
@@ -95,7 +95,7 @@ def doubled(seed: int) -> tuple[TopicModel, OnlineState, Measured, np.ndarray]:
     return (
         model,
         state,
-        Measured(*share_out(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0),
+        Measured(*local_step(posterior, documents, unknown, pairs, Effort(1e-7, 400))).scaled(4.0),
         pairs,
     )
 
@@ -178,7 +178,7 @@ def test_halves_begin_as_the_past_and_the_mini_batch_which_are_the_topic() -> No
     documents, rate = corpus(1), 0.3
     model, before = model_of(documents), started(documents, 4)
     posterior = point_posterior(model, before.words, before.weights)
-    scaled = share_out(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())[0]
+    scaled = local_step(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())[0]
     words = (1 - rate) * before.words + rate * scaled.words
     after = replace(before, words=words, weights=np.random.default_rng(0).dirichlet(50 * before.weights))
     splits = begin_splits(model, before, after, scaled, rate, np.array([1, 3]))
@@ -364,7 +364,7 @@ class Watched(SerialBackend):
 
 def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
     documents, backend = corpus(3, documents=240), Watched()
-    problem, state = problem_of(documents, waves=4), started(documents, 3)
+    problem, state = problem_of(documents, batches=4), started(documents, 3)
     source = ArraySource(documents, partition_rows=20)
     first(online_steps(problem, source, state, backend), 12)
     passes = [list(itertools.chain(*backend.visited[start : start + 4])) for start in (0, 4, 8)]
@@ -455,7 +455,7 @@ def test_splits_are_judged_with_what_their_step_has_learned() -> None:
 
 def test_a_step_does_not_depend_on_how_its_documents_are_cut_into_partitions() -> None:
     documents, state = corpus(5, documents=200), started(corpus(5), 5)
-    problem = problem_of(documents, OnlinePlan(iterations=3), waves=1)
+    problem = problem_of(documents, OnlinePlan(iterations=3), batches=1)
     whole, cut = (
         next(online_steps(problem, ArraySource(documents, partition_rows=rows), state, SerialBackend()))
         for rows in (200, 30)
@@ -474,7 +474,7 @@ def test_tokens_cut_for_splits_are_all_tokens_of_the_topics_left() -> None:
     documents, chosen = corpus(4), np.array([5, 33])
     merging = Merging(pairs, chosen, np.arange(10))
     posterior, unknown = point_posterior(model, state.words, state.weights), DocumentTopics.unknown(60)
-    measured = Measured(*share_out(posterior, documents, unknown, pairs, Effort()))
+    measured = Measured(*local_step(posterior, documents, unknown, pairs, Effort()))
     left = merging.left(12)
     after = point_posterior(model, state.words[:, left], state.weights[np.append(left, 12)])
     parts = cut_tokens(ArraySource(documents).partitions[0], measured, after, merging, np.arange(10))

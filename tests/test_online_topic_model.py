@@ -50,7 +50,7 @@ def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
 def model_of(**parameters) -> dpdist.HDPTopicModel:
     given = {
         "initial_topics": 2,
-        "schedule": Stochastic(waves=4, forgetting=0.5),
+        "schedule": Stochastic(batches=4, forgetting=0.5),
         "moves": OnlinePlan(splits=3, merges=5, iterations=5),
         "max_laps": 3,
         "random_state": 0,
@@ -183,7 +183,7 @@ def test_saved_and_loaded_models_go_on_to_the_same_bits(tmp_path: Path, fitted, 
 
 def test_memoized_models_loaded_or_not_go_on_online(tmp_path: Path) -> None:
     x, plan = blocks(), dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
-    model = model_of(schedule=Memoized(waves=3), moves=plan, max_laps=12, learn=["concentration"]).fit(x)
+    model = model_of(schedule=Memoized(batches=3), moves=plan, max_laps=12, learn=["concentration"]).fit(x)
     model.save(tmp_path / "model.zarr")
     loaded = dpdist.load(tmp_path / "model.zarr")
     topics, weights = model.components_, model.topic_weights_
@@ -389,7 +389,7 @@ def test_batch_parameters_that_do_not_fit_are_refused(parameters: dict, sentence
         batch_of(**parameters).fit(blocks(30))
 
 
-def test_batch_mixtures_are_memoized_in_one_wave() -> None:
+def test_batch_mixtures_are_memoized_in_one_batch() -> None:
     rows = blocks(200).toarray().astype(float)
     one, two = (
         dpdist.DPMixture(schedule=schedule, max_laps=4, random_state=0).fit(rows) for schedule in (Batch(), Memoized(1))
@@ -405,7 +405,7 @@ max_laps = 3
 
 [schedule]
 name = "stochastic"
-waves = 3
+batches = 3
 
 [online_moves]
 splits = 3
@@ -429,7 +429,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def typed(folder: Path) -> dpdist.HDPTopicModel:
     """In Python what the settings ask for."""
-    return model_of(schedule=Stochastic(waves=3, forgetting=0.5)).fit(folder / "corpus.zarr")
+    return model_of(schedule=Stochastic(batches=3, forgetting=0.5)).fit(folder / "corpus.zarr")
 
 
 @pytest.fixture
@@ -475,9 +475,9 @@ def test_every_choice_of_the_moves_is_a_setting() -> None:
 
 
 def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:
-    options = ["--schedule", "stochastic", "--waves", 2, "--delay", 3, "--forgetting", 0.7, "--max-laps", 1]
+    options = ["--schedule", "stochastic", "--batches", 2, "--delay", 3, "--forgetting", 0.7, "--max-laps", 1]
     command("topics", "corpus.zarr", "--config", "online.toml", "--out", "given.zarr", "--serial", *options)
-    python = model_of(schedule=Stochastic(waves=2, delay=3.0, forgetting=0.7), max_laps=1)
+    python = model_of(schedule=Stochastic(batches=2, delay=3.0, forgetting=0.7), max_laps=1)
     assert bits(dpdist.load(folder / "given.zarr")) == bits(python.fit(folder / "corpus.zarr"))
 
 

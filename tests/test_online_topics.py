@@ -20,7 +20,7 @@ from dpdist.execution.dask import local_backend
 from dpdist.inference.moves.base import Reason
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.topics.batch_summary import Measured
-from dpdist.inference.topics.documents import DocumentTopics, Effort, share_out
+from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicModel
@@ -92,7 +92,7 @@ def test_the_bound_of_documents_fitted_under_other_weights_and_topics_is_brute_f
 def problem_of(
     documents: sparse.csr_array, plan: OnlinePlan = STILL, learn: tuple[str, ...] = (), **schedule: float
 ) -> OnlineProblem:
-    rates = {"waves": 3, "forgetting": 0.5, **schedule}
+    rates = {"batches": 3, "forgetting": 0.5, **schedule}
     return OnlineProblem(model_of(documents), Stochastic(**rates), plan, Effort(1e-4, 200), seed=5, learn=learn)
 
 
@@ -122,7 +122,7 @@ def summary_of(problem: OnlineProblem, documents: sparse.csr_array, state: Onlin
     """Sums over documents fitted afresh."""
     posterior = point_posterior(problem.model, state.words, state.weights)
     unknown = DocumentTopics.unknown(documents.shape[0])
-    return share_out(posterior, documents, unknown, np.zeros((0, 2), dtype=np.int64), problem.effort)[0]
+    return local_step(posterior, documents, unknown, np.zeros((0, 2), dtype=np.int64), problem.effort)[0]
 
 
 @pytest.mark.parametrize("begin", [1e-6, 0.2, 30.0, 9e3])
@@ -184,7 +184,7 @@ def test_what_cannot_be_learned_is_refused() -> None:
 
 def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None:
     documents = corpus(2, documents=300)
-    problem = problem_of(documents, waves=1, delay=0.0)
+    problem = problem_of(documents, batches=1, delay=0.0)
     source, state = ArraySource(documents, partition_rows=90), started(documents, 4)
     batch = first(batch_steps(problem, source, state, SerialBackend()), 1)[0].state
     online = first(online_steps(problem, source, state, SerialBackend()), 1)[0].state
@@ -234,7 +234,7 @@ def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remem
     state = OnlineState(words, np.array([0.3, 0.3, 0.3, 0.02, 0.08]), 3, np.arange(4), 4)
     pairs, unknown = np.array([[0, 1], [2, 3]]), DocumentTopics.unknown(seen.shape[0])
     posterior = point_posterior(model, words, state.weights)
-    total = Measured(*share_out(posterior, seen, unknown, pairs, Effort())).scaled(4.0)
+    total = Measured(*local_step(posterior, seen, unknown, pairs, Effort())).scaled(4.0)
     assert total.summary.counts[3] < 1
     batch, both = (judge_unions(model, state, total, pairs, lasting) for lasting in (False, True))
     assert batch[0].tolist() == [0, 1] and both[0].tolist() == [0]
@@ -332,7 +332,7 @@ def splitting(seed: int = 6) -> Splitting:
     model, state = model_of(documents), started(documents, 3)
     posterior = point_posterior(model, state.words, state.weights)
     measured = Measured(
-        *share_out(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())
+        *local_step(posterior, documents, DocumentTopics.unknown(60), np.zeros((0, 2), dtype=np.int64), Effort())
     )
     halves = [state.words[:, [k, k]] * rng.dirichlet(np.ones(2), size=40) for k in (1, 2)]
     begun = [Split(k, words, state.weights[k] * np.array([0.4, 0.6])) for k, words in zip((1, 2), halves, strict=True)]

@@ -10,7 +10,7 @@ import pytest
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.allocations.base import counts_after
 from dpdist.models.families import Gaussian, Moments
-from dpdist.models.mixture import Model, Precision, share_out
+from dpdist.models.mixture import Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import entropy_of
 from tests.conftest import shared_path
@@ -47,7 +47,7 @@ class Oracle:
 
     def step(self, summary: Summary) -> tuple[np.ndarray, Summary]:
         """One local step under the posterior of a summary."""
-        return share_out(self.model.posterior(summary, EXACT), self.features, np.ones(len(self.rows)))
+        return local_step(self.model.posterior(summary, EXACT), self.features, np.ones(len(self.rows)))
 
 
 @pytest.fixture(scope="module", params=["vb_asterisk_default", "vb_digits20_covdata"])

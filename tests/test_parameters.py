@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dpdist
 from dpdist import allocations, families, likelihoods, schedules
-from dpdist.inference.sva import DistanceTest, EvidenceTest, Tidy
+from dpdist.inference.sva import DistanceTest, EvidenceTest, PruneMerge
 from dpdist.runs.fitting import Limits
 
 RNG = np.random.default_rng(0)
@@ -166,13 +166,13 @@ CASES = {
     "Memoized": Case(
         schedules.Memoized,
         of_a_mixture("schedule"),
-        {**each("waves", NOTHING), **each("lookahead", ZERO), **each("keep_start", TRUE)},
+        {**each("batches", NOTHING), **each("lookahead", ZERO), **each("keep_start", TRUE)},
     ),
     "Stochastic": Case(
         schedules.Stochastic,
         of_a_mixture("schedule"),
         {
-            **each("waves", NOTHING),
+            **each("batches", NOTHING),
             **each("lookahead", ZERO),
             **each("delay", ZERO | FRACTION),
             **each("forgetting", NOTHING),
@@ -220,8 +220,8 @@ CASES = {
             **each("smoothing", FRACTION),
         },
     ),
-    "Tidy": Case(
-        lambda **given: Tidy(**{"merge": EvidenceTest(), **given}),
+    "PruneMerge": Case(
+        lambda **given: PruneMerge(**{"merge": EvidenceTest(), **given}),
         lambda tidy: None,
         {
             **each("prune first apart", ZERO),
@@ -277,7 +277,7 @@ HOMES = {
     "SVA": dpdist.SVA,
     "HDPTopicModel": dpdist.HDPTopicModel,
     "FiniteDirichlet": allocations.FiniteDirichlet,
-    "Tidy": Tidy,
+    "PruneMerge": PruneMerge,
 }
 
 
@@ -347,7 +347,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
         [
             *("DPMixture.initial_components", "DPMixture.initial_rows", "DPMixture.max_components"),
             *("DPMixture.max_laps", "FiniteMixture.n_components", "SVA.round_partitions", "SVA.max_components"),
-            *("HDPTopicModel.initial_topics", "HDPTopicModel.max_laps", "Memoized.waves", "Stochastic.waves"),
+            *("HDPTopicModel.initial_topics", "HDPTopicModel.max_laps", "Memoized.batches", "Stochastic.batches"),
             *("TransformPlan.pca", "FiniteDirichlet.components", "Effort.most", "EvidenceTest.partners"),
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
             *(f"MovePlan.{name}" for name in ("sample_bytes", "seedings", "refine", "tries", "absorbers")),
@@ -366,7 +366,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     "SVA.forgetting": ([0.51, 1, 1.0], [0.5, 1.01]),
     "Stochastic.forgetting": ([0.01, 1.0], [1.01]),
     "Stochastic.delay": ([0.5, 100], [-1e-9]),
-    "Tidy.prune": ([0.999], [1.0]),
+    "PruneMerge.prune": ([0.999], [1.0]),
     "Dirichlet.draws": ([1], []),
     **dict.fromkeys(
         [
@@ -404,7 +404,7 @@ def test_bounds_are_where_they_are_said_to_be(place: str) -> None:
 def test_numbers_are_plain_however_they_came() -> None:
     plan, rule = dpdist.MovePlan(sample=np.int32(5)), schedules.Stochastic(np.uint8(3), 0, np.float32(0.5), 1)
     assert type(plan.sample) is int and plan.sample == 5
-    assert [type(value) for value in (rule.waves, rule.delay, rule.forgetting)] == [int, float, float]
+    assert [type(value) for value in (rule.batches, rule.delay, rule.forgetting)] == [int, float, float]
     assert type(dpdist.TransformPlan(center=np.True_).center) is bool
     assert rule == schedules.Stochastic(3, 0, 0.5, 1.0)
 

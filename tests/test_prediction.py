@@ -348,7 +348,7 @@ def stretched(seed: int) -> np.ndarray:
 MODELS = {
     "fit": lambda **given: mixture(max_laps=15, **given),
     "stochastic": lambda **given: mixture(
-        max_laps=4, schedule=dpdist.schedules.Stochastic(waves=2), initial="k-means++", initial_components=3, **given
+        max_laps=4, schedule=dpdist.schedules.Stochastic(batches=2), initial="k-means++", initial_components=3, **given
     ),
     "pass": lambda **given: dpdist.SVA(IsotropicGaussian(variance=0.1), random_state=0, **given),
 }
@@ -522,7 +522,7 @@ def documents(seed: int, count: int = 30) -> sparse.csr_array:
 
 @pytest.fixture(scope="module", params=["memoized", "online"])
 def topics(request) -> dpdist.HDPTopicModel:
-    schedule = dpdist.schedules.Stochastic(waves=2) if request.param == "online" else None
+    schedule = dpdist.schedules.Stochastic(batches=2) if request.param == "online" else None
     model = dpdist.HDPTopicModel(
         initial_topics=2, schedule=schedule, effort=Effort(1e-9, 3000), max_laps=4, random_state=0
     )

@@ -11,7 +11,7 @@ from scipy import sparse
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.data_summary import Survey, survey_source
+from dpdist.inference.data_summary import DataSummary, summarise_source
 from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from tests.cases import moments_of, real_rows
 
@@ -29,9 +29,9 @@ PLANS = [
 every_plan = pytest.mark.parametrize("plan", PLANS, ids=str)
 
 
-def surveyed(rows, plan: TransformPlan, weights=None) -> Survey:
+def fitted_transform(rows, plan: TransformPlan, weights=None) -> DataSummary:
     """The survey that a plan needs."""
-    return survey_source(ArraySource(rows, weights, 17), SerialBackend(), products=plan.pca is not None)
+    return summarise_source(ArraySource(rows, weights, 17), SerialBackend(), products=plan.pca is not None)
 
 
 def scaled_rows(seed: int, n: int = 60) -> np.ndarray:
@@ -44,9 +44,9 @@ def scaled_rows(seed: int, n: int = 60) -> np.ndarray:
 def test_moments_of_transformed_rows_follow_from_the_survey_of_raw_ones(plan, seed, weighted) -> None:
     rows = scaled_rows(seed)
     weights = np.random.default_rng(seed).uniform(0.1, 3, 60) if weighted else None
-    survey = surveyed(rows, plan, weights)
-    transform = plan.fit(survey)
-    found, expected = transform.moments(survey), moments_of(transform.apply(rows), weights)
+    data_summary = fitted_transform(rows, plan, weights)
+    transform = plan.fit(data_summary)
+    found, expected = transform.moments(data_summary), moments_of(transform.apply(rows), weights)
     assert found.count == pytest.approx(expected.count)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.variance, expected.variance, rtol=1e-9)
@@ -56,7 +56,7 @@ def test_moments_of_transformed_rows_follow_from_the_survey_of_raw_ones(plan, se
 def test_principal_components_are_those_of_the_singular_value_decomposition(seed, keep) -> None:
     rows = scaled_rows(seed)
     plan = TransformPlan(pca=keep)
-    found = plan.fit(surveyed(rows, plan)).apply(rows)
+    found = plan.fit(fitted_transform(rows, plan)).apply(rows)
     left, values, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(found), np.abs(left * values)[:, :keep], rtol=1e-6, atol=1e-6)
 
@@ -64,7 +64,7 @@ def test_principal_components_are_those_of_the_singular_value_decomposition(seed
 def test_principal_components_of_scaled_columns_are_those_of_the_correlation_matrix() -> None:
     rows = scaled_rows(1)
     plan = TransformPlan(scale=True, pca=5)
-    found = plan.fit(surveyed(rows, plan)).apply(rows)
+    found = plan.fit(fitted_transform(rows, plan)).apply(rows)
     expected = np.linalg.eigvalsh(np.corrcoef(rows.T))[::-1]
     np.testing.assert_allclose(np.cov(found.T, ddof=0), np.diag(expected), atol=1e-10)
 
@@ -72,7 +72,7 @@ def test_principal_components_of_scaled_columns_are_those_of_the_correlation_mat
 @given(seed=SEEDS)
 def test_principal_axes_are_orthonormal_and_their_signs_fixed(seed) -> None:
     plan = TransformPlan(pca=4)
-    matrix = plan.fit(surveyed(scaled_rows(seed), plan)).matrix
+    matrix = plan.fit(fitted_transform(scaled_rows(seed), plan)).matrix
     np.testing.assert_allclose(matrix.T @ matrix, np.eye(4), atol=1e-12)
     largest = matrix[np.abs(matrix).argmax(axis=0), np.arange(4)]
     assert (largest > 0).all()
@@ -83,7 +83,7 @@ def test_scaled_columns_have_variance_one(seed) -> None:
     rows = scaled_rows(seed)
     for center in (False, True):
         plan = TransformPlan(center=center, scale=True)
-        found = plan.fit(surveyed(rows, plan)).apply(rows)
+        found = plan.fit(fitted_transform(rows, plan)).apply(rows)
         np.testing.assert_allclose(found.std(axis=0), 1.0, rtol=1e-9)
         np.testing.assert_allclose(found.mean(axis=0), 0.0 if center else rows.mean(0) / rows.std(0), atol=1e-9)
 
@@ -92,18 +92,18 @@ def test_columns_that_do_not_vary_are_scaled_like_the_others() -> None:
     rows = scaled_rows(0)
     rows[:, 1] = 4.0
     for plan in PLANS:
-        survey = surveyed(rows, plan)
-        transform = plan.fit(survey)
+        data_summary = fitted_transform(rows, plan)
+        transform = plan.fit(data_summary)
         assert np.isfinite(transform.apply(rows)).all()
-        np.testing.assert_allclose(transform.moments(survey).variance, transform.apply(rows).var(0), atol=1e-9)
+        np.testing.assert_allclose(transform.moments(data_summary).variance, transform.apply(rows).var(0), atol=1e-9)
     constant = TransformPlan(scale=True)
-    np.testing.assert_array_equal(constant.fit(surveyed(np.ones((9, 2)), constant)).scale, [1.0, 1.0])
+    np.testing.assert_array_equal(constant.fit(fitted_transform(np.ones((9, 2)), constant)).scale, [1.0, 1.0])
 
 
 @every_plan
 def test_the_same_data_give_the_same_bits(plan) -> None:
     rows = scaled_rows(0)
-    transforms = [plan.fit(surveyed(rows.copy(), plan)) for _ in range(2)]
+    transforms = [plan.fit(fitted_transform(rows.copy(), plan)) for _ in range(2)]
     for part in ("shift", "scale", "matrix"):
         first, second = (getattr(transform, part) for transform in transforms)
         np.testing.assert_array_equal(first, second)
@@ -116,7 +116,7 @@ def test_the_same_data_give_the_same_bits(plan) -> None:
 def test_transforming_leaves_the_stored_rows_alone(plan, dtype) -> None:
     rows = (10 * scaled_rows(0)).astype(dtype)
     before = rows.copy()
-    prepared = Preparation(plan.fit(surveyed(rows, plan)), np.ones(plan.pca or 5), 5).apply(rows)
+    prepared = Preparation(plan.fit(fitted_transform(rows, plan)), np.ones(plan.pca or 5), 5).apply(rows)
     np.testing.assert_array_equal(rows, before)
     assert prepared.dtype == np.float64
     assert prepared.flags.c_contiguous
@@ -125,30 +125,30 @@ def test_transforming_leaves_the_stored_rows_alone(plan, dtype) -> None:
 @every_plan
 def test_rows_are_prepared_one_by_one(plan) -> None:
     rows = scaled_rows(0)
-    preparation = Preparation(plan.fit(surveyed(rows, plan)), None, 5)
+    preparation = Preparation(plan.fit(fitted_transform(rows, plan)), None, 5)
     parts = [preparation.apply(part) for part in np.split(rows, 6)]
     np.testing.assert_allclose(np.concatenate(parts), preparation.apply(rows), rtol=1e-12, atol=1e-12)
 
 
 def test_no_transform_passes_rows_and_moments_as_they_are() -> None:
     rows, plan = np.arange(12.0).reshape(4, 3), TransformPlan()
-    transform = plan.fit(surveyed(rows, plan))
+    transform = plan.fit(fitted_transform(rows, plan))
     assert transform.is_identity
     assert transform.apply(rows) is rows
-    moments = transform.moments(surveyed(rows, plan))
+    moments = transform.moments(fitted_transform(rows, plan))
     assert moments.integral
     np.testing.assert_array_equal(moments.minimum, rows.min(0))
 
 
 def test_transformed_rows_are_no_longer_taken_for_counts() -> None:
     rows, plan = np.arange(12.0).reshape(4, 3), TransformPlan(scale=True)
-    survey = surveyed(rows, plan)
-    assert not plan.fit(survey).moments(survey).integral
+    data_summary = fitted_transform(rows, plan)
+    assert not plan.fit(data_summary).moments(data_summary).integral
 
 
 def test_the_origin_is_subtracted_last() -> None:
     rows, plan = scaled_rows(0), TransformPlan(scale=True, pca=2)
-    transform = plan.fit(surveyed(rows, plan))
+    transform = plan.fit(fitted_transform(rows, plan))
     preparation = Preparation(transform, np.array([1.0, -2.0]), 5)
     assert preparation.width == 2
     np.testing.assert_allclose(preparation.apply(rows), transform.apply(rows) - np.array([1.0, -2.0]))
@@ -165,14 +165,14 @@ def test_sparse_rows_pass_untransformed() -> None:
 def test_sparse_rows_are_not_to_be_scaled() -> None:
     rows, plan = sparse.csr_array(np.array([[1.0, 0.0], [0.0, 3.0]])), TransformPlan(scale=True)
     with pytest.raises(InputError, match=r"need dense rows; .*\.$"):
-        plan.fit(surveyed(rows, plan)).apply(rows)
+        plan.fit(fitted_transform(rows, plan)).apply(rows)
 
 
 @pytest.mark.parametrize("keep", [6, 50])
 def test_more_components_than_columns_are_refused_in_a_sentence(keep) -> None:
     plan = TransformPlan(pca=keep)
     with pytest.raises(InputError, match=rf"pca should be from 1 to the number of columns, 5; got {keep}\."):
-        plan.fit(surveyed(scaled_rows(0), plan))
+        plan.fit(fitted_transform(scaled_rows(0), plan))
 
 
 def test_rows_of_another_width_are_refused_in_a_sentence() -> None:
@@ -195,7 +195,7 @@ def test_what_is_restored_is_the_row_or_its_place_on_the_plane_that_is_kept(plan
 
 def prepared_by(plan, rows: np.ndarray, origin: np.ndarray | None = None) -> Preparation:
     """The preparation that a plan makes of rows."""
-    return Preparation(plan.fit(surveyed(rows, plan)), origin, rows.shape[1])
+    return Preparation(plan.fit(fitted_transform(rows, plan)), origin, rows.shape[1])
 
 
 @every_plan

@@ -40,13 +40,13 @@ from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.events import (
     TOPIC,
     TOPICS,
+    BatchEvent,
     Broadcast,
     Event,
     Happening,
     LapEvent,
     NoteEvent,
     RoundEvent,
-    WaveEvent,
     event_of_step,
     from_dict,
     note,
@@ -96,8 +96,8 @@ def lines(console: Console) -> list[str]:
     return [line for line in console.file.getvalue().splitlines() if line]
 
 
-def wave(done: int, **more: Any) -> WaveEvent:
-    return WaveEvent(lap=1, done=done, of=8, **more)
+def batch(done: int, **more: Any) -> BatchEvent:
+    return BatchEvent(lap=1, done=done, of=8, **more)
 
 
 def lap(number: int, elbo: float = -1234.5, **more: Any) -> LapEvent:
@@ -108,7 +108,7 @@ def lap(number: int, elbo: float = -1234.5, **more: Any) -> LapEvent:
         n_components=7,
         seconds=0.25,
         accepted={"split": 2, "merge": 1},
-        waves=8,
+        batches=8,
         **more,
     )
 
@@ -136,7 +136,7 @@ def stepped(laps: int, rows: int = 2000) -> Iterator[Step]:
 def test_a_lap_is_a_line() -> None:
     console = paper()
     with LiveProgress(console) as progress:
-        for event in (wave(1), lap(1), wave(2), note(Happening.CHECKPOINT, "written"), lap(12, elbo=-math.inf)):
+        for event in (batch(1), lap(1), batch(2), note(Happening.CHECKPOINT, "written"), lap(12, elbo=-math.inf)):
             progress.show(event)
     assert lines(console) == [
         "lap    1   K     7   ELBO/row   -12.345000      0.25 s   1 merge, 2 splits",
@@ -209,7 +209,7 @@ def test_a_bar_names_the_lap_under_way_also_of_a_run_that_goes_on() -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     with LiveProgress(console) as progress:
         assert "lap" not in progress.description
-        progress.show(replace(wave(3), lap=37))
+        progress.show(replace(batch(3), lap=37))
         assert progress.description == "lap 37"
         progress.show(lap(37))
         assert progress.description == "lap 38"
@@ -253,7 +253,7 @@ def test_who_joins_late_sees_every_event_once_and_in_order(client: Client, watch
     with Broadcast("counted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
         other = Broadcast("another run", SchedulerOutlet(lambda: client), 0.0)
         for number in range(1, 201):
-            broadcast.tell(wave(number % 8))
+            broadcast.tell(batch(number % 8))
             broadcast.tell(lap(number))
             other.tell(lap(number))
             if number == 60:
@@ -385,7 +385,7 @@ def test_the_scheduler_shows_the_last_values_beside_dasks_own(cluster: LocalClus
         ):
             broadcast.tell(event)
     stamp = {"run": "shown", "session": broadcast_session(client, "shown"), "sequence": 99}
-    assert publish(client, wave(2, rows=25, rows_per_second=1500.0, **stamp))
+    assert publish(client, batch(2, rows=25, rows_per_second=1500.0, **stamp))
     expected = {
         "dpdist_rows_per_second": 1500.0,
         "dpdist_lap": 2.0,

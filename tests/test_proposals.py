@@ -18,7 +18,7 @@ from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.moves.split import Splits, seed_children
-from dpdist.models.mixture import Block, Model, Posterior, Precision, share_out
+from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
 
@@ -171,7 +171,7 @@ def test_sparse_rows_measure_what_dense_rows_do(case, allocation) -> None:
     posterior.coefficients[-1, 2] = -1e4  # a target without rows
     dense, thin = family.features(rows), family.features(compressed)
     assert sparse.issparse(thin)
-    resp, _ = share_out(posterior, dense, weights)
+    resp, _ = local_step(posterior, dense, weights)
     assert not resp[:, 2].any()
     for trial in trials_of(model, posterior, stats):
         meant = trial.measure(Block(rows, dense, weights, resp, posterior))
@@ -191,7 +191,7 @@ def test_a_row_of_weight_three_measures_as_three_rows(case) -> None:
     found = []
     for part, weights in ((rows, times.astype(float)), (rows.repeat(times, axis=0), np.ones(times.sum()))):
         features = family.features(part)
-        resp, _ = share_out(posterior, features, weights)
+        resp, _ = local_step(posterior, features, weights)
         block = Block(part, features, weights, resp, posterior)
         found.append([trial.measure(block) for trial in trials_of(model, posterior, stats)])
     for once, often in zip(*found, strict=True):
@@ -208,7 +208,7 @@ def test_a_child_whose_logits_are_no_numbers_is_told(bad, thin, child) -> None:
     model = Model(family, ALLOCATIONS[0])
     posterior = model.posterior(Summary(np.ones((2, 4)), np.zeros(2)), Precision())
     features = family.features(sparse.csr_array(rows) if thin else rows)
-    resp, _ = share_out(posterior, features, weights)
+    resp, _ = local_step(posterior, features, weights)
     splits = Splits(np.array([0]), 2, np.zeros(1, int), np.zeros(1), np.zeros((1, 2, 4)))
     splits.coefficients[0, child, -1] = bad
     with pytest.raises(PrecisionError, match=r"not finite.*\.$"):

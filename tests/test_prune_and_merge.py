@@ -14,12 +14,12 @@ from dpdist.inference.sva import (
     DistanceTest,
     EvidenceTest,
     Learner,
+    OpeningRule,
     Pass,
-    Rule,
-    Tidy,
+    PruneMerge,
 )
 from dpdist.inference.sva.combine import combine
-from dpdist.inference.sva.opening import Growth, examine, merged, no_growth, pass_over
+from dpdist.inference.sva.opening import SVAState, examine, merged, no_growth, pass_over
 from dpdist.inference.sva.prune_merge import (
     MergeTest,
     disjoint,
@@ -95,7 +95,7 @@ class Replay(Learner):
     def check_moments(self, moments: Moments) -> None:
         raise NotImplementedError
 
-    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+    def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         assert overlap is None or overlap.shape == (len(table), len(table))
         return Replayed(table, overlap)
 
@@ -149,7 +149,7 @@ class Checked(DistanceTest):
         overlap: np.ndarray,
         seen: float,
         learner: Learner,
-        rule: Rule,
+        rule: OpeningRule,
         fixed: int,
         fresh: np.ndarray,
     ) -> np.ndarray:
@@ -194,7 +194,7 @@ def drawn(seed: int, rows: int, weighted: bool = False) -> tuple[np.ndarray, np.
     return np.column_stack([np.arange(rows), shares / shares.sum(axis=1, keepdims=True)]), weights
 
 
-TIDY = Tidy(first=8, apart=2, growth=0.25)
+TIDY = PruneMerge(first=8, apart=2, growth=0.25)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -202,8 +202,8 @@ TIDY = Tidy(first=8, apart=2, growth=0.25)
 def test_distances_are_those_of_the_rows_or_above_for_unions(most: float, relative: bool, weighted: bool) -> None:
     rows, weights = drawn(0, 300, weighted)
     learner, tidy = Replay(300), replace(TIDY, merge=Checked(most, relative), prune=0.02)
-    growth = pass_over([(rows, weights)], no_growth(learner.width, tidy), learner, Rule(), tidy, np.float64)
-    growth = examine(growth, learner, Rule(), tidy)
+    growth = pass_over([(rows, weights)], no_growth(learner.width, tidy), learner, OpeningRule(), tidy, np.float64)
+    growth = examine(growth, learner, OpeningRule(), tidy)
     check_overlaps(growth.table, growth.overlap)
     assert growth.rows == 300 and growth.seen == weights.sum()
     np.testing.assert_allclose(growth.weights, shares_of(growth.table).sum(axis=1))
@@ -220,25 +220,28 @@ def test_distances_of_combined_partitions_are_those_of_their_rows_or_above(
     first = 60 * (seed > 0)  # without a row there is no component yet
     learner, tidy = Replay(240), replace(TIDY, merge=Checked(most, relative))
     empty = no_growth(learner.width, tidy)
-    base = pass_over([(rows[:first], weights[:first])], empty, learner, Rule(), tidy, np.float64)
+    base = pass_over([(rows[:first], weights[:first])], empty, learner, OpeningRule(), tidy, np.float64)
     cuts = np.array_split(np.arange(first, 240), 3)
-    parts = [pass_over([(rows[c], weights[c])], base, learner, Rule(), tidy, np.float64, len(base.table)) for c in cuts]
-    both = combine(parts, base, learner, Rule())
+    parts = [
+        pass_over([(rows[c], weights[c])], base, learner, OpeningRule(), tidy, np.float64, len(base.table))
+        for c in cuts
+    ]
+    both = combine(parts, base, learner, OpeningRule())
     check_overlaps(both.table, both.overlap)
     assert both.rows == 240 and both.seen == pytest.approx(weights.sum())
     np.testing.assert_allclose(shares_of(both.table).sum(axis=0), weights)
     if most < 1e-6:  # unions across partitions share no row, so nothing is lost
         np.testing.assert_allclose(both.overlap, overlaps(both.table), atol=1e-9)
-    examine(both, learner, Rule(), tidy)
+    examine(both, learner, OpeningRule(), tidy)
 
 
 def test_a_part_without_rows_loses_no_overlap_of_the_others() -> None:
     rows, weights = drawn(1, 80)
     learner, tidy = Replay(80), replace(TIDY, merge=DistanceTest(1e-9))
     empty = no_growth(learner.width, tidy)
-    whole = pass_over([(rows, weights)], empty, learner, Rule(), tidy, np.float64)
+    whole = pass_over([(rows, weights)], empty, learner, OpeningRule(), tidy, np.float64)
     for parts in ([empty, whole], [whole, empty]):
-        np.testing.assert_array_equal(combine(parts, empty, learner, Rule()).overlap, whole.overlap)
+        np.testing.assert_array_equal(combine(parts, empty, learner, OpeningRule()).overlap, whole.overlap)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -269,7 +272,9 @@ def test_components_that_share_every_row_unequally_are_not_merged_after_a_union(
     learner = Replay(50)
     for most, left in ((0.3, 2), (0.7, 1)):
         tidy = replace(TIDY, merge=Checked(most), first=50)
-        growth = pass_over([(rows, np.ones(50))], no_growth(learner.width, tidy), learner, Rule(), tidy, np.float64)
+        growth = pass_over(
+            [(rows, np.ones(50))], no_growth(learner.width, tidy), learner, OpeningRule(), tidy, np.float64
+        )
         assert len(growth.table) == left
 
 
@@ -306,7 +311,7 @@ def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(se
     most = float(np.quantile(true[np.triu_indices(7, 1)], 0.6))
     allowed = [(a, b) for b in range(fixed, 7) for a in range(b) if fresh[a] or fresh[b]]
     expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
-    found = DistanceTest(most, relative).pairs(table, overlaps(table), seen, learner, Rule(), fixed, fresh)
+    found = DistanceTest(most, relative).pairs(table, overlaps(table), seen, learner, OpeningRule(), fixed, fresh)
     assert [tuple(pair) for pair in found.tolist()] == expected
 
 
@@ -348,7 +353,7 @@ def groups_of(seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(seed: int) -> None:
-    table, rule = spheres(groups_of(seed)), Rule(concentration=0.7)
+    table, rule = spheres(groups_of(seed)), OpeningRule(concentration=0.7)
     fixed, fresh = seed % 4, np.random.default_rng(seed).random(6) < 0.6
     allowed = sorted((a, b) for b in range(fixed, 6) for a in range(b) if fresh[a] or fresh[b])
     gains = [float(merge_gains(table[[a]], table[[b]], LEARNER, rule)[0]) for a, b in allowed]
@@ -356,7 +361,7 @@ def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(
     assert [tuple(pair) for pair in found.tolist()] == greedy(allowed, gains, 0.0)
 
 
-def log_joint(groups: list[np.ndarray], rule: Rule) -> float:
+def log_joint(groups: list[np.ndarray], rule: OpeningRule) -> float:
     """log p(rows, which are together), by Chinese restaurant process, but for what all groupings share."""
     seats = [np.log(rule.concentration) + gammaln(len(rows)) for rows in groups]
     return float(sum(seats) + SPHERES.log_evidence(spheres(groups)).sum())
@@ -364,7 +369,7 @@ def log_joint(groups: list[np.ndarray], rule: Rule) -> float:
 
 @pytest.mark.parametrize("concentration", [0.3, 2.5])
 def test_merge_gain_is_the_change_of_the_log_joint_probability(concentration: float) -> None:
-    groups, rule = groups_of(3), Rule(concentration=concentration)
+    groups, rule = groups_of(3), OpeningRule(concentration=concentration)
     table = spheres(groups)
     gains = merge_gains(table[:3], table[3:], LEARNER, rule)
     for k in range(3):
@@ -374,9 +379,9 @@ def test_merge_gain_is_the_change_of_the_log_joint_probability(concentration: fl
 
 
 def test_examining_by_evidence_never_lowers_the_log_joint_probability_and_leaves_no_pair_that_would_raise_it() -> None:
-    groups, rule = groups_of(1), Rule()
+    groups, rule = groups_of(1), OpeningRule()
     growth = replace(growth_of([1.0] * 6, list(range(6))), table=spheres(groups))
-    done = examine(growth, LEARNER, rule, Tidy(merge=EvidenceTest()))
+    done = examine(growth, LEARNER, rule, PruneMerge(merge=EvidenceTest()))
     np.testing.assert_allclose(done.table.sum(axis=0), growth.table.sum(axis=0), rtol=1e-12)
     assert 1 < len(done.table) < 6
     first, second = np.triu_indices(len(done.table), 1)
@@ -392,12 +397,12 @@ def test_affinity_is_how_well_the_rows_of_one_component_fit_another() -> None:
         np.testing.assert_allclose(found[b], expected, rtol=1e-10)
 
 
-def growth_of(weights: list[float], ids: list[int], rows: int = 400) -> Growth:
+def growth_of(weights: list[float], ids: list[int], rows: int = 400) -> SVAState:
     """Components of given weights that share no row."""
     table = np.zeros((len(weights), rows + ORIGINS + 1))
     table[np.arange(len(weights)), np.arange(len(weights))] = weights
     table[:, -1] = weights
-    return Growth(table, np.array(ids), rows, float(sum(weights)), rows, 0.0, np.zeros((0, 0)))
+    return SVAState(table, np.array(ids), rows, float(sum(weights)), rows, 0.0, np.zeros((0, 0)))
 
 
 @dataclass(frozen=True)
@@ -425,7 +430,7 @@ def test_a_union_keeps_the_id_and_place_of_its_heavier_or_fixed_part(
     pairs: tuple[tuple[int, int], ...], fixed: int, ids: list[int]
 ) -> None:
     growth, learner = growth_of([5.0, 9.0, 2.0, 7.0], [10, 11, 12, 13]), Replay(400)
-    done = examine(growth, learner, Rule(), Tidy(merge=These(pairs)), fixed)
+    done = examine(growth, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed)
     assert done.ids.tolist() == ids
     np.testing.assert_array_equal(done.table.sum(axis=0), growth.table.sum(axis=0))
     united = {frozenset(pair) for pair in pairs}
@@ -433,7 +438,7 @@ def test_a_union_keeps_the_id_and_place_of_its_heavier_or_fixed_part(
         parts = next((pair for pair in united if own - 10 in pair), {own - 10})
         np.testing.assert_array_equal(row, growth.table[sorted(parts)].sum(axis=0))
     unnamed = replace(growth, ids=np.array([10, -1, 12, -1]))
-    assert set(examine(unnamed, learner, Rule(), Tidy(merge=These(pairs)), fixed).ids) >= {10}
+    assert set(examine(unnamed, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed).ids) >= {10}
 
 
 def test_what_was_made_one_is_new() -> None:
@@ -460,7 +465,7 @@ def test_pruning_takes_what_is_rare_but_neither_what_is_fixed_nor_the_heaviest(
 ) -> None:
     growth = growth_of([30.0, 60.5, 4.0, 5.0, 0.5], [0, 1, 2, 3, 4])
     growth = replace(growth, overlap=np.arange(25.0).reshape(5, 5), pruned=2.0)
-    done = examine(growth, Replay(400), Rule(), Tidy(prune, least=least), fixed)
+    done = examine(growth, Replay(400), OpeningRule(), PruneMerge(prune, least=least), fixed)
     assert done.ids.tolist() == left
     np.testing.assert_array_equal(done.table, growth.table[left])
     np.testing.assert_array_equal(done.overlap, growth.overlap[np.ix_(left, left)])
@@ -475,7 +480,7 @@ def test_the_next_look_is_a_share_of_the_rows_and_a_multiple_of_the_components_a
     rows: int, size: int, look: int
 ) -> None:
     growth = replace(growth_of([1.0] * size, list(range(size))), rows=rows, look=rows)
-    assert examine(growth, Replay(400), Rule(), Tidy(apart=16, growth=0.25)).look == look
+    assert examine(growth, Replay(400), OpeningRule(), PruneMerge(apart=16, growth=0.25)).look == look
 
 
 def plane(centres: list[tuple[float, float]], each: int, seed: int = 0) -> np.ndarray:
@@ -483,24 +488,26 @@ def plane(centres: list[tuple[float, float]], each: int, seed: int = 0) -> np.nd
     return rng.permutation(np.concatenate([rng.normal(c, 1.0, size=(each, 2)) for c in centres]))
 
 
-def looked(x: np.ndarray, block: int, tidy: Tidy, monkeypatch: pytest.MonkeyPatch) -> tuple[Growth, list[Growth]]:
+def looked(
+    x: np.ndarray, block: int, tidy: PruneMerge, monkeypatch: pytest.MonkeyPatch
+) -> tuple[SVAState, list[SVAState]]:
     """A pass over blocks, and the components before each look."""
-    looks = list[Growth]()
+    looks = list[SVAState]()
 
-    def told(growth: Growth, *arguments: Any) -> Growth:
+    def told(growth: SVAState, *arguments: Any) -> SVAState:
         looks.append(growth)
         return examine(growth, *arguments)
 
     monkeypatch.setattr("dpdist.inference.sva.opening.examine", told)
     blocks = [(x[a : a + block], np.ones(len(x[a : a + block]))) for a in range(0, len(x), block)]
-    return pass_over(blocks, no_growth(LEARNER.width, tidy), LEARNER, Rule(), tidy, np.float64), looks
+    return pass_over(blocks, no_growth(LEARNER.width, tidy), LEARNER, OpeningRule(), tidy, np.float64), looks
 
 
 @pytest.mark.parametrize("merge", [EvidenceTest(), DistanceTest(0.5)], ids=["evidence", "distance"])
 def test_looks_fall_on_the_rows_that_were_told_whatever_the_blocks(
     merge: MergeTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, tidy = plane([(0, 0), (4, 0), (0, 4)], 1500), Tidy(1e-4, merge, first=700, apart=40, growth=0.1)
+    x, tidy = plane([(0, 0), (4, 0), (0, 4)], 1500), PruneMerge(1e-4, merge, first=700, apart=40, growth=0.1)
     whole, looks = looked(x, 4500, tidy, monkeypatch)
     rows, sizes = [each.rows for each in looks], [len(each.table) for each in looks]
     due = [700, *(max(n + 40 * k, int(1.1 * n)) for n, k in zip(rows, sizes, strict=True))]
@@ -514,22 +521,22 @@ def test_looks_fall_on_the_rows_that_were_told_whatever_the_blocks(
 def test_combining_adds_shared_components_and_merges_the_same_new_ones() -> None:
     old, new, more = plane([(0, 0)], 100), plane([(9, 0)], 200, seed=1), plane([(0, 0)], 60, seed=2)
 
-    def growth(groups: list[np.ndarray], ids: list[int]) -> Growth:
+    def growth(groups: list[np.ndarray], ids: list[int]) -> SVAState:
         rows = sum(map(len, groups))
-        return Growth(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, np.zeros((0, 0)))
+        return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, np.zeros((0, 0)))
 
     parts = [growth([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
-    found = combine(parts, growth([old], [0]), LEARNER, Rule())
+    found = combine(parts, growth([old], [0]), LEARNER, OpeningRule())
     np.testing.assert_allclose(found.table, spheres([np.vstack([old, more]), new]), rtol=1e-9, atol=1e-9)
     assert found.rows == 360 and found.ids.tolist() == [0, -1]
     others = [growth([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
-    assert len(combine(others, growth([old], [0]), LEARNER, Rule()).table) == 4
+    assert len(combine(others, growth([old], [0]), LEARNER, OpeningRule()).table) == 4
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_components_of_later_partitions_join_those_before_and_no_side_merges_its_own(seed: int) -> None:
     rng, learner = np.random.default_rng(seed), Replay(60)
-    tidy = Tidy()
+    tidy = PruneMerge()
     empty = no_growth(learner.width, tidy)
 
     def hard(origins: np.ndarray, places: np.ndarray) -> np.ndarray:
@@ -538,12 +545,13 @@ def test_components_of_later_partitions_join_those_before_and_no_side_merges_its
     origins = rng.integers(ORIGINS, size=60)
     origins[:20] %= 2
     cuts = [np.arange(20), np.arange(20, 40), np.arange(40, 60)]
-    base = pass_over([(hard(origins[cuts[0]], cuts[0]), np.ones(20))], empty, learner, Rule(), tidy, np.float64)
+    base = pass_over([(hard(origins[cuts[0]], cuts[0]), np.ones(20))], empty, learner, OpeningRule(), tidy, np.float64)
     base = replace(base, ids=np.arange(len(base.table)), pruned=3.0)
     left, right = (
-        pass_over([(hard(origins[c], c), np.ones(20))], base, learner, Rule(), tidy, np.float64) for c in cuts[1:]
+        pass_over([(hard(origins[c], c), np.ones(20))], base, learner, OpeningRule(), tidy, np.float64)
+        for c in cuts[1:]
     )
-    both = combine([left, replace(right, pruned=5.0)], base, learner, Rule())
+    both = combine([left, replace(right, pruned=5.0)], base, learner, OpeningRule())
     found = kinds_of(left.table).any(axis=0)
     new = [kinds for kinds in kinds_of(right.table)[len(base.table) :] if not (kinds.astype(bool) & found).any()]
     assert len(both.table) == len(left.table) + len(new)

@@ -185,7 +185,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
 
     posed = dpdist.runs.fitting.begin(other.recipe(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend())
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
-    replacing.put_leaves("objects/000000-aa", posed[1].leaves[:1])
+    replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
     replacing.commit(posed[0], None, dpdist.storage.history.History())
     assert seen == [True] and Store.open(path).fitted() is None
@@ -196,10 +196,10 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
 def test_as_many_generations_are_kept_as_were_asked_for(rows, run, keep) -> None:
     begun = fit().prepare(rows, run)
     begun.store.keep, begun.checkpoint_seconds = keep, 0.0
-    waves = sum(1 for _ in begun)
-    assert commits(place_of(run)) == list(range(waves + 2 - keep, waves + 2))
+    batches = sum(1 for _ in begun)
+    assert commits(place_of(run)) == list(range(batches + 2 - keep, batches + 2))
     assert len(place_of(run).names("generations")) == keep
-    assert check_whole(run) == waves + 1 and leftovers(run) == set()
+    assert check_whole(run) == batches + 1 and leftovers(run) == set()
 
 
 # A run that is killed

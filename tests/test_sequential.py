@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.special import logsumexp
 
 from dpdist import InputError, PrecisionError
-from dpdist.inference.sva import Conjugate, Rule
+from dpdist.inference.sva import Conjugate, OpeningRule
 from dpdist.inference.sva.passes import PASSES, IsotropicGaussianPass
 from dpdist.inference.sva.plain import PlainPass
 from dpdist.models.families import Family, IsotropicGaussian
@@ -30,7 +30,7 @@ def drawn(case: FamilyCase, rows: int = 240, seed: int = 0) -> tuple[Family, np.
 
 
 def passed(
-    family: Family, x, rule: Rule, weights: np.ndarray | None = None, block: int = 1000, track: bool = False
+    family: Family, x, rule: OpeningRule, weights: np.ndarray | None = None, block: int = 1000, track: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Table and overlaps of a pass that is given `block` rows at a time."""
     learner = Conjugate(family, x.shape[1])
@@ -52,7 +52,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("floor", [0.0, 1e-8])
 def test_compiled_passes_equal_the_reference(case: FamilyCase, block: int, floor: float) -> None:
     family, x = drawn(case)
-    rule = Rule(concentration=1.0, threshold=0.01, floor=floor)
+    rule = OpeningRule(concentration=1.0, threshold=0.01, floor=floor)
     stats, _, overlap = sequential_pass(family, x, np.ones(len(x)), rule)
     table, tracked = passed(family, x, rule, block=block, track=True)
     assert len(stats) > 1
@@ -61,15 +61,15 @@ def test_compiled_passes_equal_the_reference(case: FamilyCase, block: int, floor
 
 
 RULES = [
-    Rule(threshold=0.01),
-    Rule(concentration=5.0, threshold=0.3, floor=1e-3),
-    Rule(threshold=1e-6, floor=0.0, max_components=2),
+    OpeningRule(threshold=0.01),
+    OpeningRule(concentration=5.0, threshold=0.3, floor=1e-3),
+    OpeningRule(threshold=1e-6, floor=0.0, max_components=2),
 ]
 
 
 @CASES
 @pytest.mark.parametrize("rule", RULES, ids=["few", "floor", "bound"])
-def test_the_plain_pass_comes_to_what_the_compiled_one_does(case: FamilyCase, rule: Rule) -> None:
+def test_the_plain_pass_comes_to_what_the_compiled_one_does(case: FamilyCase, rule: OpeningRule) -> None:
     family, x = drawn(case)
     rows = sparse.csr_array(x) if case.sparse else x
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], size=len(x))
@@ -98,7 +98,7 @@ def test_a_family_of_ones_own_passes_as_the_reference_says() -> None:
 def test_the_isotropic_pass_does_not_depend_on_its_inner_block(block: int, monkeypatch) -> None:
     case = next(case for case in FAMILIES if case.name == "isotropic_gaussian")
     family, x = drawn(case)
-    rule = Rule(threshold=0.01)
+    rule = OpeningRule(threshold=0.01)
     stats, _, _ = sequential_pass(family, x, np.ones(len(x)), rule)
     monkeypatch.setattr(IsotropicGaussianPass, "block", block)
     monkeypatch.setattr(IsotropicGaussianPass, "margin", block + 1)
@@ -109,7 +109,7 @@ def test_the_isotropic_pass_does_not_depend_on_its_inner_block(block: int, monke
 def test_row_weights_enter_as_repetition_of_what_a_row_adds(case: FamilyCase) -> None:
     family, x = drawn(case)
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], size=len(x))
-    rule = Rule(threshold=0.01)
+    rule = OpeningRule(threshold=0.01)
     stats, _, _ = sequential_pass(family, x, weights, rule)
     table, _ = passed(family, x, rule, weights)
     assert_close(table, stats)
@@ -119,7 +119,7 @@ def test_row_weights_enter_as_repetition_of_what_a_row_adds(case: FamilyCase) ->
 @CASES
 def test_a_bound_on_the_components_is_kept(case: FamilyCase) -> None:
     family, x = drawn(case)
-    rule = Rule(threshold=1e-6, max_components=2)
+    rule = OpeningRule(threshold=1e-6, max_components=2)
     stats, _, _ = sequential_pass(family, x, np.ones(len(x)), rule)
     table, _ = passed(family, x, rule)
     assert len(table) == 2
@@ -129,7 +129,7 @@ def test_a_bound_on_the_components_is_kept(case: FamilyCase) -> None:
 @CASES
 def test_a_pass_begun_from_a_table_goes_on_as_if_it_had_not_stopped(case: FamilyCase) -> None:
     family, x = drawn(case)
-    rule, learner = Rule(threshold=0.01), Conjugate(family, COLUMNS)
+    rule, learner = OpeningRule(threshold=0.01), Conjugate(family, COLUMNS)
     whole, _ = passed(family, x, rule)
     going = learner.begin(passed(family, x[:100], rule)[0], rule, np.float64, None, 100.0)
     going.advance(x[100:], np.ones(len(x) - 100))
@@ -139,7 +139,7 @@ def test_a_pass_begun_from_a_table_goes_on_as_if_it_had_not_stopped(case: Family
 @pytest.mark.parametrize("name", ["multinomial", "poisson", "bernoulli"])
 def test_sparse_rows_pass_as_dense_ones(name: str) -> None:
     family, x = drawn(next(case for case in FAMILIES if case.name == name))
-    rule = Rule(threshold=0.01)
+    rule = OpeningRule(threshold=0.01)
     np.testing.assert_array_equal(passed(family, x, rule)[0], passed(family, sparse.csr_array(x), rule)[0])
 
 
@@ -147,7 +147,7 @@ def test_float32_products_stay_close_and_refuse_what_they_cannot_resolve() -> No
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, 16)) + 20 * rng.integers(4, size=3000)[:, None]
     x -= x.mean(axis=0)
-    family, rule = IsotropicGaussian(1.0, 100.0, np.zeros(16)), Rule()
+    family, rule = IsotropicGaussian(1.0, 100.0, np.zeros(16)), OpeningRule()
     tables = []
     for dtype in (np.float64, np.float32):
         going = Conjugate(family, 16).begin(np.zeros((0, 18)), rule, dtype, None, 0.0)
@@ -165,13 +165,13 @@ def test_rows_out_of_reach_are_refused_with_a_sentence(case: FamilyCase) -> None
         pytest.skip("counts have no infinite distance")
     family, x = drawn(case)
     with pytest.raises(PrecisionError, match="Standardise"):
-        passed(family, np.vstack([x, np.full((1, COLUMNS), np.nan)]), Rule())
+        passed(family, np.vstack([x, np.full((1, COLUMNS), np.nan)]), OpeningRule())
 
 
 @CASES
 def test_predictive_of_a_learner_is_the_difference_of_log_evidence(case: FamilyCase) -> None:
     family, x = drawn(case)
-    table, _ = passed(family, x, Rule(threshold=0.01))
+    table, _ = passed(family, x, OpeningRule(threshold=0.01))
     found = Conjugate(family, COLUMNS).log_predictive(x[:20], table)
     features = family.features(x[:20])
     for k, stats in enumerate([*table, np.zeros(table.shape[1])]):
@@ -182,7 +182,7 @@ def test_predictive_of_a_learner_is_the_difference_of_log_evidence(case: FamilyC
 def test_predictive_with_the_new_component_integrates_to_one() -> None:
     rng, family = np.random.default_rng(0), IsotropicGaussian(1.0, 9.0, np.zeros(2))
     x = rng.permutation(np.concatenate([rng.normal(c, 1.0, size=(60, 2)) for c in (0.0, 4.0)]))
-    table, _ = passed(family, x, Rule())
+    table, _ = passed(family, x, OpeningRule())
     axis = np.arange(-40.0, 40.0, 0.1)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     weights = np.append(table[:, -1], 1.0)
@@ -204,4 +204,4 @@ def test_predictive_with_the_new_component_integrates_to_one() -> None:
 )
 def test_rules_outside_their_range_are_refused(wrong) -> None:
     with pytest.raises(InputError, match="should"):
-        Rule(**wrong)
+        OpeningRule(**wrong)

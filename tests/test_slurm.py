@@ -31,7 +31,7 @@ tolerance = 0
 max_laps = {LAPS}
 
 [schedule]
-waves = 4
+batches = 4
 """
 #: The coordinator and one worker fill a node's memory.
 CLUSTER = """

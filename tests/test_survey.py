@@ -13,18 +13,18 @@ from scipy import sparse
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.data_summary import Survey, survey_partition, survey_source
+from dpdist.inference.data_summary import DataSummary, summarise_partition, summarise_source
 from tests.cases import count_rows, real_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def surveyed(rows, weights=None, products: bool = False, partition_rows: int | None = None) -> Survey:
+def fitted_transform(rows, weights=None, products: bool = False, partition_rows: int | None = None) -> DataSummary:
     """The survey of rows, in partitions of a given size."""
-    return survey_source(ArraySource(rows, weights, partition_rows), SerialBackend(), products)
+    return summarise_source(ArraySource(rows, weights, partition_rows), SerialBackend(), products)
 
 
-def assert_same(found: Survey, expected: Survey, rtol: float = 1e-9) -> None:
+def assert_same(found: DataSummary, expected: DataSummary, rtol: float = 1e-9) -> None:
     """Two surveys agree."""
     size = np.abs(expected.scatter).max()
     np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
@@ -37,7 +37,7 @@ def assert_same(found: Survey, expected: Survey, rtol: float = 1e-9) -> None:
 @given(seed=SEEDS, size=st.integers(1, 50))
 def test_moments_are_those_of_numpy(seed, size) -> None:
     rows = real_rows(np.random.default_rng(seed), 40, 3)
-    moments = surveyed(rows, partition_rows=size).moments()
+    moments = fitted_transform(rows, partition_rows=size).moments()
     assert moments.count == 40
     assert moments.dimension == 3
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-10, atol=1e-12)
@@ -50,7 +50,7 @@ def test_moments_are_those_of_numpy(seed, size) -> None:
 def test_weighted_moments_are_those_of_numpy(seed, size) -> None:
     rng = np.random.default_rng(seed)
     rows, weights = real_rows(rng, 40, 3), rng.uniform(0, 3, 40) * (rng.random(40) < 0.8)
-    found = surveyed(rows, weights, products=True, partition_rows=size)
+    found = fitted_transform(rows, weights, products=True, partition_rows=size)
     mean = np.average(rows, axis=0, weights=weights)
     covariance = (weights[:, None] * (rows - mean)).T @ (rows - mean) / weights.sum()
     np.testing.assert_allclose(found.count, weights.sum(), rtol=1e-12)
@@ -63,14 +63,14 @@ def test_weighted_moments_are_those_of_numpy(seed, size) -> None:
 def test_a_mean_far_from_zero_costs_no_digits(products) -> None:
     far = 1e8 + real_rows(np.random.default_rng(0), 10_000, 3)
     near = far - 1e8
-    found = surveyed(far, products=products, partition_rows=700)
+    found = fitted_transform(far, products=products, partition_rows=700)
     np.testing.assert_allclose(found.mean - 1e8, near.mean(0), atol=1e-7)
     np.testing.assert_allclose(found.variance, near.var(0), rtol=1e-8)
 
 
 def test_partitions_longer_than_a_block_are_surveyed_whole() -> None:
     rows = real_rows(np.random.default_rng(0), 9001, 2)
-    found = surveyed(rows, products=True, partition_rows=9001)
+    found = fitted_transform(rows, products=True, partition_rows=9001)
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.scatter / 9001, np.cov(rows.T, ddof=0), rtol=1e-12)
 
@@ -80,15 +80,15 @@ def test_sparse_rows_have_the_moments_of_dense_ones(seed, size, weighted) -> Non
     rng = np.random.default_rng(seed)
     rows = count_rows(rng, 40, 4)
     weights = rng.uniform(0, 3, 40) if weighted else None
-    found = surveyed(sparse.csr_array(rows), weights, partition_rows=size)
-    assert_same(found, surveyed(rows, weights))
+    found = fitted_transform(sparse.csr_array(rows), weights, partition_rows=size)
+    assert_same(found, fitted_transform(rows, weights))
     assert found.integral
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint16, np.int64, bool])
 def test_moments_do_not_overflow_a_narrow_type(dtype) -> None:
     rows = (np.arange(600).reshape(300, 2) % 120).astype(dtype)
-    found = surveyed(np.tile(rows, (20, 1)))
+    found = fitted_transform(np.tile(rows, (20, 1)))
     np.testing.assert_allclose(found.mean, rows.astype(float).mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.astype(float).var(0), rtol=1e-12)
     assert found.integral
@@ -100,18 +100,19 @@ def test_surveys_add_in_any_tree(seed, products, data) -> None:
     rows, weights = real_rows(rng, 30, 3), rng.uniform(0.1, 3, 30)
     cuts = sorted(data.draw(st.sets(st.integers(1, 29), max_size=6)))
     parts = [
-        surveyed(part, own, products) for part, own in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True)
+        fitted_transform(part, own, products)
+        for part, own in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True)
     ]
     while len(parts) > 1:
         i = data.draw(st.integers(0, len(parts) - 2))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    assert_same(parts[0], surveyed(rows, weights, products))
+    assert_same(parts[0], fitted_transform(rows, weights, products))
 
 
 def test_addition_does_not_mind_the_order() -> None:
     rows = real_rows(np.random.default_rng(0), 30, 3)
-    parts = [surveyed(part) for part in np.split(rows, 5)]
-    assert_same(reduce(Survey.__add__, parts[::-1]), surveyed(rows))
+    parts = [fitted_transform(part) for part in np.split(rows, 5)]
+    assert_same(reduce(DataSummary.__add__, parts[::-1]), fitted_transform(rows))
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -123,8 +124,8 @@ def test_rows_without_weight_are_as_if_absent(make, seed, size) -> None:
     rows[weights == 0] = [[-1e30, 0.5, 1e30]]
     kept = weights > 0
     products = make is np.asarray
-    found = surveyed(make(rows), weights, products, partition_rows=size)
-    assert_same(found, surveyed(make(rows[kept]), weights[kept], products))
+    found = fitted_transform(make(rows), weights, products, partition_rows=size)
+    assert_same(found, fitted_transform(make(rows[kept]), weights[kept], products))
     assert found.integral and (found.minimum >= 1).all()
 
 
@@ -133,7 +134,7 @@ def test_rows_not_finite_are_named_even_without_weight(make) -> None:
     rows, weights = np.ones((40, 3)), np.ones(40)
     rows[7, 1], weights[5:9] = np.nan, 0.0
     with pytest.raises(InputError, match=r"in 1 of 40 rows \(rows 7\)"):
-        surveyed(make(rows), weights, partition_rows=10)
+        fitted_transform(make(rows), weights, partition_rows=10)
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -141,7 +142,7 @@ def test_long_partitions_have_the_moments_of_their_own_rows_and_weights(make) ->
     rng = np.random.default_rng(0)
     rows = np.linspace(1, 30, 13_000)[:, None] * rng.poisson(3.0, size=(13_000, 2))
     weights = np.linspace(0.1, 5, 13_000)
-    found = surveyed(make(rows), weights, partition_rows=8500)
+    found = fitted_transform(make(rows), weights, partition_rows=8500)
     mean = np.average(rows, axis=0, weights=weights)
     assert found.count == pytest.approx(weights.sum(), rel=1e-12)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
@@ -149,14 +150,14 @@ def test_long_partitions_have_the_moments_of_their_own_rows_and_weights(make) ->
     np.testing.assert_array_equal(found.minimum, rows.min(axis=0))
     rows[[4095, 4096, 8499, 8500, 12_999], [0, 1, 1, 0, 1]] = np.nan
     with pytest.raises(InputError, match=r"in 5 of 13000 rows \(rows 4095, 4096, 8499, 8500, 12999\)"):
-        surveyed(make(rows), weights, partition_rows=8500)
+        fitted_transform(make(rows), weights, partition_rows=8500)
 
 
 def test_a_survey_of_bad_rows_counts_them_once_and_only_them() -> None:
     rows = np.arange(24.0).reshape(12, 2)
     rows[[2, 9]] = np.nan
     parts = [ArraySource(rows, partition_rows=6).partitions[i] for i in (0, 1)]
-    one, two = (survey_partition(part, False) for part in parts)
+    one, two = (summarise_partition(part, False) for part in parts)
     assert (one.bad, two.bad, (one + two).bad) == (1, 1, 2)
     assert (one + two).first_bad == (2, 9) and (one + two).count == 10
     np.testing.assert_allclose((one + two).mean, np.delete(rows, [2, 9], axis=0).mean(axis=0))
@@ -170,7 +171,7 @@ def test_rows_that_are_not_finite_are_counted_and_named(make, value, size) -> No
     rows[[3, 7, 8, 33], [0, 2, 1, 2]] = value
     rows[7] = value
     with pytest.raises(InputError, match=r"NaN or infinity in 4 of 40 rows \(rows 3, 7, 8, 33\); .*Drop or fill"):
-        surveyed(make(rows), partition_rows=size)
+        fitted_transform(make(rows), partition_rows=size)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -178,24 +179,24 @@ def test_only_the_first_of_many_bad_rows_are_named(size) -> None:
     rows = np.ones((40, 2))
     rows[10:30, 0] = np.nan
     with pytest.raises(InputError, match=r"in 20 of 40 rows \(rows 10, 11, 12, 13, 14, \.\.\.\)"):
-        surveyed(rows, partition_rows=size)
+        fitted_transform(rows, partition_rows=size)
 
 
 def test_rows_all_bad_are_refused_too() -> None:
     with pytest.raises(InputError, match="in 4 of 4 rows"):
-        surveyed(np.full((4, 2), np.nan), products=True)
+        fitted_transform(np.full((4, 2), np.nan), products=True)
 
 
 def test_products_of_sparse_rows_are_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"PCA needs dense rows; .*\.$"):
-        surveyed(sparse.csr_array(np.ones((4, 2))), products=True)
+        fitted_transform(sparse.csr_array(np.ones((4, 2))), products=True)
 
 
 def test_whole_numbers_and_negatives_are_noticed_wherever_they_are() -> None:
     rows = np.zeros((40, 2))
-    assert surveyed(rows, partition_rows=7).integral
+    assert fitted_transform(rows, partition_rows=7).integral
     rows[38, 1], rows[20, 0] = 0.5, -3.0
     for values in (rows, sparse.csr_array(rows)):
-        found = surveyed(values, partition_rows=7)
+        found = fitted_transform(values, partition_rows=7)
         assert not found.integral
         np.testing.assert_array_equal(found.minimum, [-3.0, 0.0])

@@ -27,7 +27,7 @@ import dpdist
 from dpdist import SVA
 from dpdist.execution import SerialBackend
 from dpdist.execution.dask import DaskBackend, local_backend
-from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, Rule, Tidy
+from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, OpeningRule, PruneMerge
 from dpdist.inference.sva.opening import examine, no_growth, pass_over
 from dpdist.inference.sva.prune_merge import MergeTest
 from dpdist.inference.sva.sequence import Rounds
@@ -104,7 +104,7 @@ def test_a_pass_in_order_is_the_pass_over_prepared_rows_whatever_the_partitions(
     family, prepared = filled(case, x), x
     if family.has_location:
         family, prepared = family.about(x.mean(axis=0)), x - x.mean(axis=0)
-    learner, rule, tidy = Conjugate(family, x.shape[1]), Rule(2.0, 0.01), Tidy(0.002, EvidenceTest())
+    learner, rule, tidy = Conjugate(family, x.shape[1]), OpeningRule(2.0, 0.01), PruneMerge(0.002, EvidenceTest())
     growth = pass_over([(prepared, np.ones(len(x)))], no_growth(learner.width, tidy), learner, rule, tidy, np.float64)
     growth = examine(growth, learner, rule, tidy)
     model = sva(case.make(), concentration=2.0, prune=0.002, parallel=False, shuffle=False)
@@ -132,8 +132,8 @@ def test_rounds_double_and_take_every_partition_once(count: int, most: int, shuf
 def test_rounds_of_a_sequential_pass_are_single_and_orders_follow_the_seed() -> None:
     partitions: list[Any] = list(range(30))
     assert [len(each) for each in Rounds(parallel=False).of(partitions, 0)] == [1] * 30
-    orders = [tuple(itertools.chain(*Rounds().of(partitions, seed))) for seed in range(4)]
-    assert len(set(orders)) == 4
+    task = [tuple(itertools.chain(*Rounds().of(partitions, seed))) for seed in range(4)]
+    assert len(set(task)) == 4
 
 
 def test_a_likelihood_without_a_conjugate_prior_passes_one_partition_at_a_time() -> None:

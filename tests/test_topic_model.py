@@ -52,7 +52,7 @@ def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
 def model_of(**parameters) -> dpdist.HDPTopicModel:
     """A topic model with small moves."""
     plan = dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
-    given = {"initial_topics": 2, "moves": plan, "schedule": Memoized(waves=3), "max_laps": 12, "random_state": 0}
+    given = {"initial_topics": 2, "moves": plan, "schedule": Memoized(batches=3), "max_laps": 12, "random_state": 0}
     return dpdist.HDPTopicModel(**{**given, **parameters})
 
 
@@ -266,7 +266,7 @@ def test_documents_have_no_weights() -> None:
         ({"max_time": 0.0}, "^max_time should be finite and above zero"),
     ],
 )
-@pytest.mark.parametrize("schedule", [Memoized(waves=3), Stochastic(waves=3), Batch()], ids=lambda each: each.name)
+@pytest.mark.parametrize("schedule", [Memoized(batches=3), Stochastic(batches=3), Batch()], ids=lambda each: each.name)
 def test_parameters_out_of_range_are_refused(schedule: Schedule, parameters: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         model_of(**{"schedule": schedule, "moves": None, **parameters}).fit(blocks(30))
@@ -288,7 +288,7 @@ def test_plans_are_of_whole_numbers(kind: type, names: tuple[str, ...], least: i
             kind(**{name: wrong})
 
 
-@pytest.mark.parametrize("schedule", [Memoized(waves=3), Stochastic(waves=3), Batch()], ids=lambda each: each.name)
+@pytest.mark.parametrize("schedule", [Memoized(batches=3), Stochastic(batches=3), Batch()], ids=lambda each: each.name)
 @pytest.mark.parametrize(
     "x",
     [
@@ -363,7 +363,7 @@ def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_i
 SETTINGS = """
 initial_topics = 2
 max_laps = 4
-schedule.waves = 3
+schedule.batches = 3
 
 [moves]
 topics = 2

@@ -20,7 +20,7 @@ from dpdist.inference.moves.base import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.topics.batch_summary import Measured, united, unused, without
 from dpdist.inference.topics.births import seek_topics
-from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, share_out
+from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import coherence, completion_score, top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE, learned
@@ -221,7 +221,7 @@ def test_the_compiled_local_step_is_the_plain_one() -> None:
     documents = corpus()
     model, total, effort = model_of(documents), start_of(documents, 4), Effort(1e-7, 400)
     prior = model.posterior(total).prior
-    found, _, topics = share_out(
+    found, _, topics = local_step(
         model.posterior(total), documents, DocumentTopics.unknown(documents.shape[0]), NO_PAIRS, effort
     )
     expected = reference_step(model, total, documents, effort).summary(prior)
@@ -236,9 +236,9 @@ def test_documents_that_begin_where_they_were_lose_nothing_and_fresh_starts_may_
     model, total = model_of(documents), start_of(documents, 6)
     unknown = DocumentTopics.unknown(documents.shape[0])
     posterior = model.posterior(total)
-    rough, _, topics = share_out(posterior, documents, unknown, NO_PAIRS, Effort(1e-3, 2))
-    onward, _, _ = share_out(posterior, documents, topics, NO_PAIRS, Effort(1e-6, 200, fresh=False))
-    both, _, _ = share_out(posterior, documents, topics, NO_PAIRS, Effort(1e-6, 200))
+    rough, _, topics = local_step(posterior, documents, unknown, NO_PAIRS, Effort(1e-3, 2))
+    onward, _, _ = local_step(posterior, documents, topics, NO_PAIRS, Effort(1e-6, 200, fresh=False))
+    both, _, _ = local_step(posterior, documents, topics, NO_PAIRS, Effort(1e-6, 200))
 
     def local(summary: TopicSummary) -> float:
         """The part of the bound that the local step raises."""
@@ -257,7 +257,7 @@ def test_summaries_add_over_documents_and_blocks() -> None:
     posterior = model.posterior(total)
 
     def shared(rows: sparse.csr_array) -> tuple[TopicSummary, PairSums, DocumentTopics]:
-        return share_out(posterior, rows, DocumentTopics.unknown(rows.shape[0]), pairs, Effort())
+        return local_step(posterior, rows, DocumentTopics.unknown(rows.shape[0]), pairs, Effort())
 
     whole, parts = shared(documents), [shared(documents[:300]), shared(documents[300:])]
     for name in ("words", "entropy", "groups", "totals"):
@@ -314,8 +314,8 @@ def test_the_gain_of_merges_is_the_change_of_the_recomputed_bound(pairs: list[li
     documents = corpus(4)
     model, total, union = model_of(documents), start_of(documents, 5), np.array(pairs)
     posterior, unknown = model.posterior(total), DocumentTopics.unknown(documents.shape[0])
-    _, _, known = share_out(posterior, documents, unknown, union, Effort(1e-7, 400))
-    summary, measured, _ = share_out(posterior, documents, known, union, Effort(1e-7, 1, fresh=False))
+    _, _, known = local_step(posterior, documents, unknown, union, Effort(1e-7, 400))
+    summary, measured, _ = local_step(posterior, documents, known, union, Effort(1e-7, 1, fresh=False))
     joined = united(summary, measured, union, np.arange(len(union)))
     fitted = reference_step(model, total, documents, Effort(1e-7, 1), known)
     kept = [k for k in range(5) if k not in union[:, 1]]
@@ -348,7 +348,7 @@ def test_each_merge_is_judged_once_on_the_change_of_the_bound_that_those_before_
     model, total = model_of(documents), cut_in_two(start_of(documents, 5))
     pairs = np.array(list(itertools.combinations(range(10), 2)))
     unknown = DocumentTopics.unknown(60)
-    summary, measured, _ = share_out(model.posterior(total), documents, unknown, pairs, Effort(1e-7, 400))
+    summary, measured, _ = local_step(model.posterior(total), documents, unknown, pairs, Effort(1e-7, 400))
     chosen, judged = judge_merges(model, Measured(summary, measured), pairs)
     assert sorted(one.proposal for one in judged) == list(range(45))
     before, accepted, taken = model.elbo(summary), list[int](), set[int]()
@@ -378,10 +378,10 @@ def test_topics_cut_in_two_are_put_together() -> None:
 
 
 def problem_of(
-    documents: sparse.csr_array, waves: int = 3, lookahead: int = 0, learn: tuple[str, ...] = (), **plan: object
+    documents: sparse.csr_array, batches: int = 3, lookahead: int = 0, learn: tuple[str, ...] = (), **plan: object
 ) -> TopicProblem:
     plans = TopicPlan(**{"topics": 3, "sample": 100, "iterations": 5, **plan})
-    return TopicProblem(model_of(documents), Memoized(waves, lookahead), plans, Effort(1e-4, 200), 3, learn=learn)
+    return TopicProblem(model_of(documents), Memoized(batches, lookahead), plans, Effort(1e-4, 200), 3, learn=learn)
 
 
 def run(
@@ -468,20 +468,22 @@ def test_what_cannot_be_learned_is_refused() -> None:
 def test_leaves_add_up_to_the_total_after_every_lap() -> None:
     documents = corpus(7, documents=900, topics=8)
     for step in run(problem_of(documents), documents, laps=6):
-        leaves = step.state.leaves
-        total = leaves[0].summary
-        for leaf in leaves[1:]:
-            total = total + leaf.summary
+        batch_summaries = step.state.batch_summaries
+        total = batch_summaries[0].summary
+        for batch_summary in batch_summaries[1:]:
+            total = total + batch_summary.summary
         for name in ("words", "entropy", "groups", "totals"):
             np.testing.assert_allclose(getattr(total, name), getattr(step.info.total, name), rtol=1e-9, atol=1e-8)
-        assert all(leaf.own.topics.topics.max(initial=0) < step.info.n_components for leaf in leaves)
+        assert all(
+            batch_summary.own.topics.topics.max(initial=0) < step.info.n_components for batch_summary in batch_summaries
+        )
         assert len(step.state.ids) == len(set(step.state.ids.tolist())) == step.info.n_components
 
 
 @pytest.mark.parametrize(("lookahead", "workers"), [(0, 2), (1, 1)])
 def test_dask_gives_the_bits_of_serial(lookahead: int, workers: int) -> None:
     documents = corpus(8, documents=2000, topics=6)
-    problem = problem_of(documents, waves=4, lookahead=lookahead)
+    problem = problem_of(documents, batches=4, lookahead=lookahead)
     serial = run(problem, documents, laps=5)
     backend = local_backend(workers)
     try:
@@ -507,7 +509,7 @@ def test_counts_that_are_not_finite_are_refused() -> None:
     model, total = model_of(documents), start_of(documents, 3)
     documents.data[5] = np.inf
     with pytest.raises(PrecisionError, match="counts should be finite"):
-        share_out(model.posterior(total), documents, DocumentTopics.unknown(60), NO_PAIRS, Effort())
+        local_step(model.posterior(total), documents, DocumentTopics.unknown(60), NO_PAIRS, Effort())
 
 
 @pytest.mark.parametrize("values", [{"concentration": 0.0}, {"document_concentration": np.nan}])
@@ -610,7 +612,7 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
 
 
 def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Fit:
-    problem = problem_of(documents, waves=3, lookahead=1, learn=LEARNABLE)
+    problem = problem_of(documents, batches=3, lookahead=1, learn=LEARNABLE)
     source = as_source(documents)
     state = first_topic_state(problem, source, start_of(documents, 2))
     return Fit(problem, source, SerialBackend(), state, Limits(laps), History(), store, run=topic_steps)
@@ -622,7 +624,7 @@ def bits(fit: Fit) -> tuple:
     return fitted.elbo, fit.history.proposals, *(array.tobytes() for array in arrays)
 
 
-def test_a_stored_state_goes_on_from_every_wave_to_the_same_bits(tmp_path) -> None:
+def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> None:
     documents = corpus(6, documents=900, topics=8)
     whole = fit_of(documents, None, 5)
     for _ in whole:

@@ -14,22 +14,22 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.mixture import engine
 from dpdist.inference.mixture.engine import laps
 from dpdist.inference.mixture.lap_moves import (
-    Turn,
+    LapMoves,
     may_split,
     no_trials,
     postponed,
     rows_of_each,
-    sampling_chances,
-    take_turn,
+    sampling_probabilities_of,
+    take_lap_moves,
 )
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Reason, Verdict
 from dpdist.inference.moves.merge import pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.split import Splits, seed_children
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.state import Info, Rest, State
+from dpdist.inference.state import Cooldown, Info, State
 from dpdist.models.allocations import FiniteDirichlet
 from tests.runs import begun, clusters, mixture, source_of
 
@@ -45,27 +45,27 @@ PLAN = MovePlan(sample=100, sample_bytes=2**20, tries=4, rest=3)
     ("rest", "lap", "allowed"),
     [
         (None, 1, True),
-        (Rest(1, 7, 50.0), 6, False),
-        (Rest(1, 7, 50.0), 7, True),
-        (Rest(1, 7, 50.0), 8, True),
-        (Rest(3, 7, 50.0), 7, True),
-        (Rest(4, 7, 50.0), 9, False),
-        (Rest(5, 7, 50.0), 9, False),
+        (Cooldown(1, 7, 50.0), 6, False),
+        (Cooldown(1, 7, 50.0), 7, True),
+        (Cooldown(1, 7, 50.0), 8, True),
+        (Cooldown(3, 7, 50.0), 7, True),
+        (Cooldown(4, 7, 50.0), 9, False),
+        (Cooldown(5, 7, 50.0), 9, False),
     ],
 )
 def test_a_component_rests_until_its_lap_and_is_left_alone_after_so_many_tries(rest, lap, allowed) -> None:
-    rests = {} if rest is None else {3: rest}
-    assert may_split(rests, 3, lap, PLAN) == allowed
-    assert may_split(rests, 4, lap, PLAN)
+    cooldowns = {} if rest is None else {3: rest}
+    assert may_split(cooldowns, 3, lap, PLAN) == allowed
+    assert may_split(cooldowns, 4, lap, PLAN)
 
 
 # --- sampling ----------------------------------------------------------------------------------------------------
 
 
-def chances(plan: MovePlan, rows, rests=None, lap: int = 5, row_bytes: int = 8) -> np.ndarray:
-    """Sampling chances of components with ids 10, 11, ..."""
+def sampling_probabilities(plan: MovePlan, rows, cooldowns=None, lap: int = 5, row_bytes: int = 8) -> np.ndarray:
+    """Sampling sampling probabilities of components with ids 10, 11, ..."""
     rows = np.array(rows, dtype=float)
-    return sampling_chances(plan, rests or {}, 10 + np.arange(len(rows)), rows, lap, row_bytes)
+    return sampling_probabilities_of(plan, cooldowns or {}, 10 + np.arange(len(rows)), rows, lap, row_bytes)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +78,20 @@ def chances(plan: MovePlan, rows, rests=None, lap: int = 5, row_bytes: int = 8) 
     ],
 )
 def test_a_fifth_more_rows_than_wanted_are_drawn_of_each_component(rows, expected) -> None:
-    np.testing.assert_allclose(chances(PLAN, rows), expected)
+    np.testing.assert_allclose(sampling_probabilities(PLAN, rows), expected)
 
 
 def test_who_may_be_split_when_the_lap_ends_is_sampled_during_it() -> None:
-    rests = {10: Rest(1, 6, 1.0), 11: Rest(1, 7, 1.0), 12: Rest(4, 1, 1.0), 14: Rest(3, 1, 1.0)}
-    drawn = chances(PLAN, [1000.0] * 5, rests, lap=5) > 0
+    cooldowns = {10: Cooldown(1, 6, 1.0), 11: Cooldown(1, 7, 1.0), 12: Cooldown(4, 1, 1.0), 14: Cooldown(3, 1, 1.0)}
+    drawn = sampling_probabilities(PLAN, [1000.0] * 5, cooldowns, lap=5) > 0
     assert drawn.tolist() == [True, False, False, True, True]
-    assert not chances(MovePlan(split=False), [1000.0] * 5).any()
+    assert not sampling_probabilities(MovePlan(split=False), [1000.0] * 5).any()
 
 
 def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None:
     plan = MovePlan(sample=100, sample_bytes=8 * 120)
-    np.testing.assert_allclose(chances(plan, [1000.0] * 3), 1.2 * 40 / 1000)
-    rested = chances(plan, [1000.0] * 3, {11: Rest(1, 9, 1.0)})
+    np.testing.assert_allclose(sampling_probabilities(plan, [1000.0] * 3), 1.2 * 40 / 1000)
+    rested = sampling_probabilities(plan, [1000.0] * 3, {11: Cooldown(1, 9, 1.0)})
     np.testing.assert_allclose(rested, [1.2 * 60 / 1000, 0, 1.2 * 60 / 1000])
 
 
@@ -104,7 +104,7 @@ def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None
 )
 def test_a_sample_never_outgrows_its_bytes(components, row_bytes, room, sample, children) -> None:
     plan = MovePlan(sample=sample, children=children, sample_bytes=max(room, children) * row_bytes)
-    drawn = chances(plan, np.full(components, 1e6), row_bytes=row_bytes) > 0
+    drawn = sampling_probabilities(plan, np.full(components, 1e6), row_bytes=row_bytes) > 0
     each = rows_of_each(plan, int(drawn.sum()), row_bytes)
     assert drawn.sum() * each * row_bytes <= plan.sample_bytes
     assert min(children, sample) <= each <= sample
@@ -118,7 +118,7 @@ def test_a_sample_too_small_for_any_split_is_refused() -> None:
     with pytest.raises(dpdist.InputError, match=r"sample_bytes should hold at least 2 rows, a row taking 24 bytes"):
         begun(mixture(moves=MovePlan(sample_bytes=47)), source_of(clusters(0)))
     _, state = begun(mixture(moves=MovePlan(sample_bytes=48)), source_of(clusters(0)))
-    np.testing.assert_allclose(state.chances, 1.2 * 2 / 900)
+    np.testing.assert_allclose(state.sampling_probabilities, 1.2 * 2 / 900)
 
 
 # --- children that do not pay yet --------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ class End:
 
     problem: Problem
     state: State
-    total: Leaf
+    total: BatchSummary
     settled: bool
-    turn: Turn
+    turn: LapMoves
     following: State
     info: Info
 
@@ -185,11 +185,11 @@ class End:
         columns = (state.ids[tried.targets].tolist(), tried.ages.tolist(), tried.gains.tolist())
         return {identity: (age, gain) for identity, age, gain in zip(*columns, strict=True)}
 
-    def children(self, following: bool, identity: int, leaf: Leaf) -> np.ndarray:
+    def children(self, following: bool, identity: int, batch_summary: BatchSummary) -> np.ndarray:
         """Statistics of a split's children in a leaf from before or after."""
         state = self.following if following else self.state
         place = state.ids[state.trials[0].targets].tolist().index(identity)
-        return leaf.trials[0].stats[state.trials[0].rows_of(place)]
+        return batch_summary.trials[0].stats[state.trials[0].rows_of(place)]
 
 
 def ends_of(monkeypatch, model, source, count: int) -> list[End]:
@@ -197,11 +197,11 @@ def ends_of(monkeypatch, model, source, count: int) -> list[End]:
     seen = []
 
     def spy(problem, backend, state, total, settled):
-        turn = take_turn(problem, backend, state, total, settled)
+        turn = take_lap_moves(problem, backend, state, total, settled)
         seen.append((problem, state, total, settled, turn))
         return turn
 
-    monkeypatch.setattr(engine, "take_turn", spy)
+    monkeypatch.setattr(engine, "take_lap_moves", spy)
     problem, state = begun(model, source)
     found = []
     for _, (following, info) in zip(range(count), laps(problem, source, state, SerialBackend()), strict=False):
@@ -247,27 +247,27 @@ def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
     for end in ends:
         plan, lap = end.problem.plan, end.state.lap
         sizes = dict(zip(end.info.ids.tolist(), end.info.counts.tolist(), strict=True))
-        expected = {i: rest for i, rest in end.state.rests.items() if i not in end.moved}
+        expected = {i: rest for i, rest in end.state.cooldowns.items() if i not in end.moved}
         for identity in end.refused:
             if identity not in end.moved:
                 kinds |= {r.reason for r in end.info.records if r.components == (identity,)}
                 before = expected[identity].refusals if identity in expected else 0
-                expected[identity] = Rest(before + 1, lap + 1 + plan.rest, sizes[identity])
+                expected[identity] = Cooldown(before + 1, lap + 1 + plan.rest, sizes[identity])
                 kinds.add("again" if before else "refused")
         kept = {i: rest for i, rest in expected.items() if abs(sizes[i] / rest.size - 1) <= 0.1}
         if end.settled:
             kinds |= {"called up" for rest in kept.values() if rest.until > lap + 1}
             kept = {i: rest._replace(until=min(rest.until, lap + 1)) for i, rest in kept.items()}
         hopeless = too_few(end, kept)
-        kept |= {i: Rest(plan.tries, lap + 1, sizes[i]) for i in hopeless}
+        kept |= {i: Cooldown(plan.tries, lap + 1, sizes[i]) for i in hopeless}
         kinds |= {"hopeless"} if hopeless else set()
-        kinds |= {"moved"} if set(end.state.rests) & end.moved else set()
+        kinds |= {"moved"} if set(end.state.cooldowns) & end.moved else set()
         kinds |= {"changed"} if len(kept) < len(expected) else set()
-        assert end.following.rests == kept
+        assert end.following.cooldowns == kept
     assert kinds >= {"refused", "again", "called up", "moved", "changed", "hopeless", Reason.NO_GAIN, Reason.LIMIT}
 
 
-def too_few(end: End, rests: dict[int, Rest]) -> set[int]:
+def too_few(end: End, cooldowns: dict[int, Cooldown]) -> set[int]:
     """Ids of the components that would be tried but had a single row drawn."""
     most, lap = end.problem.model.allocation.max_components, end.state.lap
     if most is not None and len(end.info.ids) >= most:
@@ -275,7 +275,7 @@ def too_few(end: End, rests: dict[int, Rest]) -> set[int]:
     owners, rows = np.unique(end.state.sample.owners, return_counts=True)
     lone = {int(end.state.ids[k]) for k in owners[rows == 1]} - end.moved
     busy = {i for i, (age, _) in end.splits(True).items() if age > 0}
-    return {i for i in lone - busy if may_split(rests, i, lap + 1, end.problem.plan)}
+    return {i for i in lone - busy if may_split(cooldowns, i, lap + 1, end.problem.plan)}
 
 
 def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
@@ -290,7 +290,7 @@ def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
         fresh = [i for i in after if i not in continued]
         assert all(after[i] == (0, -np.inf) for i in fresh)
         going_on += len(continued)
-        for old, new in zip(end.state.leaves, end.following.leaves, strict=True):
+        for old, new in zip(end.state.batch_summaries, end.following.batch_summaries, strict=True):
             for i in continued:
                 np.testing.assert_array_equal(end.children(True, i, new), end.children(False, i, old))
             for i in fresh:
@@ -311,8 +311,8 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
         most = end.problem.model.allocation.max_components
         sample, ids = end.state.sample, end.state.ids
         drawn = {int(ids[k]) for k in np.unique(sample.owners)}
-        rests, lap = end.following.rests, end.state.lap
-        free = {i for i in end.info.ids.tolist() if may_split(rests, i, lap + 1, end.problem.plan)}
+        cooldowns, lap = end.following.cooldowns, end.state.lap
+        free = {i for i in end.info.ids.tolist() if may_split(cooldowns, i, lap + 1, end.problem.plan)}
         continued = {i for i, (age, _) in end.splits(True).items() if age > 0}
         expected = set() if most is not None and len(end.info.ids) >= most else (free & drawn) - end.moved - continued
         limited += most is not None and len(end.info.ids) >= most
@@ -336,10 +336,10 @@ def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
 
 def test_what_a_lap_end_makes_of_every_batch_adds_up_to_what_it_makes_of_the_total(ends) -> None:
     for end in ends:
-        leaves = end.following.leaves
-        total = leaves[0]
-        for leaf in leaves[1:]:
-            total = total + leaf
+        batch_summaries = end.following.batch_summaries
+        total = batch_summaries[0]
+        for batch_summary in batch_summaries[1:]:
+            total = total + batch_summary
         size = np.abs(end.info.total.stats).max()
         np.testing.assert_allclose(total.summary.stats, end.info.total.stats, atol=1e-9 * size)
         np.testing.assert_allclose(total.summary.entropy, end.info.total.entropy, atol=1e-9 * size)
@@ -356,8 +356,10 @@ def test_a_lap_with_moves_or_trials_to_come_is_not_quiet(ends) -> None:
         tolerance = end.problem.tolerance * end.info.counts.sum()
         near = end.state.elbo is not None and abs(end.info.elbo_before_moves - end.state.elbo) < tolerance
         assert end.settled == near
-        rests = end.following.rests
-        waiting = any(i not in rests or rests[i].refusals < end.problem.plan.tries for i in end.info.ids.tolist())
+        cooldowns = end.following.cooldowns
+        waiting = any(
+            i not in cooldowns or cooldowns[i].refusals < end.problem.plan.tries for i in end.info.ids.tolist()
+        )
         under_way = bool(end.splits(True))
         assert end.turn.accepted == sum(r.reason is Reason.ACCEPTED for r in end.info.records)
         assert end.following.quiet == (near and not end.moved and not waiting and not under_way)
@@ -397,7 +399,7 @@ def test_components_without_distinct_rows_are_left_alone() -> None:
     model = mixture(initial=np.repeat(np.arange(3), 30), max_laps=60, moves=MovePlan(merge=False, delete=False))
     *_, (state, info) = model.iter_fit(source_of(points))
     assert info.n_components == 3 and not info.records and info.lap <= 4
-    assert {rest.refusals for rest in state.rests.values()} == {MovePlan().tries}
+    assert {rest.refusals for rest in state.cooldowns.values()} == {MovePlan().tries}
     assert model.converged_
 
 

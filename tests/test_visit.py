@@ -17,8 +17,8 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.mixture.lap_moves import arm, rows_of_each
 from dpdist.inference.mixture.local_step import (
-    Leaf,
-    Orders,
+    BatchSummary,
+    LocalStepTask,
     Sample,
     Visit,
     block_rows,
@@ -54,11 +54,11 @@ def orders_of(model, source: Source, laps: int = 3, **changed) -> tuple:
         state = step.state
         if step.info is not None and step.info.lap == laps:
             break
-    total = reduce(Leaf.__add__, state.leaves)
+    total = reduce(BatchSummary.__add__, state.batch_summaries)
     posterior = problem.model.posterior(total.summary, problem.precision)
     trials = arm(problem.model, posterior, total, state.trials)
-    given = {"chances": np.ones(len(state.ids)), "most": 10**6, "seed": 0, "lap": 5, **changed}
-    return problem, Orders(posterior, trials, **given)
+    given = {"sampling probabilities": np.ones(len(state.ids)), "most": 10**6, "seed": 0, "lap": 5, **changed}
+    return problem, LocalStepTask(posterior, trials, **given)
 
 
 def under_way(case: FamilyCase, rows: np.ndarray, **changed) -> tuple:
@@ -68,7 +68,7 @@ def under_way(case: FamilyCase, rows: np.ndarray, **changed) -> tuple:
     return orders_of(mixture(family=case.make(), initial=start, moves=plan), source_of(rows), 2, **changed)
 
 
-def assert_same(one: Leaf, two: Leaf) -> None:
+def assert_same(one: BatchSummary, two: BatchSummary) -> None:
     """Two leaves agree to rounding."""
     for a, b in zip((one.summary, *one.trials), (two.summary, *two.trials), strict=True):
         size = max(1.0, np.abs(b.stats).max(initial=0.0), np.abs(b.entropy).max(initial=0.0))
@@ -77,22 +77,22 @@ def assert_same(one: Leaf, two: Leaf) -> None:
         assert a.base == pytest.approx(b.base, rel=1e-9, abs=1e-9)
 
 
-def visited(problem, orders: Orders, rows, weights=None, index: int = 0) -> Visit:
+def visited(problem, task: LocalStepTask, rows, weights=None, index: int = 0) -> Visit:
     """The visit of rows as one partition."""
-    return visit(ArrayPartition(index, 0, len(rows), rows, weights), problem.preparation, orders)
+    return visit(ArrayPartition(index, 0, len(rows), rows, weights), problem.preparation, task)
 
 
 @CASES
 def test_a_visit_does_not_depend_on_its_blocks(case: FamilyCase, monkeypatch) -> None:
     rng = np.random.default_rng(0)
     rows, weights = case.rows(rng, 203, 4), rng.uniform(0.1, 3, 203)
-    problem, orders = under_way(case, rows)
-    whole = visited(problem, orders, rows, weights)
-    assert whole.leaf.summary.counts.sum() == pytest.approx(weights.sum())
+    problem, task = under_way(case, rows)
+    whole = visited(problem, task, rows, weights)
+    assert whole.batch_summary.summary.counts.sum() == pytest.approx(weights.sum())
     for size in (1, 50, 202):
         monkeypatch.setattr(dpdist.inference.mixture.local_step, "block_rows", lambda columns, size=size: size)
-        part = visited(problem, orders, rows, weights)
-        assert_same(part.leaf, whole.leaf)
+        part = visited(problem, task, rows, weights)
+        assert_same(part.batch_summary, whole.batch_summary)
         assert_same(part.sample.seen, whole.sample.seen)
         np.testing.assert_array_equal(part.sample.weights, weights)
         np.testing.assert_array_equal(part.sample.rows, whole.sample.rows)
@@ -104,14 +104,14 @@ def test_a_visit_does_not_depend_on_its_blocks(case: FamilyCase, monkeypatch) ->
 def test_visits_add_over_rows_and_weights_repeat_them(case: FamilyCase) -> None:
     rng = np.random.default_rng(1)
     rows, weights = case.rows(rng, 90, 4), rng.integers(0, 4, 90).astype(float)
-    problem, orders = under_way(case, rows)
-    weighted = visited(problem, orders, rows, weights)
-    repeated = visited(problem, orders, np.repeat(rows, weights.astype(int), axis=0))
-    assert_same(weighted.leaf, repeated.leaf)
+    problem, task = under_way(case, rows)
+    weighted = visited(problem, task, rows, weights)
+    repeated = visited(problem, task, np.repeat(rows, weights.astype(int), axis=0))
+    assert_same(weighted.batch_summary, repeated.batch_summary)
     assert repeated.sample.seen is None
-    parts = [visited(problem, orders, rows[a:b], weights[a:b]) for a, b in ((0, 30), (30, 31), (31, 90))]
+    parts = [visited(problem, task, rows[a:b], weights[a:b]) for a, b in ((0, 30), (30, 31), (31, 90))]
     added = parts[0] + parts[1] + parts[2]
-    assert_same(added.leaf, weighted.leaf)
+    assert_same(added.batch_summary, weighted.batch_summary)
     assert_same(added.sample.seen, weighted.sample.seen)
 
 
@@ -119,9 +119,9 @@ def test_visits_add_over_rows_and_weights_repeat_them(case: FamilyCase) -> None:
 def test_rows_seen_are_those_that_count_whatever_their_weights(case: FamilyCase) -> None:
     rng = np.random.default_rng(2)
     rows, weights = case.rows(rng, 90, 4), rng.choice([0.0, 1e-3, 1.0, 1e5], size=90)
-    problem, orders = under_way(case, rows)
-    seen = visited(problem, orders, rows, weights).sample.seen
-    once = visited(problem, orders, rows[weights > 0]).leaf
+    problem, task = under_way(case, rows)
+    seen = visited(problem, task, rows, weights).sample.seen
+    once = visited(problem, task, rows[weights > 0]).batch_summary
     for a, b in zip((seen.summary, *seen.trials), (once.summary, *once.trials), strict=True):
         np.testing.assert_allclose(a.stats, b.stats[:, -1:], rtol=1e-9, atol=1e-9)
 
@@ -131,20 +131,24 @@ def test_rows_seen_are_those_that_count_whatever_their_weights(case: FamilyCase)
 def test_rows_without_weight_are_as_if_absent(case: FamilyCase, weightless) -> None:
     rng = np.random.default_rng(3)
     rows, weights = case.rows(rng, 90, 4), rng.uniform(0.1, 3, 90)
-    problem, orders = under_way(case, rows)
+    problem, task = under_way(case, rows)
     weights[weightless] = 0.0
     far = rows.copy()
     far[weightless] *= 1e200
-    found = visited(problem, orders, far, weights)
+    found = visited(problem, task, far, weights)
     kept = weights > 0
     if kept.any():
-        expected = visited(problem, orders, rows[kept], weights[kept])
-        assert_same(found.leaf, expected.leaf)
+        expected = visited(problem, task, rows[kept], weights[kept])
+        assert_same(found.batch_summary, expected.batch_summary)
         np.testing.assert_array_equal(found.sample.keys, expected.sample.keys)
         np.testing.assert_array_equal(found.sample.rows, expected.sample.rows)
     else:
-        assert not found.leaf.summary.stats.any() and found.leaf.summary.base == 0 and not len(found.sample.keys)
-        assert not any(trial.stats.any() or trial.entropy.any() for trial in found.leaf.trials)
+        assert (
+            not found.batch_summary.summary.stats.any()
+            and found.batch_summary.summary.base == 0
+            and not len(found.sample.keys)
+        )
+        assert not any(trial.stats.any() or trial.entropy.any() for trial in found.batch_summary.trials)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -153,7 +157,7 @@ def test_rows_without_weight_are_as_if_absent(case: FamilyCase, weightless) -> N
 def sample_of(seed: int, rows: int, owners: int, most: int | None) -> Sample:
     """Some drawn rows, each known by its only column."""
     rng = np.random.default_rng(seed)
-    seen = Leaf(Summary(rng.random((owners, 1)), np.zeros(owners)))
+    seen = BatchSummary(Summary(rng.random((owners, 1)), np.zeros(owners)))
     return Sample(
         rng.random(rows), rng.integers(owners, size=rows), rng.random(rows), rng.random((rows, 1)), most, seen
     )
@@ -200,11 +204,11 @@ def test_every_row_is_drawn_with_the_chance_of_its_component_whatever_its_weight
     weights = np.where(np.arange(4000) % 2, 1e5, 1e-5)
     labels = mixture(max_laps=30).fit(rows).predict(rows)
     chosen = np.array([0.5, 0.0, 0.1])
-    problem, orders = orders_of(mixture(initial=labels, moves=MovePlan(merge=False)), source_of(rows), 1)
+    problem, task = orders_of(mixture(initial=labels, moves=MovePlan(merge=False)), source_of(rows), 1)
     size = np.bincount(labels)
-    owners = visited(problem, orders, rows).sample.owners
+    owners = visited(problem, task, rows).sample.owners
     np.testing.assert_array_equal(np.sort(np.bincount(owners)), np.sort(size))
-    thin = Orders(orders.posterior, orders.trials, chosen, 10**6, 0, 5)
+    thin = LocalStepTask(task.posterior, task.trials, chosen, 10**6, 0, 5)
     found = visited(problem, thin, rows, weights).sample
     drawn, there = np.bincount(found.owners, minlength=3), np.bincount(owners, minlength=3)
     assert (np.abs(drawn - chosen * there) <= 4 * np.sqrt(there * chosen * (1 - chosen))).all()
@@ -214,10 +218,10 @@ def test_every_row_is_drawn_with_the_chance_of_its_component_whatever_its_weight
 
 def test_draws_differ_between_laps_partitions_and_seeds_and_are_the_same_again() -> None:
     rows = clusters(0, 200)
-    problem, orders = orders_of(mixture(), source_of(rows))
+    problem, task = orders_of(mixture(), source_of(rows))
 
     def keys(seed: int = 0, lap: int = 1, partition: int = 0) -> np.ndarray:
-        ordered = Orders(orders.posterior, (), orders.chances, orders.most, seed, lap)
+        ordered = LocalStepTask(task.posterior, (), task.sampling_probabilities, task.most, seed, lap)
         return visited(problem, ordered, rows, index=partition).sample.keys
 
     np.testing.assert_array_equal(keys(), keys())
@@ -240,9 +244,9 @@ def test_a_first_lap_expects_the_rows_that_count_evenly_among_its_components() -
     rows, weights = clusters(0, 1000), np.where(np.arange(1000) % 4, 0.0, 17.0)
     model = mixture(initial=np.arange(1000) % 5, moves=MovePlan(sample=10))
     _, state = begun(model, source_of(rows, 100, weights))
-    np.testing.assert_allclose(state.chances, 1.2 * 10 / (250 / 5))
+    np.testing.assert_allclose(state.sampling_probabilities, 1.2 * 10 / (250 / 5))
     _, state = begun(model, source_of(rows, 100))
-    np.testing.assert_allclose(state.chances, 1.2 * 10 / (1000 / 5))
+    np.testing.assert_allclose(state.sampling_probabilities, 1.2 * 10 / (1000 / 5))
 
 
 def test_the_sample_of_a_lap_is_drawn_from_all_batches_visited() -> None:
@@ -281,4 +285,4 @@ def test_going_on_within_a_weighted_lap_knows_the_rows_seen() -> None:
     problem, states = states_of(mixture(moves=MovePlan(sample=20)), source, 4)
     for start in range(1, 12):
         again = list(islice(steps(problem, source, states[start], SerialBackend()), 16 - start))[-1].state
-        np.testing.assert_array_equal(again.chances, states[16].chances)
+        np.testing.assert_array_equal(again.sampling_probabilities, states[16].sampling_probabilities)

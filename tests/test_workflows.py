@@ -21,7 +21,7 @@ PROMISED = {
     "judge": rf"12 +learned +\d+ +{RATIO} +\d+ +{RATIO}",
     "kernel": rf"dense +float32 +100\.0 % +\d+ +{RATIO}",
     "kill": r"0 +\d+\.\d+ +\d+ +(killed|finished before) +True +True",
-    "lap": rf"dpdist float32 waves=20( +{RATIO}|  \d\.\d{{3}} \(\d\.\d{{3}} to \d\.\d{{3}}\)){{3}}",
+    "lap": rf"dpdist float32 batches=20( +{RATIO}|  \d\.\d{{3}} \(\d\.\d{{3}} to \d\.\d{{3}}\)){{3}}",
     "memory": r"peak at 100000 rows / peak at 10000: coordinator \d\.\d\d, workers \d\.\d\d",
     "memory_components": r"200 +\d+ +\d+ +\d+",
     "memory_documents": r"peak at 3000 documents / peak at 300: coordinator \d\.\d\d, workers \d\.\d\d",

@@ -50,7 +50,7 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
     stored = zarr.create_array(path, shape=digits.data.shape, dtype="uint8", chunks=(128, 64), overwrite=True)
     stored[...] = digits.data.astype(np.uint8)
     config = parse_config(
-        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"waves": 2}}
+        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"batches": 2}}
     )
     run = folder / "run.zarr"
     fit = config.prepare(as_source(path), run, True, backend)

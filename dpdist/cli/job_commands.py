@@ -280,7 +280,7 @@ def _show_stored(place: Place, shown: int) -> int:
             n_components=row.n_components,
             seconds=row.seconds,
             accepted=accepted,
-            waves=0,
+            batches=0,
             tokens=tokens_of(fitted.total),
         )
         _messages.print(lap_line(event), highlight=False)

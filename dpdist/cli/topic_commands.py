@@ -51,10 +51,10 @@ def topics(
     ] = None,
     initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
     schedule: Annotated[str | None, typer.Option(help="memoized, stochastic (online) or batch (bHDP).")] = None,
-    waves: Annotated[
+    batches: Annotated[
         int | None, typer.Option(help="Groups of partitions, or mini-batches of a pass; 1 is batch inference.")
     ] = None,
-    lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap waves.")] = None,
+    lookahead: Annotated[int | None, typer.Option(help="0, or 1 to overlap batches.")] = None,
     delay: Annotated[float | None, typer.Option(help="tau of the rates of mini-batches. Default: 1.")] = None,
     forgetting: Annotated[float | None, typer.Option(help="kappa of these rates. Default: 0.5.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="ELBO change a token, in nats, that counts as none.")] = None,
@@ -77,7 +77,7 @@ def topics(
         "initial_topics": initial_topics,
         "schedule": {
             "name": schedule,
-            "waves": waves,
+            "batches": batches,
             "lookahead": lookahead,
             "delay": delay,
             "forgetting": forgetting,

@@ -32,7 +32,7 @@ from dpdist.data import as_source
 from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import CONFIGS, PassConfig, parse_config
-from dpdist.runs.events import Broadcast, Event, Happening, WaveEvent, note
+from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.fitting import Fit, Limits
 from dpdist.runs.opening import continued, open_run
 from dpdist.runs.passing import PassFit, resumed_pass
@@ -125,7 +125,7 @@ class _Teller:
 
     def tell(self, event: Event) -> None:
         """Take one event."""
-        if not isinstance(event, WaveEvent):
+        if not isinstance(event, BatchEvent):
             self._say(self._lines.line(event))
         self._broadcast.tell(event)
 

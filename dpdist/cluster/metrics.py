@@ -16,15 +16,15 @@ from prometheus_client import Counter, Gauge
 
 from dpdist.core.errors import InputError
 from dpdist.runs.events import (
+    BATCH_TOPIC,
     TOPIC,
     TOPICS,
-    WAVE_TOPIC,
+    BatchEvent,
     Event,
     Happening,
     LapEvent,
     NoteEvent,
     RoundEvent,
-    WaveEvent,
     from_dict,
     in_order,
     to_dict,
@@ -35,7 +35,7 @@ from dpdist.runs.units import per_unit
 GAUGES = {
     "dpdist_rows_per_second": "Rows visited a second, in the lap or round under way",
     "dpdist_lap": "Laps finished",
-    "dpdist_lap_share": "Share of the waves of the lap under way that are in, from 0 to 1",
+    "dpdist_lap_share": "Share of the batches of the lap under way that are in, from 0 to 1",
     "dpdist_round": "Rounds of a sequential pass finished",
     "dpdist_elbo_nats": "Evidence lower bound of the whole data after the last lap, in nats",
     "dpdist_elbo_nats_per_row": "The same, a row of a mixture",
@@ -77,7 +77,7 @@ def publish(client: Client, event: Event) -> bool:
     """Log an event under its topic; False where the scheduler cannot be reached."""
     try:
         with connection(client):
-            client.log_event(WAVE_TOPIC if isinstance(event, WaveEvent) else TOPIC, to_dict(event))
+            client.log_event(BATCH_TOPIC if isinstance(event, BatchEvent) else TOPIC, to_dict(event))
     except ConnectionError:
         return False
     return True
@@ -180,7 +180,7 @@ class MetricsPlugin(SchedulerPlugin):
 
     def _gauges(self, event: Event) -> dict[str, float]:
         match event:
-            case WaveEvent():
+            case BatchEvent():
                 return _known(dpdist_rows_per_second=event.rows_per_second, dpdist_lap_share=event.done / event.of)
             case LapEvent():
                 return _of_lap(event)

@@ -1,6 +1,6 @@
 """A fit or a pass driven to its end, whatever becomes of its cluster, and ended in good order when it is told to.
 
-A cluster that is lost (its scheduler died) costs the waves under way: the state is in this process, a new cluster is
+A cluster that is lost (its scheduler died) costs the batches under way: the state is in this process, a new cluster is
 started, and the work goes on from there to the same bits. SIGTERM, SIGUSR1 and Ctrl-C end it with a last checkpoint.
 """
 
@@ -197,7 +197,7 @@ def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:
         try:
             backend = launch() if not lost else _relaunch(launch)
             if lost:
-                teller.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last wave with a new cluster."))
+                teller.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last batch with a new cluster."))
             work = course.prepare(backend) if work is None else work
             work.backend = backend
             for event in _with_mishaps(course.events(work), backend):

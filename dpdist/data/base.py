@@ -15,7 +15,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.columns import Names
 from dpdist.models.families.base import Rows
 
-#: Partitions a source is cut into where its chunks allow, so that waves have several each.
+#: Partitions a source is cut into where its chunks allow, so that batches have several each.
 TARGET_PARTITIONS = 80
 #: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
 FEWEST_ROWS, MOST_ROWS = 256, 262_144

@@ -101,8 +101,10 @@ class Clustering(DensityMixin, BaseEstimator):
         rng = check_random_state(self.random_state)
         generator = np.random.default_rng(rng.randint(2**31 - 1))
         weights, rest = self._predictor.weights()
-        chances = np.append(weights, rest)
-        components = generator.choice(len(chances), size=n_samples, p=chances / chances.sum())
+        sampling_probabilities = np.append(weights, rest)
+        components = generator.choice(
+            len(sampling_probabilities), size=n_samples, p=sampling_probabilities / sampling_probabilities.sum()
+        )
         return self._predictor.draw(components, generator), components
 
     @property

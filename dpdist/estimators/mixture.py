@@ -95,7 +95,7 @@ class Mixture(Clustering):
         x, y, sample_weight : as for :meth:`fit`
         checkpoint_path : folder that checkpoints are written to, optional: before the first lap, at the end, also when
             the loop is left, and between as often as they cost at most 3 % of the time
-        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every wave
+        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
         overwrite : whether to replace what is there
         backend : where to run; default: the active Dask client, else this process
 
@@ -124,7 +124,7 @@ class Mixture(Clustering):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
     ) -> Fit:
-        """A fit ready to run, wave by wave: parameters checked, data surveyed, first checkpoint written.
+        """A fit ready to run, batch by batch: parameters checked, data fitted_transform, first checkpoint written.
 
         Parameters
         ----------

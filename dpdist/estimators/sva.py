@@ -16,8 +16,8 @@ from dpdist.data import as_source, stream_blocks
 from dpdist.estimators.base import Clustering, asked_of, chosen_backend, keeping_of, path_of
 from dpdist.execution import Backend, SerialBackend
 from dpdist.inference.prediction import predictor_of
-from dpdist.inference.sva.base import Rule
-from dpdist.inference.sva.prune_merge import Tidy, merge_test
+from dpdist.inference.sva.base import OpeningRule
+from dpdist.inference.sva.prune_merge import PruneMerge, merge_test
 from dpdist.inference.sva.sequence import (
     Rounds,
     SequentialInfo,
@@ -217,7 +217,7 @@ class SVA(Clustering):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
     ) -> PassFit:
-        """A pass ready to run, round by round: parameters checked, data surveyed, first checkpoint written.
+        """A pass ready to run, round by round: parameters checked, data fitted_transform, first checkpoint written.
 
         Parameters
         ----------
@@ -265,8 +265,8 @@ class SVA(Clustering):
         merging = merge_test(self.merge, self.merge_threshold, not isinstance(self.family, Likelihood))
         return PassRecipe(
             family=Gaussian() if self.family is None else self.family,
-            rule=Rule(self.concentration, self.threshold, self.floor, self.max_components),
-            tidy=Tidy(self.prune, merging),
+            rule=OpeningRule(self.concentration, self.threshold, self.floor, self.max_components),
+            tidy=PruneMerge(self.prune, merging),
             rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             dtype=self._dtype(),

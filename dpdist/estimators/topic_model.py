@@ -59,9 +59,9 @@ class HDPTopicModel(TopicEstimator):
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
     schedule : Memoized, Stochastic or Batch, optional
-        Default: ``Memoized(waves=20)``. ``Memoized(waves=1)`` is batch variational Bayes. ``Stochastic(waves, delay,
-        forgetting)`` is online inference in `waves` mini-batches a pass, of whole partitions, and so fewer where these
-        are few; nothing converges, so `max_laps` or `max_time` ends it.
+        Default: ``Memoized(batches=20)``. ``Memoized(batches=1)`` is batch variational Bayes. ``Stochastic(batches,
+        delay, forgetting)`` is online inference in `batches` mini-batches a pass, of whole partitions, and so fewer
+        where these are few; nothing converges, so `max_laps` or `max_time` ends it.
         ``Batch()`` is bHDP: updates by the whole corpus, with a point estimate of the global weights as online, which
         never lower the bound; there are no moves, so the number of topics stays.
     moves : TopicPlan or, online, OnlinePlan, optional
@@ -277,7 +277,7 @@ class HDPTopicModel(TopicEstimator):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
     ) -> Fit:
-        """A fit ready to run, wave by wave: parameters and counts checked, first checkpoint written.
+        """A fit ready to run, batch by batch: parameters and counts checked, first checkpoint written.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class DPMixture(Mixture):
     max_components : int, optional
         Largest number of clusters that moves may reach. Default: no bound.
     schedule : Schedule, optional
-        Default: ``Memoized(waves=40)``. ``Memoized(waves=1)`` is batch variational Bayes,
+        Default: ``Memoized(batches=40)``. ``Memoized(batches=1)`` is batch variational Bayes,
         ``Stochastic()`` stochastic inference.
     moves : MovePlan, optional
         Which moves to make; default: splits, merges and deletes.

@@ -25,7 +25,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class DataSummary:
     """Additive description of some rows.
 
     Parameters
@@ -36,7 +36,7 @@ class Survey:
     minimum : (D,)
     integral : whether all entries are whole numbers
     bad : number of rows with NaN or infinity; ``first_bad`` the indices of the first ones
-    digests : of each partition surveyed, by its index
+    digests : of each partition fitted_transform, by its index
     """
 
     count: float
@@ -59,12 +59,12 @@ class Survey:
         """What families derive their defaults from."""
         return Moments(self.count, self.mean, self.variance, self.minimum, self.integral)
 
-    def __add__(self, other: Survey) -> Survey:
+    def __add__(self, other: DataSummary) -> DataSummary:
         count = self.count + other.count
         share = other.count / count if count > 0 else 0.0
         gap = other.mean - self.mean
         spread = gap * gap if self.scatter.ndim == 1 else np.outer(gap, gap)
-        return Survey(
+        return DataSummary(
             count,
             self.mean + share * gap,
             self.scatter + other.scatter + self.count * share * spread,
@@ -76,8 +76,8 @@ class Survey:
         )
 
 
-def survey_source(source: Source, backend: Backend, products: bool = False) -> Survey:
-    """Survey all rows in one distributed pass, which leaves the source the digests of its partitions.
+def summarise_source(source: Source, backend: Backend, products: bool = False) -> DataSummary:
+    """DataSummary all rows in one distributed pass, which leaves the source the digests of its partitions.
 
     Parameters
     ----------
@@ -91,38 +91,38 @@ def survey_source(source: Source, backend: Backend, products: bool = False) -> S
         If rows hold NaN or infinity, naming how many and the first of them.
     """
     partitions = source.partitions
-    total = backend.total(survey_partition, backend.share_each(partitions), [products] * len(partitions))
-    survey: Survey = backend.fetch([total])[0]
-    if survey.bad:
-        named = ", ".join(str(row) for row in survey.first_bad)
-        more = "" if survey.bad <= len(survey.first_bad) else ", ..."
+    total = backend.total(summarise_partition, backend.share_each(partitions), [products] * len(partitions))
+    data_summary: DataSummary = backend.fetch([total])[0]
+    if data_summary.bad:
+        named = ", ".join(str(row) for row in data_summary.first_bad)
+        more = "" if data_summary.bad <= len(data_summary.first_bad) else ", ..."
         raise InputError(
-            f"{source.label} holds NaN or infinity in {survey.bad} of {source.shape[0]} rows (rows {named}{more}); "
-            "every entry should be finite. Drop or fill those rows."
+            f"{source.label} holds NaN or infinity in {data_summary.bad} of {source.shape[0]} rows (rows "
+            f"{named}{more}); every entry should be finite. Drop or fill those rows."
         )
-    source.digests = tuple(survey.digests[partition.index] for partition in partitions)
-    return survey
+    source.digests = tuple(data_summary.digests[partition.index] for partition in partitions)
+    return data_summary
 
 
-def survey_partition(partition: Partition, products: bool) -> Survey:
-    """The survey of one partition."""
+def summarise_partition(partition: Partition, products: bool) -> DataSummary:
+    """The summary of one partition."""
     rows, weights = partition.load()
     with one_thread():
-        total: Survey | None = None
+        total: DataSummary | None = None
         for start in range(0, rows.shape[0], _BLOCK):
             block = rows[start : start + _BLOCK]
             scale = np.ones(block.shape[0]) if weights is None else weights[start : start + _BLOCK]
-            part = _survey_block(block, scale, partition.start + start, products)
+            part = _summarise_block(block, scale, partition.start + start, products)
             total = part if total is None else total + part
     assert total is not None, "a partition holds at least one row"
     return replace(total, digests={partition.index: digest_of_rows(rows, weights)})
 
 
-def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) -> Survey:
+def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: bool) -> DataSummary:
     if sparse.issparse(block):
         if products:
             raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
-        return _survey_sparse(block, weights, first)
+        return _summarise_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
     finite = np.isfinite(values).all(axis=1)
     bad, used = np.flatnonzero(~finite), finite & (weights > 0)
@@ -131,16 +131,16 @@ def _survey_block(block: Rows, weights: np.ndarray, first: int, products: bool) 
     if not len(values):
         blank = np.zeros(block.shape[1])
         scatter = np.zeros((len(blank), len(blank))) if products else blank
-        return Survey(0.0, blank, scatter, blank + np.inf, True, len(bad), _name(bad, first))
+        return DataSummary(0.0, blank, scatter, blank + np.inf, True, len(bad), _name(bad, first))
     count = float(weights.sum())
     mean = weights @ values / count
     gaps = values - mean
     scatter = (weights[:, None] * gaps).T @ gaps if products else weights @ (gaps * gaps)
     integral = bool((values == np.rint(values)).all())
-    return Survey(count, mean, scatter, values.min(axis=0), integral, len(bad), _name(bad, first))
+    return DataSummary(count, mean, scatter, values.min(axis=0), integral, len(bad), _name(bad, first))
 
 
-def _survey_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> Survey:
+def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:
     broken = ~np.isfinite(block.data)
     owners = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
     bad = np.unique(owners[broken])
@@ -150,13 +150,13 @@ def _survey_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> 
         values, weights = values[weights > 0], weights[weights > 0]
     if not values.shape[0]:
         blank = np.zeros(block.shape[1])
-        return Survey(0.0, blank, blank, blank + np.inf, True, len(bad), _name(bad, first))
+        return DataSummary(0.0, blank, blank, blank + np.inf, True, len(bad), _name(bad, first))
     count = float(weights.sum())
     mean = values.T @ weights / count
     scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
     minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
     integral = bool((values.data == np.rint(values.data)).all())
-    return Survey(count, mean, scatter, minimum, integral, len(bad), _name(bad, first))
+    return DataSummary(count, mean, scatter, minimum, integral, len(bad), _name(bad, first))
 
 
 def _name(bad: np.ndarray, first: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The loop: visit every wave, turn the lap, yield. The only loop there is, whatever the model or the place."""
+"""The loop: visit every batch, turn the lap, yield. The only loop there is, whatever the model or the place."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from dpdist.inference.state import Info, State
 
 
 class Step(NamedTuple):
-    """The state after a wave.
+    """The state after a batch.
 
     Parameters
     ----------
     state : State
-    info : there when the wave ended a lap
-    exact : sum over all waves' last visits, before the lap's moves
-    wave : the wave just visited
-    leaf : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
-    turning : what the lap's end made of every leaf; None within a lap, or if nothing moves
+    info : there when the batch ended a lap
+    exact : sum over all batches' last visits, before the lap's moves
+    batch : the batch just visited
+    batch_summary : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
+    component_map : what the lap's end made of every batch summary; None within a lap, or if nothing moves
     """
 
     state: State
     info: Info | None
     exact: Any
-    wave: int
-    leaf: Any
-    turning: Any = None
+    batch: int
+    batch_summary: Any
+    component_map: Any = None
 
 
 class Work(ABC):
@@ -45,42 +45,42 @@ class Work(ABC):
     schedule: Schedule
     #: Sent to workers once: the first argument of :attr:`visit` after the partition.
     shared: Any
-    #: Visits a partition: (partition, shared, orders, known) -> what has a `leaf` and a `sample`, and adds.
+    #: Visits a partition: (partition, shared, orders, known) -> what has a `batch_summary` and a `sample`, and adds.
     visit: Callable[..., Any]
 
     @abstractmethod
-    def orders(self, state: State, total: Any) -> Any:
-        """What workers need for one wave besides their rows, under the posterior of `total`."""
+    def task(self, state: State, total: Any) -> Any:
+        """What workers need for one batch besides their rows, under the posterior of `total`."""
 
-    def known(self, leaf: Any, rows: Sequence[int]) -> list[Any]:
-        """What the wave's last visit left for the next, one a partition of so many `rows`."""
+    def known(self, batch_summary: Any, rows: Sequence[int]) -> list[Any]:
+        """What the batch's last visit left for the next, one a partition of so many `rows`."""
         return [None] * len(rows)
 
     @abstractmethod
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
-        """The last wave's step with the lap's end; `rows` of the data, each counting as much as its weight."""
+        """The last batch's step with the lap's end; `rows` of the data, each counting as much as its weight."""
 
 
-def wave_count(schedule: Schedule, source: Source) -> int:
-    """Number of waves: as asked for, or one a partition where there are fewer."""
-    return min(schedule.waves, len(source.partitions))
+def batch_count(schedule: Schedule, source: Source) -> int:
+    """Number of batches: as asked for, or one a partition where there are fewer."""
+    return min(schedule.batches, len(source.partitions))
 
 
 def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, components: int, **given: Any) -> State:
-    """The state before the first lap, of waves that were never visited.
+    """The state before the first lap, of batches that were never visited.
 
     Parameters
     ----------
     schedule, seed : of the run
     source : the data
-    blank : leaf of a wave not yet visited
+    blank : batch summary of a batch not yet visited
     components : at the start
     given : what else the state holds
     """
-    waves = wave_count(schedule, source)
+    batches = batch_count(schedule, source)
     ids = np.arange(components, dtype=np.int64)
-    order = schedule.order(1, seed, waves)
-    return State(lap=1, order=order, visit=0, ids=ids, next_id=components, leaves=(blank,) * waves, **given)
+    order = schedule.order(1, seed, batches)
+    return State(lap=1, order=order, visit=0, ids=ids, next_id=components, batch_summaries=(blank,) * batches, **given)
 
 
 def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
@@ -90,7 +90,7 @@ def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> Sta
 
 
 def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Run laps from `state` without end, stopping after every wave; the caller decides when to stop."""
+    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop."""
     ground = _lay_out(work, source, backend)
     while True:
         for step in _lap(work, ground, state, backend):
@@ -104,24 +104,24 @@ class _Ground:
 
     Parameters
     ----------
-    waves : refs to the partitions of each
+    batches : refs to the partitions of each
     partition_rows : their rows
-    rows : of each wave, every row counting as much as its weight
+    rows : of each batch, every row counting as much as its weight
     shared : what all visits need
     """
 
-    waves: list[list[Ref]]
+    batches: list[list[Ref]]
     partition_rows: list[list[int]]
     rows: list[float]
     shared: Ref
 
 
 def _lay_out(work: Work, source: Source, backend: Backend) -> _Ground:
-    count = wave_count(work.schedule, source)
-    waves: list[list[Partition]] = [source.partitions[w::count] for w in range(count)]
-    refs = [backend.share_each(wave) for wave in waves]
-    rows = [sum(weight_of(source, part) for part in wave) for wave in waves]
-    return _Ground(refs, [[p.rows for p in wave] for wave in waves], rows, backend.share(work.shared))
+    count = batch_count(work.schedule, source)
+    batches: list[list[Partition]] = [source.partitions[w::count] for w in range(count)]
+    refs = [backend.share_each(batch) for batch in batches]
+    rows = [sum(weight_of(source, part) for part in batch) for batch in batches]
+    return _Ground(refs, [[p.rows for p in batch] for batch in batches], rows, backend.share(work.shared))
 
 
 def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
@@ -136,22 +136,22 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         ahead = position + len(under_way)
         if ahead < len(state.order):
             _launch(work, ground, state, backend, ahead, ledger.total(), under_way)
-        wave, ref, _ = under_way.popleft()
+        batch, ref, _ = under_way.popleft()
         seen = backend.fetch([ref])[0]
         del ref
-        ledger.fold(wave, seen.leaf)
+        ledger.fold(batch, seen.batch_summary)
         position += 1
         state = replace(
             state,
             visit=position,
-            leaves=ledger.leaves(),
+            batch_summaries=ledger.batch_summaries(),
             sample=seen.sample if state.sample is None else state.sample + seen.sample,
             queue=tuple(total for _, _, total in under_way),
             running=ledger.running(),
         )
         if position < len(state.order):
-            yield Step(state, None, ledger.exact(), wave, seen.leaf)
-    last = Step(state, None, ledger.exact(), wave, seen.leaf)
+            yield Step(state, None, ledger.exact(), batch, seen.batch_summary)
+    last = Step(state, None, ledger.exact(), batch, seen.batch_summary)
     with one_thread():
         end = work.end(backend, last, sum(rows), time.perf_counter() - began)
     yield end
@@ -166,11 +166,11 @@ def _launch(
     total: Any,
     under_way: deque[tuple[int, Ref, Any]],
 ) -> None:
-    """Start the visit of the wave at `position` of the lap under the posterior of `total`."""
-    wave = state.order[position]
+    """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
+    batch = state.order[position]
     with one_thread():
-        orders = backend.share(work.orders(state, total))
-    refs = ground.waves[wave]
-    known = work.known(state.leaves[wave], ground.partition_rows[wave])
-    seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [orders] * len(refs), known)
-    under_way.append((wave, seen, total))
+        task = backend.share(work.task(state, total))
+    refs = ground.batches[batch]
+    known = work.known(state.batch_summaries[batch], ground.partition_rows[batch])
+    seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [task] * len(refs), known)
+    under_way.append((batch, seen, total))

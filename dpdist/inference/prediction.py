@@ -25,7 +25,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.sva.base import Learner
-from dpdist.inference.sva.opening import Growth
+from dpdist.inference.sva.opening import SVAState
 from dpdist.inference.sva.sequence import SequentialProblem
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
@@ -222,7 +222,7 @@ class SequentialPredictor(Predictor):
         return self.learner.describe(self.table)
 
 
-def predictor_of(problem: SequentialProblem, growth: Growth) -> SequentialPredictor:
+def predictor_of(problem: SequentialProblem, growth: SVAState) -> SequentialPredictor:
     """What the components of a pass say of rows."""
     return SequentialPredictor(
         problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids

@@ -17,8 +17,8 @@ from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_row
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.prediction import SequentialPredictor, predictor_of
-from dpdist.inference.sva import Conjugate, EvidenceTest, Rule, Tidy
-from dpdist.inference.sva.opening import Growth, examine, no_growth, pass_over
+from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
+from dpdist.inference.sva.opening import SVAState, examine, no_growth, pass_over
 from dpdist.inference.sva.sequence import (
     BLOCK_ROWS,
     Rounds,
@@ -73,12 +73,12 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     if rows is not None:
         growth = _pass_over_sample(posed, drawn)
         with one_thread():
-            sampled = _share_out(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
+            sampled = _local_step(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
     *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
     shared = backend.share((problem, predictor_of(posed, state.growth)))
     partitions = backend.share_each(source.partitions)
-    total = backend.total(_share_out_partition, partitions, [shared] * len(partitions))
+    total = backend.total(_local_step_on_partition, partitions, [shared] * len(partitions))
     return backend.fetch([total])[0]  # type: ignore[no-any-return]
 
 
@@ -100,8 +100,8 @@ def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialP
     return SequentialProblem(
         learner=Conjugate(family, problem.preparation.width),
         preparation=problem.preparation,
-        rule=Rule(near.concentration, max_components=allocation.max_components),
-        tidy=Tidy(PRUNE, EvidenceTest()),
+        rule=OpeningRule(near.concentration, max_components=allocation.max_components),
+        tidy=PruneMerge(PRUNE, EvidenceTest()),
         rounds=Rounds(),
         dtype=problem.precision.dtype,
         seed=problem.seed,
@@ -122,7 +122,7 @@ def _opening_family(problem: Problem, drawn: Sample, components: int) -> Isotrop
     return IsotropicGaussian(left, total, middle)
 
 
-def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
+def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> SVAState:
     """A pass over prepared rows in the order of their random keys."""
     order = np.argsort(drawn.keys, kind="stable")
     parts = np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
@@ -133,7 +133,7 @@ def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> Growth:
         return examine(growth, posed.learner, posed.rule, posed.tidy)
 
 
-def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:
+def _local_step(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows shared out among the components of a pass."""
     score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
     parts = []
@@ -143,13 +143,15 @@ def _share_out(problem: Problem, predictor: SequentialPredictor, rows: Rows, wei
     return functools.reduce(operator.add, parts)
 
 
-def _share_out_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
+def _local_step_on_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
     problem, predictor = shared
     rows, weights = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     with one_thread():
         parts = [
-            _share_out(problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS])
+            _local_step(
+                problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS]
+            )
             for a in range(0, max(1, len(own)), BLOCK_ROWS)
         ]
     return functools.reduce(operator.add, parts)

@@ -1,4 +1,4 @@
-"""State: what the next wave needs. Info: what a person wants to see."""
+"""State: what the next batch needs. Info: what a person wants to see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.moves.base import Reason
 
 
-class Rest(NamedTuple):
+class Cooldown(NamedTuple):
     """A component whose splits were refused: how often, the lap from which it may be tried again, its size then."""
 
     refusals: int
@@ -21,24 +21,25 @@ class Rest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Everything a run is made of between two waves.
+    """Everything a run is made of between two batches.
 
     Parameters
     ----------
     lap : int, the lap under way or about to start, from 1
-    order : waves in the order in which this lap visits them
-    visit : int, waves of this lap already folded in
+    order : batches in the order in which this lap visits them
+    visit : int, batches of this lap already folded in
     ids : (K,) int64 stable component ids, in component order
     next_id : int, first unused id
-    leaves : one a wave: its last visit (memoized), or the waves of this lap (stochastic); of the model's own kind
-    start : leaf that stands in for rows not yet seen this lap (a first model, new children), or None
+    batch_summaries : one a batch: its last visit (memoized), or the batches of this lap (stochastic); of the model's
+        own kind
+    start : batch summary that stands in for rows not yet seen this lap (a first model, new children), or None
     trials : proposals being tried this lap
-    chances : (K,) chance with which a row joins the sample of its component this lap
+    sampling probabilities : (K,) chance with which a row joins the sample of its component this lap
     sample : rows drawn so far this lap
-    queue : totals from which waves already under way took their posterior (look-ahead)
+    queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
     elbo : exact ELBO at the end of the last lap, in nats; None before
-    rests : component id -> Rest
+    cooldowns : component id -> Rest
     quiet : whether the last lap's end left no move pending and changed the ELBO by less than the tolerance
     """
 
@@ -47,15 +48,15 @@ class State:
     visit: int
     ids: np.ndarray
     next_id: int
-    leaves: tuple[Any, ...]
+    batch_summaries: tuple[Any, ...]
     start: Any
     trials: tuple[Any, ...]
-    chances: np.ndarray
+    sampling_probabilities: np.ndarray
     sample: Sample | None = None
     queue: tuple[Any, ...] = ()
     running: Any = None
     elbo: float | None = None
-    rests: dict[int, Rest] = field(default_factory=dict)
+    cooldowns: dict[int, Cooldown] = field(default_factory=dict)
     quiet: bool = False
 
 

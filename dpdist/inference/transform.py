@@ -26,7 +26,7 @@ from dpdist.core.checks import COUNT, FLAG, check_fields, instance
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.data.columns import Names, check_names
-from dpdist.inference.data_summary import Survey
+from dpdist.inference.data_summary import DataSummary
 from dpdist.models.families.base import Moments, Rows, fill_zeros
 
 #: Name -> (dimension names, values), as families and likelihoods describe components.
@@ -96,11 +96,11 @@ class Transform:
         axes = self.matrix.T / self.scale
         return float(-0.5 * np.linalg.slogdet(axes @ axes.T).logabsdet)
 
-    def moments(self, survey: Survey) -> Moments:
-        """Moments of the transformed rows, from the survey of the raw ones."""
+    def moments(self, data_summary: DataSummary) -> Moments:
+        """Moments of the transformed rows, from the summary of the raw ones."""
         if self.is_identity:
-            return survey.moments()
-        mean, covariance = survey.mean, survey.scatter / survey.count
+            return data_summary.moments()
+        mean, covariance = data_summary.mean, data_summary.scatter / data_summary.count
         if self.shift is not None:
             mean = mean - self.shift
         if self.scale is not None:
@@ -110,7 +110,7 @@ class Transform:
             mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
         variance = np.diag(covariance) if covariance.ndim == 2 else covariance
         variance = np.maximum(variance, 0.0)
-        return Moments(survey.count, mean, variance, np.full(mean.shape, -np.inf), False)
+        return Moments(data_summary.count, mean, variance, np.full(mean.shape, -np.inf), False)
 
 
 @dataclass(frozen=True)
@@ -131,26 +131,26 @@ class TransformPlan:
     def __post_init__(self) -> None:
         check_fields(self, " of TransformPlan", center=FLAG, scale=FLAG, pca=COUNT.or_none("all columns as they are"))
 
-    def fit(self, survey: Survey) -> Transform:
-        """The transform for the surveyed data.
+    def fit(self, data_summary: DataSummary) -> Transform:
+        """The transform for the fitted_transform data.
 
         Raises
         ------
         InputError
             If more principal components than columns are asked for.
         """
-        columns = survey.mean.shape[0]
+        columns = data_summary.mean.shape[0]
         if self.pca is not None and self.pca > columns:
             raise InputError(f"pca should be from 1 to the number of columns, {columns}; got {self.pca}.")
-        shift = survey.mean if self.center or self.pca is not None else None
-        factors = 1 / np.sqrt(fill_zeros(survey.variance)) if self.scale else None
-        matrix = None if self.pca is None else _principal_axes(survey, factors, self.pca)
+        shift = data_summary.mean if self.center or self.pca is not None else None
+        factors = 1 / np.sqrt(fill_zeros(data_summary.variance)) if self.scale else None
+        matrix = None if self.pca is None else _principal_axes(data_summary, factors, self.pca)
         return Transform(shift, factors, matrix)
 
 
-def _principal_axes(survey: Survey, factors: np.ndarray | None, keep: int) -> np.ndarray:
+def _principal_axes(data_summary: DataSummary, factors: np.ndarray | None, keep: int) -> np.ndarray:
     """The `keep` leading eigenvectors, (D, keep); each one's largest entry is positive."""
-    covariance = survey.scatter / survey.count
+    covariance = data_summary.scatter / data_summary.count
     if factors is not None:
         covariance = covariance * np.outer(factors, factors)
     _, vectors = np.linalg.eigh(covariance)

@@ -119,7 +119,7 @@ class Model:
         return Posterior(self.family, coefficients.astype(precision.dtype, copy=False), precision)
 
 
-def share_out(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:
+def local_step(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:
     """The local step on one block: responsibilities (n, K) and their summary, base measure apart."""
     return summarise(posterior.logits(features), np.ones(features.shape[0]), features, weights, posterior)
 

@@ -16,8 +16,8 @@ from dpdist.data import Source, as_source
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
-from dpdist.inference.sva.base import Rule
-from dpdist.inference.sva.prune_merge import Tidy, merge_test
+from dpdist.inference.sva.base import OpeningRule
+from dpdist.inference.sva.prune_merge import PruneMerge, merge_test
 from dpdist.inference.sva.sequence import Rounds
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.online import OnlinePlan
@@ -98,8 +98,8 @@ def _built(kinds: Mapping[str, Any], name: str, hyperparameters: dict[str, Any])
 
 #: What each schedule heeds.
 _HEEDED = {
-    "memoized": {"name", "waves", "lookahead", "keep_start"},
-    "stochastic": {"name", "waves", "lookahead", "delay", "forgetting"},
+    "memoized": {"name", "batches", "lookahead", "keep_start"},
+    "stochastic": {"name", "batches", "lookahead", "delay", "forgetting"},
     "batch": {"name"},
 }
 
@@ -120,7 +120,7 @@ class ScheduleConfig(_Strict):
     """How summaries become the total."""
 
     name: Name = "memoized"
-    waves: Whole = 40
+    batches: Whole = 40
     lookahead: Whole = 0
     keep_start: Flag = True
     delay: Real = 1.0
@@ -132,8 +132,8 @@ class ScheduleConfig(_Strict):
         if self.name == "batch":
             return Batch()
         if self.name == "stochastic":
-            return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
-        return Memoized(self.waves, self.lookahead, self.keep_start)
+            return Stochastic(self.batches, self.lookahead, self.delay, self.forgetting)
+        return Memoized(self.batches, self.lookahead, self.keep_start)
 
 
 class MovesConfig(_Strict):
@@ -205,8 +205,8 @@ class PassConfig(_Strict):
         merging = merge_test(asked, self.merge_threshold, isinstance(family, Family))
         return PassRecipe(
             family=family,
-            rule=Rule(self.concentration, self.threshold, self.floor, self.max_components),
-            tidy=Tidy(self.prune, merging),
+            rule=OpeningRule(self.concentration, self.threshold, self.floor, self.max_components),
+            tidy=PruneMerge(self.prune, merging),
             rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
             transform=self.transform.build(),
             dtype=dtype_of(self.compute_dtype),
@@ -307,7 +307,7 @@ class TopicScheduleConfig(_Strict):
     """How summaries of documents become the total; stochastic is online inference, by default at the paper's rates."""
 
     name: Name = "memoized"
-    waves: Whole = 20
+    batches: Whole = 20
     lookahead: Whole = 0
     delay: Real = 1.0
     forgetting: Real = 0.5
@@ -318,8 +318,8 @@ class TopicScheduleConfig(_Strict):
         if self.name == "batch":
             return Batch()
         if self.name == "stochastic":
-            return Stochastic(self.waves, self.lookahead, self.delay, self.forgetting)
-        return Memoized(self.waves, self.lookahead)
+            return Stochastic(self.batches, self.lookahead, self.delay, self.forgetting)
+        return Memoized(self.batches, self.lookahead)
 
 
 class TopicMovesConfig(_Strict):

@@ -1,4 +1,4 @@
-"""What a person watching a run sees, as plain values that travel: waves, laps, rounds and notes.
+"""What a person watching a run sees, as plain values that travel: batches, laps, rounds and notes.
 
 A coordinator makes events of its steps and tells them to a :class:`Broadcast`, which stamps them with the run, its own
 session and a number, and hands them to an outlet (a Dask scheduler's event topics, for one) from a thread of its own.
@@ -25,7 +25,7 @@ from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
 from dpdist.data.base import Source
 from dpdist.execution.base import Counts
-from dpdist.inference.loop import Step, wave_count
+from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Reason
 from dpdist.inference.state import Info, State
@@ -34,9 +34,9 @@ from dpdist.runs.units import tokens_of
 
 #: Topic of laps, rounds and notes; a scheduler keeps the last thousand.
 TOPIC = "dpdist"
-#: Topic of waves, apart so that the many waves of an hour do not push its laps out of what is kept.
-WAVE_TOPIC = "dpdist-waves"
-TOPICS = (TOPIC, WAVE_TOPIC)
+#: Topic of batches, apart so that the many batches of an hour do not push its laps out of what is kept.
+BATCH_TOPIC = "dpdist-batches"
+TOPICS = (TOPIC, BATCH_TOPIC)
 
 
 def _written(value: float) -> float | str:
@@ -65,19 +65,19 @@ class Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WaveEvent(Stamp):
-    """A wave is in.
+class BatchEvent(Stamp):
+    """A batch is in.
 
     Parameters
     ----------
     lap : lap under way, from 1
-    done : waves of the lap that are in
-    of : waves in the lap
+    done : batches of the lap that are in
+    of : batches in the lap
     rows : rows of the lap visited so far; None where not known
     rows_per_second : since the lap began or the run went on; None where not known
     """
 
-    kind: Literal["wave"] = "wave"
+    kind: Literal["batch"] = "batch"
     lap: int
     done: int
     of: Count
@@ -99,8 +99,8 @@ class LapEvent(Stamp):
     seconds : wall time of the lap
     accepted : moves taken, by kind
     new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
-    waves : waves in the next lap
-    rows_per_second : as in :class:`WaveEvent`
+    batches : batches in the next lap
+    rows_per_second : as in :class:`BatchEvent`
     """
 
     kind: Literal["lap"] = "lap"
@@ -110,7 +110,7 @@ class LapEvent(Stamp):
     n_components: int
     seconds: Number
     accepted: dict[str, int]
-    waves: int
+    batches: int
     new: int | None = None
     gone: int | None = None
     tokens: Number | None = None
@@ -175,7 +175,7 @@ class NoteEvent(Stamp):
     time: Number
 
 
-Event = WaveEvent | LapEvent | RoundEvent | NoteEvent
+Event = BatchEvent | LapEvent | RoundEvent | NoteEvent
 
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
@@ -212,8 +212,8 @@ class Pace:
         ids: np.ndarray,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        waves = wave_count(problem.schedule, source)
-        self._rows = [sum(p.rows for p in source.partitions[wave::waves]) for wave in range(waves)]
+        batches = batch_count(problem.schedule, source)
+        self._rows = [sum(p.rows for p in source.partitions[batch::batches]) for batch in range(batches)]
         self._clock, self._began, self._before = clock, clock(), self._visited(state)
         self._ids = ids
 
@@ -232,15 +232,15 @@ class Pace:
         return len(np.setdiff1d(info.ids, before)), len(np.setdiff1d(before, info.ids))
 
     def _visited(self, state: State) -> int:
-        return sum(self._rows[wave] for wave in state.order[: state.visit])
+        return sum(self._rows[batch] for batch in state.order[: state.visit])
 
 
-def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
+def event_of_step(step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
     """What a step of a fit shows; with `pace` also how fast."""
     rows, speed = (None, None) if pace is None else pace.after(step)
     state, info = step.state, step.info
     if info is None:
-        return WaveEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
+        return BatchEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
     return LapEvent(
         lap=info.lap,
@@ -249,7 +249,7 @@ def event_of_step(step: Step, pace: Pace | None = None) -> WaveEvent | LapEvent:
         n_components=int(info.n_components),
         seconds=float(info.seconds),
         accepted=dict(Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)),
-        waves=len(state.order),
+        batches=len(state.order),
         new=new,
         gone=gone,
         tokens=tokens_of(info.total),
@@ -314,24 +314,24 @@ class Outlet(Protocol):
 class Broadcast:
     """A context that sends the events of one session of a run, without ever keeping the run waiting.
 
-    A wave is dropped if the last one was sent less than `interval` seconds ago or others are still waiting to be
+    A batch is dropped if the last one was sent less than `interval` seconds ago or others are still waiting to be
     sent; nothing else is.
 
     Parameters
     ----------
     run : label
     outlet : where events go; called from one thread
-    interval : seconds between waves at least
+    interval : seconds between batches at least
 
     Attributes
     ----------
-    dropped : waves not sent
+    dropped : batches not sent
     lost : events that the outlet could not send
     """
 
     def __init__(self, run: str, outlet: Outlet, interval: float = 0.3) -> None:
         self._run, self._outlet, self._interval = run, outlet, interval
-        self._session, self._numbers, self._last_wave = uuid.uuid4().hex[:12], itertools.count(1), -math.inf
+        self._session, self._numbers, self._last_batch = uuid.uuid4().hex[:12], itertools.count(1), -math.inf
         self._waiting: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self.dropped = self.lost = 0
         self._thread = threading.Thread(target=self._send_all, name="dpdist-events", daemon=True)
@@ -339,12 +339,12 @@ class Broadcast:
 
     def tell(self, event: Event) -> None:
         """Send one event, soon; from any thread."""
-        if isinstance(event, WaveEvent):
+        if isinstance(event, BatchEvent):
             now = time.monotonic()
-            if now - self._last_wave < self._interval or not self._waiting.empty():
+            if now - self._last_batch < self._interval or not self._waiting.empty():
                 self.dropped += 1
                 return
-            self._last_wave = now
+            self._last_batch = now
         self._waiting.put(event)
 
     def close(self, timeout: float = 10.0) -> None:

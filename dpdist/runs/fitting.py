@@ -1,4 +1,4 @@
-"""From data and settings to a running fit: survey, priors, start, laps, stopping, checkpoints."""
+"""From data and settings to a running fit: data summary, priors, start, laps, stopping, checkpoints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.data_summary import survey_source
+from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
@@ -145,7 +145,7 @@ class Limits:
 
 
 def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
-    """Survey the data in one pass and fix everything for the run."""
+    """DataSummary the data in one pass and fix everything for the run."""
     family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
     return Problem(
         model=Model(family, recipe.allocation),
@@ -173,7 +173,7 @@ def prepared_family(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
             "choose Multinomial, Bernoulli or Poisson."
         )
-    transform, moments = surveyed(plan, source, backend)
+    transform, moments = fitted_transform(plan, source, backend)
     family = family.with_defaults(moments)
     family.check_moments(moments)
     origin = moments.mean if family.has_location else None
@@ -183,12 +183,12 @@ def prepared_family(
     return family, Preparation(transform, origin, source.shape[1], source.names)
 
 
-def surveyed(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
+def fitted_transform(plan: TransformPlan, source: Source, backend: Backend) -> tuple[Transform, Moments]:
     """The transform fitted to the data in one pass, and the moments of the rows it gives."""
-    survey = survey_source(source, backend, products=plan.pca is not None)
+    data_summary = summarise_source(source, backend, products=plan.pca is not None)
     with one_thread():
-        transform = plan.fit(survey)
-    return transform, transform.moments(survey)
+        transform = plan.fit(data_summary)
+    return transform, transform.moments(data_summary)
 
 
 def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:
@@ -256,7 +256,7 @@ def writing(work: Stored) -> Iterator[None]:
 class Fit:
     """A fit under way: iterate over it for its steps; interrupt it at any time.
 
-    Checkpoints are written by a thread of their own, at most one at a time: the first before the first wave, the last
+    Checkpoints are written by a thread of their own, at most one at a time: the first before the first batch, the last
     at the end, and between these as :class:`dpdist.runs.cadence.Cadence` says.
 
     Parameters
@@ -265,7 +265,7 @@ class Fit:
     limits : when to stop
     history : laps so far
     store : where to checkpoint, or None
-    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every wave
+    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
     fitted : the model of the last lap; None before the first
     manifest : stored objects of `state`, where it comes from a checkpoint
     run : the steps of this kind of model
@@ -291,9 +291,9 @@ class Fit:
         self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
 
     def __iter__(self) -> Iterator[Step]:
-        """Yield after each wave; the last step is the lap that met a limit.
+        """Yield after each batch; the last step is the lap that met a limit.
 
-        A fit that has ended yields nothing. An interruption such as Ctrl-C leaves a checkpoint of the last wave.
+        A fit that has ended yields nothing. An interruption such as Ctrl-C leaves a checkpoint of the last batch.
         After an error that lost the cluster the fit can be iterated over again, with another backend.
 
         Raises
@@ -354,10 +354,10 @@ class Fit:
             self.save()
 
     def _write(self, store: RunStore, packs: dict[str, list[Any]], given: tuple[Any, ...]) -> None:
-        """Write a checkpoint: first the leaves that are not stored yet, then what names them."""
+        """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
         with self._cadence.timed():
-            for name, leaves in packs.items():
-                store.put_leaves(name, leaves)
+            for name, batch_summaries in packs.items():
+                store.put_batch_summaries(name, batch_summaries)
             store.commit(*given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:

@@ -47,7 +47,7 @@ def pose_online(
     Raises
     ------
     InputError
-        If the moves are others, waves are to overlap, or hyperparameters to be learned that cannot be.
+        If the moves are others, batches are to overlap, or hyperparameters to be learned that cannot be.
     """
     if not isinstance(moves, OnlinePlan | None):
         raise InputError(

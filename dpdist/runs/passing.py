@@ -1,4 +1,4 @@
-"""From data and settings to a sequential pass under way: survey, priors, rounds, held-out scores, checkpoints."""
+"""From data and settings to a sequential pass under way: data summary, priors, rounds, held-out scores, checkpoints."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dpdist.core.checks import FLAG, check_fields, instance, number, whole
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.data_summary import survey_source
+from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import predictor_of
 from dpdist.inference.starts import no_concentration
-from dpdist.inference.sva.base import Learner, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
-from dpdist.inference.sva.opening import Growth
-from dpdist.inference.sva.prune_merge import EvidenceTest, Tidy
+from dpdist.inference.sva.opening import SVAState
+from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import (
     Rounds,
     SequentialInfo,
@@ -33,7 +33,7 @@ from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import Cadence
-from dpdist.runs.fitting import prepared_family, surveyed, writing
+from dpdist.runs.fitting import fitted_transform, prepared_family, writing
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
 from dpdist.storage.stored_sequence import PassHistory, SequentialStore
@@ -44,8 +44,8 @@ class PassRecipe:
     """What a person asks of a pass, before the data are seen; `stream` where their number will not be known."""
 
     family: Family | Likelihood
-    rule: Rule
-    tidy: Tidy
+    rule: OpeningRule
+    tidy: PruneMerge
     rounds: Rounds
     transform: TransformPlan
     dtype: type
@@ -66,7 +66,7 @@ class PassRecipe:
 
 
 def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
-    """Survey the data in one pass and fix everything.
+    """DataSummary the data in one pass and fix everything.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _prepared_likelihood(
 ) -> tuple[Likelihood, Preparation]:
     if source.sparse:
         raise InputError(f"{type(likelihood).__name__} needs dense rows; pass x.toarray().")
-    transform, moments = surveyed(plan, source, backend)
+    transform, moments = fitted_transform(plan, source, backend)
     likelihood = likelihood.with_defaults(moments)
     likelihood.check_moments(moments)
     typical = likelihood.prior_draws(np.random.default_rng(0), 1, moments.dimension)
@@ -124,15 +124,15 @@ def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[Se
     posed = SequentialProblem(
         learner=Conjugate(problem.model.family, width),
         preparation=problem.preparation,
-        rule=Rule(near.concentration, max_components=near.max_components),
-        tidy=Tidy(1e-5, EvidenceTest()),
+        rule=OpeningRule(near.concentration, max_components=near.max_components),
+        tidy=PruneMerge(1e-5, EvidenceTest()),
         rounds=rounds,
         dtype=problem.precision.dtype,
         seed=problem.seed,
     )
     rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
-    look = max(Tidy.first, int((1 + Tidy.growth) * rows))
-    growth = Growth(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
+    look = max(PruneMerge.first, int((1 + PruneMerge.growth) * rows))
+    growth = SVAState(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
     return posed, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
 
 
@@ -159,8 +159,8 @@ def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend,
     problem.preparation.check_source(source, asker)
     if source.sparse and not problem.learner.accepts_sparse:
         raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
-    survey = survey_source(source, backend, products=problem.preparation.transform.matrix is not None)
-    problem.learner.check_moments(problem.preparation.transform.moments(survey))
+    data_summary = summarise_source(source, backend, products=problem.preparation.transform.matrix is not None)
+    problem.learner.check_moments(problem.preparation.transform.moments(data_summary))
 
 
 @dataclass
@@ -229,7 +229,7 @@ class PassFit:
         if self.store is not None:
             self.store.release()
 
-    def _score(self, growth: Growth) -> float:
+    def _score(self, growth: SVAState) -> float:
         assert self.holdout is not None, "scores are asked for only with held-out rows"
         predictor = predictor_of(self.problem, growth)
         densities = [predictor.log_density(partition) for partition in self.holdout.partitions]

@@ -1,4 +1,4 @@
-"""Fits and passes made ready to run: data surveyed, a place to keep them claimed, the first checkpoint written.
+"""Fits and passes made ready to run: data fitted_transform, a place to keep them claimed, the first checkpoint written.
 
 The command line and the estimators both begin here, from a recipe of checked values.
 """

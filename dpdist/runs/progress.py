@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dpdist.runs.events import (
+    BatchEvent,
     Event,
     Happening,
     LapEvent,
     NoteEvent,
     RoundEvent,
-    WaveEvent,
 )
 from dpdist.runs.units import per_unit
 
@@ -63,7 +63,7 @@ class LiveProgress(_Drawn):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("waves"),
+            TextColumn("batches"),
             TimeElapsedColumn(),
             TextColumn("left in lap"),
             TimeRemainingColumn(),
@@ -75,8 +75,8 @@ class LiveProgress(_Drawn):
     def _draw(self, event: Event) -> None:
         if isinstance(event, LapEvent):
             say(self._console, lap_line(event))
-            self._bar.reset(self._task, total=event.waves, description=f"lap {event.lap + 1}")
-        elif isinstance(event, WaveEvent):
+            self._bar.reset(self._task, total=event.batches, description=f"lap {event.lap + 1}")
+        elif isinstance(event, BatchEvent):
             self._bar.update(self._task, total=event.of, completed=event.done, description=f"lap {event.lap}")
 
 
@@ -117,7 +117,7 @@ class EventLines:
             return round_line(event, before)
         if isinstance(event, NoteEvent):
             return event.sentence
-        return f"lap {event.lap}: {event.done} of {event.of} waves"
+        return f"lap {event.lap}: {event.done} of {event.of} batches"
 
 
 def lap_line(event: LapEvent) -> str:

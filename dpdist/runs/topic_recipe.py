@@ -83,7 +83,7 @@ class TopicRecipe:
                 f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
                 "Give a TopicPlan, or a Stochastic schedule."
             )
-        schedule = Memoized(waves=20) if self.schedule is None else self.schedule
+        schedule = Memoized(batches=20) if self.schedule is None else self.schedule
         plan = TopicPlan() if self.moves is None else self.moves
         return TopicProblem(
             self._model(vocabulary), schedule, plan, self._effort(), self.seed, self.tolerance, self.learn

@@ -3,8 +3,8 @@
 run.zarr/problems/4f21c0/                      the model's priors and everything fixed for the run
 run.zarr/generations/000007-9ae310/components  the model after some lap
 run.zarr/generations/000007-9ae310/history     laps and proposals
-run.zarr/generations/000007-9ae310/state       what the next wave needs, but for leaves; absent in a saved model
-run.zarr/objects/000003-77d2aa/                leaves: what visiting waves gave; shared by generations
+run.zarr/generations/000007-9ae310/state       what the next batch needs, but for batch summaries; absent in a saved
+model run.zarr/objects/000003-77d2aa/                what visiting batches gave; shared by generations
 """
 
 from __future__ import annotations
@@ -112,14 +112,16 @@ class RunStore(GenerationStore, ABC):
         return read_asked(self.problem_group())
 
     def state(self) -> tuple[State, Manifest]:
-        """The state to go on from, and the objects its leaves are stored in."""
+        """The state to go on from, and the objects its batch summaries are stored in."""
         if not self.holds("state"):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        return read_state(self.generation("state"), lambda name: self.kind.read_leaves(self.group(name)), self.kind)
+        return read_state(
+            self.generation("state"), lambda name: self.kind.read_batch_summaries(self.group(name)), self.kind
+        )
 
-    def put_leaves(self, name: str, leaves: Sequence[Any]) -> None:
-        """Store leaves of one layout; raises :class:`CheckpointError` if they cannot be written."""
-        self.add_object(name, lambda group: self.kind.write_leaves(group, leaves))
+    def put_batch_summaries(self, name: str, batch_summaries: Sequence[Any]) -> None:
+        """Store batch summaries of one layout; raises :class:`CheckpointError` if they cannot be written."""
+        self.add_object(name, lambda group: self.kind.write_batch_summaries(group, batch_summaries))
 
     def fitted(self) -> Fitted | None:
         """The model of the current generation, or None before the first lap."""

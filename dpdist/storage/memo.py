@@ -1,8 +1,8 @@
-"""Where each leaf of a state is stored, so that generations share leaves instead of writing them again.
+"""Where each batch summary of a state is stored, so that generations share them instead of writing them again.
 
-A checkpoint stores the leaves that changed since the one before, several small ones together in a pack. What a lap's
-end makes of every leaf is a small turning, stored with the generation: applied to a leaf that was stored before, it
-gives the same bits.
+A checkpoint stores the batch summaries that changed since the one before, several small ones together in a pack. What a
+lap's end makes of every batch summary is a small component map, stored with the generation: applied to a batch summary
+that was stored before, it gives the same bits.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dpdist.inference.loop import Step
 from dpdist.inference.state import State
 from dpdist.storage.generations import token
 
-#: Bytes beyond which no more leaves go to a pack: what is copied at once, and freed when it is written.
+#: Bytes beyond which no more batch summaries go to a pack: what is copied at once, and freed when it is written.
 PACK_BYTES = 2**25
 
 
 class Storable(Protocol):
-    """A leaf of any kind, or a total."""
+    """A batch summary of any kind, or a total."""
 
     @property
     def layout(self) -> Hashable:
-        """The same for leaves that can be stored in one pack."""
+        """The same for batch summaries that can be stored in one pack."""
 
     @property
     def nbytes(self) -> int:
@@ -33,11 +33,11 @@ class Storable(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """Where a leaf is stored.
+    """Where a batch summary is stored.
 
     Parameters
     ----------
-    pack, index : the stored object, and the leaf's place in it
+    pack, index : the stored object, and the batch summary's place in it
     turned : whether the last lap's end has yet to be applied to it
     """
 
@@ -48,40 +48,44 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """The stored leaves a state is made of.
+    """The stored batch summaries a state is made of.
 
     Parameters
     ----------
-    waves : one a wave
-    start, running : of those leaves, if there are any
-    queue : of the totals of waves under way
-    turning : what the last lap's end made of the leaves stored before it
+    batches : one a batch
+    start, running : of those batch summaries, if there are any
+    queue : of the totals of batches under way
+    component_map : what the last lap's end made of the batch summaries stored before it
     """
 
-    waves: tuple[Kept, ...]
+    batches: tuple[Kept, ...]
     start: Kept | None
     running: Kept | None
     queue: tuple[Kept, ...]
-    turning: Any
+    component_map: Any
 
     @property
-    def leaves(self) -> list[Kept]:
-        """Every leaf named, in the order of :func:`leaves_of`."""
-        return [*self.waves, *(kept for kept in (self.start, self.running) if kept is not None), *self.queue]
+    def batch_summaries(self) -> list[Kept]:
+        """Every batch summary named, in the order of :func:`batch_summaries_of`."""
+        return [*self.batches, *(kept for kept in (self.start, self.running) if kept is not None), *self.queue]
 
     @property
     def packs(self) -> list[str]:
         """Every stored object named."""
-        return sorted({kept.pack for kept in self.leaves})
+        return sorted({kept.pack for kept in self.batch_summaries})
 
 
-def leaves_of(state: State) -> list[Any]:
-    """Every leaf of a state, and every total: those of its waves first."""
-    return [*state.leaves, *(leaf for leaf in (state.start, state.running) if leaf is not None), *state.queue]
+def batch_summaries_of(state: State) -> list[Any]:
+    """Every batch summary of a state, and every total: those of its batches first."""
+    return [
+        *state.batch_summaries,
+        *(batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None),
+        *state.queue,
+    ]
 
 
 class Memo:
-    """Follows a run and knows which leaves of its state are stored.
+    """Follows a run and knows which batch summaries of its state are stored.
 
     A run may be interrupted at any moment, so the state before the last step is remembered beside the one after it.
 
@@ -96,72 +100,78 @@ class Memo:
 
     def follow(self, step: Step) -> None:
         """Go on to the state after a step."""
-        kept, turning = self._now.kept, self._now.turning
-        if step.turning is not None:
-            turning = step.turning
+        kept, component_map = self._now.kept, self._now.component_map
+        if step.component_map is not None:
+            component_map = step.component_map
             kept = kept | _turned(self._now, step)
-        there = {id(leaf) for leaf in leaves_of(step.state)}
+        there = {id(batch_summary) for batch_summary in batch_summaries_of(step.state)}
         kept = {key: value for key, value in kept.items() if key in there}
-        self._before, self._now = self._now, _Moment(step.state, kept, turning)
+        self._before, self._now = self._now, _Moment(step.state, kept, component_map)
 
     def manifest(self, state: State) -> tuple[Manifest, dict[str, list[Any]]]:
-        """Where the leaves of `state`, the present one or the one before, are stored or to be stored.
+        """Where the batch summaries of `state`, the present one or the one before, are stored or to be stored.
 
         Returns
         -------
-        manifest : of all leaves
-        packs : leaves still to be stored, by the object to be made of them
+        manifest : of all batch summaries
+        packs : batch summaries still to be stored, by the object to be made of them
         """
         moment = next(moment for moment in (self._now, self._before) if moment.state is state)
-        there = {id(leaf): leaf for leaf in leaves_of(state)}
-        packs = packed([leaf for key, leaf in there.items() if key not in moment.kept], state.lap)
-        new = {id(leaf): Kept(name, index) for name, pack in packs.items() for index, leaf in enumerate(pack)}
+        there = {id(batch_summary): batch_summary for batch_summary in batch_summaries_of(state)}
+        packs = packed([batch_summary for key, batch_summary in there.items() if key not in moment.kept], state.lap)
+        new = {
+            id(batch_summary): Kept(name, index)
+            for name, pack in packs.items()
+            for index, batch_summary in enumerate(pack)
+        }
         places = {key: kept for key, (_, kept) in moment.kept.items()} | new
-        waves = tuple(places[id(leaf)] for leaf in state.leaves)
+        batches = tuple(places[id(batch_summary)] for batch_summary in state.batch_summaries)
         return Manifest(
-            waves=waves,
+            batches=batches,
             start=None if state.start is None else places[id(state.start)],
             running=None if state.running is None else places[id(state.running)],
             queue=tuple(places[id(total)] for total in state.queue),
-            turning=moment.turning if any(kept.turned for kept in waves) else None,
+            component_map=moment.component_map if any(kept.turned for kept in batches) else None,
         ), packs
 
     def stored(self, state: State, manifest: Manifest) -> None:
-        """Take note that the leaves of `state` are stored as a manifest says, or sure to be before the next are."""
+        """Take note that what `state` consists of is stored as a manifest says, or sure to be before the next is."""
         if state is self._now.state:
             self._now = _stored(state, manifest)
 
 
-def packed(leaves: Iterable[Storable], lap: int) -> dict[str, list[Any]]:
-    """Leaves in packs of one layout each: name -> leaves, together of at most ``PACK_BYTES`` if there are several."""
+def packed(batch_summaries: Iterable[Storable], lap: int) -> dict[str, list[Any]]:
+    """Batch summaries in packs of one layout each, by name; of at most ``PACK_BYTES`` where there are several."""
     packs: dict[str, list[Any]] = {}
     filling: dict[Hashable, tuple[str, int]] = {}
-    for leaf in leaves:
-        name, size = filling.get(leaf.layout, ("", 0))
-        if not name or size + leaf.nbytes > PACK_BYTES:
+    for batch_summary in batch_summaries:
+        name, size = filling.get(batch_summary.layout, ("", 0))
+        if not name or size + batch_summary.nbytes > PACK_BYTES:
             name, size = f"objects/{lap:06d}-{token()}", 0
             packs[name] = []
-        packs[name].append(leaf)
-        filling[leaf.layout] = name, size + leaf.nbytes
+        packs[name].append(batch_summary)
+        filling[batch_summary.layout] = name, size + batch_summary.nbytes
     return packs
 
 
 @dataclass(frozen=True, eq=False)
 class _Moment:
-    """A state, its stored leaves by their identity, and the turning of those that are stored unturned."""
+    """A state, its stored batch summaries by their identity, and the map of those that are stored unturned."""
 
     state: State
     kept: dict[int, tuple[Any, Kept]]
-    turning: Any
+    component_map: Any
 
 
 def _stored(state: State, manifest: Manifest) -> _Moment:
-    pairs = zip(leaves_of(state), manifest.leaves, strict=True)
-    return _Moment(state, {id(leaf): (leaf, kept) for leaf, kept in pairs}, manifest.turning)
+    pairs = zip(batch_summaries_of(state), manifest.batch_summaries, strict=True)
+    return _Moment(
+        state, {id(batch_summary): (batch_summary, kept) for batch_summary, kept in pairs}, manifest.component_map
+    )
 
 
 def _turned(before: _Moment, step: Step) -> dict[int, tuple[Any, Kept]]:
-    """The leaves that a lap's end made of stored ones; that of the wave just visited is of none."""
-    pairs = zip(before.state.leaves, step.state.leaves, strict=True)
-    found = [(new, before.kept.get(id(old))) for wave, (old, new) in enumerate(pairs) if wave != step.wave]
+    """The batch summaries that a lap's end made of stored ones; that of the batch just visited is of none."""
+    pairs = zip(before.state.batch_summaries, step.state.batch_summaries, strict=True)
+    found = [(new, before.kept.get(id(old))) for batch, (old, new) in enumerate(pairs) if batch != step.batch]
     return {id(new): (new, replace(kept[1], turned=True)) for new, kept in found if kept is not None}

@@ -47,17 +47,17 @@ VARIABLES: dict[str, Variable] = {
     "factor": Variable(("raw_column",), "multiplies every row"),
     "matrix": Variable(("raw_column", "column"), "right factor of every row (principal axes)"),
     "origin": Variable(("column",), "subtracted last; the model's own origin"),
-    # memo: leaves, of which there is one a wave
-    "leaf_stats": Variable(("leaf", "component", "feature"), "statistics of a wave's rows at its last visit"),
-    "leaf_entropy": Variable(("leaf", "component"), "entropies of a wave's rows at its last visit", "nat"),
-    "trial_stats": Variable(("leaf", "trial_row", "feature"), "what proposals measured at that visit, statistics"),
-    "trial_entropy": Variable(("leaf", "trial_entry"), "what proposals measured at that visit, entropies", "nat"),
+    # memo: batch summaries, of which there is one a batch
+    "batch_stats": Variable(("batch", "component", "feature"), "statistics of a batch's rows at its last visit"),
+    "batch_entropy": Variable(("batch", "component"), "entropies of a batch's rows at its last visit", "nat"),
+    "trial_stats": Variable(("batch", "trial_row", "feature"), "what proposals measured at that visit, statistics"),
+    "trial_entropy": Variable(("batch", "trial_entry"), "what proposals measured at that visit, entropies", "nat"),
     "change_kept": Variable(("kept",), "components that the last lap's end left alone"),
     "change_accepted": Variable(("accepted", "pair"), "accepted proposals: kind of trial, number"),
     "change_order": Variable(("component",), "order of the kept components followed by all replacements"),
-    "leaf_rows": Variable(("leaf_row",), "rows of the splits' measurements that went on"),
+    "child_rows": Variable(("batch_row",), "rows of the splits' measurements that went on"),
     # state
-    "order": Variable(("wave",), "waves in the order of the lap"),
+    "order": Variable(("batch",), "batches in the order of the lap"),
     "sampling_chance": Variable(("component",), "chance with which a row joins the sample of its component"),
     "split_target": Variable(("split",), "component that a pending split divides"),
     "split_age": Variable(("split",), "laps the split has been refined"),
@@ -108,12 +108,14 @@ VARIABLES: dict[str, Variable] = {
     "document_total": Variable(
         ("total",), "sums over documents of log Gamma(sum theta), psi(sum theta), 1 and their tokens"
     ),
-    "leaf_word_count": Variable(("leaf", "word", "topic"), "as of the corpus, for documents of a wave"),
-    "leaf_topic_entropy": Variable(("leaf", "topic"), "as of the corpus, for documents of a wave", "nat"),
-    "leaf_topic_group": Variable(("leaf", "topic_or_rest", "group_sum"), "as of the corpus, for documents of a wave"),
-    "leaf_document_total": Variable(("leaf", "total"), "as of the corpus, for documents of a wave"),
-    "pair_entropy": Variable(("leaf", "pair_index"), "change of entropy if a pair of topics is one", "nat"),
-    "pair_group": Variable(("leaf", "pair_index", "group_sum"), "as of topics, for unions of two"),
+    "batch_word_count": Variable(("batch", "word", "topic"), "as of the corpus, for documents of a batch"),
+    "batch_topic_entropy": Variable(("batch", "topic"), "as of the corpus, for documents of a batch", "nat"),
+    "batch_topic_group": Variable(
+        ("batch", "topic_or_rest", "group_sum"), "as of the corpus, for documents of a batch"
+    ),
+    "batch_document_total": Variable(("batch", "total"), "as of the corpus, for documents of a batch"),
+    "pair_entropy": Variable(("batch", "pair_index"), "change of entropy if a pair of topics is one", "nat"),
+    "pair_group": Variable(("batch", "pair_index", "group_sum"), "as of topics, for unions of two"),
     "document_indptr": Variable(("document_boundary",), "boundaries of documents in their topics"),
     "document_topic": Variable(("use",), "topic that a document uses"),
     "document_count": Variable(("use",), "expected tokens of that topic in the document"),

@@ -1,4 +1,4 @@
-"""Topic models with point estimates as generations on disk: runs without leaves, whose state is a running total."""
+"""Topic models with point estimates on disk: runs without batch summaries, whose state is a running total."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _read_state(group: zarr.Group) -> OnlineState:
 
 
 def _write_pass(group: zarr.Group, totals: Sequence[OnlinePass]) -> None:
-    """A state has no leaves, and of totals but one."""
+    """A state has no batch summaries, and of totals but one."""
     (under_way,) = totals
     group.attrs["seconds"] = under_way.seconds
     _write_state(group.create_group("state"), under_way.state)
@@ -80,7 +80,7 @@ class OnlineTopicStore(RunStore):
     """A run of a topic model with point estimates of its weights, online or batch, or a model saved from one."""
 
     method = "online topics"
-    kind = TOPICS._replace(write_leaves=_write_pass, read_leaves=_read_pass)
+    kind = TOPICS._replace(write_batch_summaries=_write_pass, read_batch_summaries=_read_pass)
 
     @staticmethod
     def write_problem(group: zarr.Group, problem: OnlineProblem) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import zarr
 
 from dpdist.inference.prediction import predictor_of
-from dpdist.inference.sva.base import Learner, Rule
-from dpdist.inference.sva.opening import Growth
-from dpdist.inference.sva.prune_merge import Tidy
+from dpdist.inference.sva.base import Learner, OpeningRule
+from dpdist.inference.sva.opening import SVAState
+from dpdist.inference.sva.prune_merge import PruneMerge
 from dpdist.inference.sva.sequence import Rounds, SequentialInfo, SequentialProblem, SequentialState
 from dpdist.storage import schema
 from dpdist.storage.descriptions import write_description
@@ -157,7 +157,7 @@ def is_pass(path: str | os.PathLike[str]) -> bool:
 
 def _read_state(group: zarr.Group) -> SequentialState:
     attrs: dict[str, Any] = dict(group.attrs)
-    growth = Growth(
+    growth = SVAState(
         table=schema.read(group, "table"),
         ids=schema.read(group, "id"),
         rows=attrs["rows"],
@@ -215,8 +215,8 @@ def _read_problem(group: zarr.Group) -> SequentialProblem:
     return SequentialProblem(
         learner=read_part(group, "learner", Learner),
         preparation=read_preparation(schema.subgroup(group, "preparation"), attrs["columns"]),
-        rule=read_part(group, "rule", Rule),
-        tidy=read_part(group, "tidy", Tidy),
+        rule=read_part(group, "rule", OpeningRule),
+        tidy=read_part(group, "tidy", PruneMerge),
         rounds=read_part(group, "rounds", Rounds),
         dtype=np.dtype(attrs["dtype"]).type,
         seed=attrs["seed"],

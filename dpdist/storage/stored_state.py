@@ -1,4 +1,4 @@
-"""A state as a Zarr group and back, to the bit; its leaves are objects of their own, named by a manifest."""
+"""A state as a Zarr group and back, to the bit; its batch summaries are objects of their own, named by a manifest."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import numpy as np
 import zarr
 from scipy import sparse
 
-from dpdist.inference.mixture.lap_moves import Turning
-from dpdist.inference.mixture.local_step import Leaf, Sample
+from dpdist.inference.mixture.lap_moves import ComponentMap
+from dpdist.inference.mixture.local_step import BatchSummary, Sample
 from dpdist.inference.moves.base import Change, Trial
 from dpdist.inference.moves.delete import Deletes
 from dpdist.inference.moves.merge import Merges
 from dpdist.inference.moves.split import Splits
-from dpdist.inference.state import Rest, State
+from dpdist.inference.state import Cooldown, State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage import schema
 from dpdist.storage.memo import Kept, Manifest
 
 
 class StateKind(NamedTuple):
-    """How what differs between kinds of models is stored: leaves, what is tried in a lap, and its end's turning.
+    """How what differs between kinds of models is stored: summaries, what a lap tries, and its end's map.
 
-    Each writer takes an empty group and the value, each reader the group; a turning is read with the trials after it.
+    Each writer takes an empty group and the value, each reader the group; a component map is read with the trials after
+    it.
     """
 
-    write_leaves: Callable[[zarr.Group, Sequence[Any]], None]
-    read_leaves: Callable[[zarr.Group], list[Any]]
+    write_batch_summaries: Callable[[zarr.Group, Sequence[Any]], None]
+    read_batch_summaries: Callable[[zarr.Group], list[Any]]
     write_trials: Callable[[zarr.Group, Any], None]
     read_trials: Callable[[zarr.Group], tuple[Any, ...]]
     write_turning: Callable[[zarr.Group, Any], None]
@@ -37,7 +38,7 @@ class StateKind(NamedTuple):
 
 
 def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: StateKind) -> None:
-    """Store `state` in an empty group; its leaves are the objects of `manifest`."""
+    """Store `state` in an empty group; its batch summaries are the objects of `manifest`."""
     group.attrs.update(
         {
             "lap": state.lap,
@@ -46,64 +47,67 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
             "elbo": state.elbo,
             "quiet": state.quiet,
             "has_trials": bool(state.trials),
-            "waves": [astuple(kept) for kept in manifest.waves],
+            "batches": [astuple(kept) for kept in manifest.batches],
             "start": None if manifest.start is None else astuple(manifest.start),
             "running": None if manifest.running is None else astuple(manifest.running),
             "queue": [astuple(kept) for kept in manifest.queue],
         }
     )
     schema.write(group, "id", state.ids)
-    schema.write(group, "sampling_chance", state.chances)
+    schema.write(group, "sampling_chance", state.sampling_probabilities)
     schema.write(group, "order", np.array(state.order, dtype=np.int64))
-    _write_rests(group.create_group("rests"), state.rests)
+    _write_rests(group.create_group("rests"), state.cooldowns)
     if state.trials:
         kind.write_trials(group.create_group("trials"), state.trials)
     if state.sample is not None:
         _write_sample(group.create_group("sample"), state.sample)
-    if manifest.turning is not None:
-        kind.write_turning(group.create_group("turning"), manifest.turning)
+    if manifest.component_map is not None:
+        kind.write_turning(group.create_group("component map"), manifest.component_map)
 
 
 def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateKind) -> tuple[State, Manifest]:
-    """The state stored in `group` and its manifest; `read` reads the leaves of an object."""
+    """The state stored in `group` and its manifest; `read` reads the batch summaries of an object."""
     attrs: dict[str, Any] = dict(group.attrs)
     trials = kind.read_trials(schema.subgroup(group, "trials")) if attrs["has_trials"] else ()
     manifest = Manifest(
-        waves=tuple(Kept(*kept) for kept in attrs["waves"]),
+        batches=tuple(Kept(*kept) for kept in attrs["batches"]),
         start=None if attrs["start"] is None else Kept(*attrs["start"]),
         running=None if attrs["running"] is None else Kept(*attrs["running"]),
         queue=tuple(Kept(*kept) for kept in attrs["queue"]),
-        turning=kind.read_turning(schema.subgroup(group, "turning"), trials) if "turning" in group else None,
+        component_map=kind.read_turning(schema.subgroup(group, "turning"), trials) if "turning" in group else None,
     )
     packs = {name: read(name) for name in manifest.packs}
 
-    def leaf(kept: Kept) -> Any:
+    def batch_summary(kept: Kept) -> Any:
         stored = packs[kept.pack][kept.index]
-        return manifest.turning.leaf(stored) if kept.turned else stored
+        return manifest.component_map.batch_summary(stored) if kept.turned else stored
 
     state = State(
         lap=attrs["lap"],
-        order=tuple(int(wave) for wave in schema.read(group, "order")),
+        order=tuple(int(batch) for batch in schema.read(group, "order")),
         visit=attrs["visit"],
         ids=schema.read(group, "id"),
         next_id=attrs["next_id"],
-        leaves=tuple(leaf(kept) for kept in manifest.waves),
-        start=None if manifest.start is None else leaf(manifest.start),
+        batch_summaries=tuple(batch_summary(kept) for kept in manifest.batches),
+        start=None if manifest.start is None else batch_summary(manifest.start),
         trials=trials,
-        chances=schema.read(group, "sampling_chance"),
+        sampling_probabilities=schema.read(group, "sampling_chance"),
         sample=_read_sample(schema.subgroup(group, "sample")) if "sample" in group else None,
-        queue=tuple(leaf(kept) for kept in manifest.queue),
-        running=None if manifest.running is None else leaf(manifest.running),
+        queue=tuple(batch_summary(kept) for kept in manifest.queue),
+        running=None if manifest.running is None else batch_summary(manifest.running),
         elbo=attrs["elbo"],
-        rests=_read_rests(schema.subgroup(group, "rests")),
+        cooldowns=_read_rests(schema.subgroup(group, "rests")),
         quiet=attrs["quiet"],
     )
     return state, manifest
 
 
-def write_leaves(group: zarr.Group, leaves: Sequence[Leaf]) -> None:
-    """Store leaves of one layout in an empty group: components, and the trials' measurements one below the other."""
-    summaries, parts = [leaf.summary for leaf in leaves], [leaf.trials for leaf in leaves]
+def write_batch_summaries(group: zarr.Group, batch_summaries: Sequence[BatchSummary]) -> None:
+    """Store batch summaries of one layout in an empty group: components, then what the trials measured."""
+    summaries, parts = (
+        [batch_summary.summary for batch_summary in batch_summaries],
+        [batch_summary.trials for batch_summary in batch_summaries],
+    )
     group.attrs.update(
         {
             "bases": [summary.base for summary in summaries],
@@ -112,24 +116,24 @@ def write_leaves(group: zarr.Group, leaves: Sequence[Leaf]) -> None:
             "trial_bases": [[part.base for part in each] for each in parts],
         }
     )
-    schema.write(group, "leaf_stats", np.stack([summary.stats for summary in summaries]))
-    schema.write(group, "leaf_entropy", np.stack([summary.entropy for summary in summaries]))
+    schema.write(group, "batch_stats", np.stack([summary.stats for summary in summaries]))
+    schema.write(group, "batch_entropy", np.stack([summary.entropy for summary in summaries]))
     if parts[0]:
         schema.write(group, "trial_stats", np.stack([np.concatenate([part.stats for part in each]) for each in parts]))
         entropies = [np.concatenate([part.entropy for part in each]) for each in parts]
         schema.write(group, "trial_entropy", np.stack(entropies))
 
 
-def read_leaves(group: zarr.Group) -> list[Leaf]:
-    """The leaves stored in `group`."""
+def read_batch_summaries(group: zarr.Group) -> list[BatchSummary]:
+    """The batch summaries stored in `group`."""
     attrs: dict[str, Any] = dict(group.attrs)
-    stats, entropies = schema.read(group, "leaf_stats"), schema.read(group, "leaf_entropy")
+    stats, entropies = schema.read(group, "batch_stats"), schema.read(group, "batch_entropy")
     parts = zip(stats, entropies, attrs["bases"], _read_measurements(group, attrs), strict=True)
-    return [Leaf(Summary(stat.copy(), entropy.copy(), base), trials) for stat, entropy, base, trials in parts]
+    return [BatchSummary(Summary(stat.copy(), entropy.copy(), base), trials) for stat, entropy, base, trials in parts]
 
 
 def _read_measurements(group: zarr.Group, attrs: dict[str, Any]) -> list[tuple[Summary, ...]]:
-    """What the trials measured, leaf by leaf."""
+    """What the trials measured, batch by batch."""
     if not attrs["trial_rows"]:
         return [()] * len(attrs["bases"])
     stats = np.split(schema.read(group, "trial_stats"), np.cumsum(attrs["trial_rows"])[:-1], axis=1)
@@ -143,22 +147,22 @@ def _read_measurements(group: zarr.Group, attrs: dict[str, Any]) -> list[tuple[S
     ]
 
 
-def _write_turning(group: zarr.Group, turning: Turning) -> None:
-    group.attrs["fresh"] = turning.fresh
-    schema.write(group, "change_kept", turning.change.kept)
-    schema.write(group, "change_accepted", np.array(turning.change.accepted, dtype=np.int64).reshape(-1, 2))
-    schema.write(group, "change_order", turning.change.order)
-    schema.write(group, "leaf_rows", turning.leaf_rows)
-    _write_trials(group.create_group("before"), turning.before)
+def _write_turning(group: zarr.Group, component_map: ComponentMap) -> None:
+    group.attrs["fresh"] = component_map.fresh
+    schema.write(group, "change_kept", component_map.change.kept)
+    schema.write(group, "change_accepted", np.array(component_map.change.accepted, dtype=np.int64).reshape(-1, 2))
+    schema.write(group, "change_order", component_map.change.order)
+    schema.write(group, "child_rows", component_map.child_rows)
+    _write_trials(group.create_group("before"), component_map.before)
 
 
-def _read_turning(group: zarr.Group, after: tuple[Trial, ...]) -> Turning:
+def _read_turning(group: zarr.Group, after: tuple[Trial, ...]) -> ComponentMap:
     accepted = tuple((int(t), int(j)) for t, j in schema.read(group, "change_accepted"))
-    return Turning(
+    return ComponentMap(
         change=Change(_index(group, "change_kept"), accepted, _index(group, "change_order")),
         before=_read_trials(schema.subgroup(group, "before")),
         after=after,
-        leaf_rows=_index(group, "leaf_rows"),
+        child_rows=_index(group, "child_rows"),
         fresh=int(group.attrs["fresh"]),  # type: ignore[arg-type]
     )
 
@@ -187,16 +191,16 @@ def _read_trials(group: zarr.Group) -> tuple[Trial, ...]:
     return splits, Merges(_index(group, "merge_pair")), deletes
 
 
-def _write_rests(group: zarr.Group, rests: dict[int, Rest]) -> None:
-    schema.write(group, "rest_id", np.array(list(rests), dtype=np.int64))
-    schema.write(group, "rest_refusals", np.array([rest.refusals for rest in rests.values()], dtype=np.int64))
-    schema.write(group, "rest_until", np.array([rest.until for rest in rests.values()], dtype=np.int64))
-    schema.write(group, "rest_count", np.array([rest.size for rest in rests.values()], dtype=np.float64))
+def _write_rests(group: zarr.Group, cooldowns: dict[int, Cooldown]) -> None:
+    schema.write(group, "rest_id", np.array(list(cooldowns), dtype=np.int64))
+    schema.write(group, "rest_refusals", np.array([rest.refusals for rest in cooldowns.values()], dtype=np.int64))
+    schema.write(group, "rest_until", np.array([rest.until for rest in cooldowns.values()], dtype=np.int64))
+    schema.write(group, "rest_count", np.array([rest.size for rest in cooldowns.values()], dtype=np.float64))
 
 
-def _read_rests(group: zarr.Group) -> dict[int, Rest]:
+def _read_rests(group: zarr.Group) -> dict[int, Cooldown]:
     columns = [schema.read(group, f"rest_{name}") for name in ("id", "refusals", "until", "count")]
-    return {int(i): Rest(int(r), int(u), float(c)) for i, r, u, c in zip(*columns, strict=True)}
+    return {int(i): Cooldown(int(r), int(u), float(c)) for i, r, u, c in zip(*columns, strict=True)}
 
 
 def _write_sample(group: zarr.Group, sample: Sample) -> None:
@@ -205,7 +209,7 @@ def _write_sample(group: zarr.Group, sample: Sample) -> None:
     schema.write(group, "sample_weight", sample.weights)
     group.attrs["most"] = sample.most
     if sample.seen is not None:
-        write_leaves(group.create_group("seen"), [sample.seen])
+        write_batch_summaries(group.create_group("seen"), [sample.seen])
     if sparse.issparse(sample.rows):
         group.attrs["columns"] = int(sample.rows.shape[1])
         schema.write(group, "sample_data", sample.rows.data)
@@ -219,7 +223,7 @@ def _read_sample(group: zarr.Group) -> Sample:
     keys, owners = schema.read(group, "sample_key"), schema.read(group, "sample_owner")
     weights = schema.read(group, "sample_weight")
     most: Any = group.attrs["most"]
-    seen = read_leaves(schema.subgroup(group, "seen"))[0] if "seen" in group else None
+    seen = read_batch_summaries(schema.subgroup(group, "seen"))[0] if "seen" in group else None
     if "sample_rows" in group:
         return Sample(keys, owners, weights, schema.read(group, "sample_rows"), most, seen)
     parts = [schema.read(group, f"sample_{name}") for name in ("data", "indices", "indptr")]
@@ -228,4 +232,6 @@ def _read_sample(group: zarr.Group) -> Sample:
 
 
 #: How the states of mixtures are stored.
-MIXTURE = StateKind(write_leaves, read_leaves, _write_trials, _read_trials, _write_turning, _read_turning)
+MIXTURE = StateKind(
+    write_batch_summaries, read_batch_summaries, _write_trials, _read_trials, _write_turning, _read_turning
+)

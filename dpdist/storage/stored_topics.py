@@ -1,4 +1,4 @@
-"""Topic models as generations on disk: as runs of mixtures are, with leaves and trials of their own."""
+"""Topic models as generations on disk: as runs of mixtures are, with batch summaries and trials of their own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import zarr
 from dpdist.core.strings import join_strings, part_strings
 from dpdist.data.vocabularies import Words
 from dpdist.inference.schedules import Schedule
-from dpdist.inference.topics.batch_summary import Measured, TopicLeaf
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, join_documents
-from dpdist.inference.topics.lap_moves import Merging, TopicTrials, TopicTurning
+from dpdist.inference.topics.lap_moves import Merging, TopicMap, TopicTrials
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
 from dpdist.inference.topics.summary import TopicSummary
@@ -75,12 +75,12 @@ def read_documents(group: zarr.Group) -> list[DocumentTopics]:
     return [joined.part(a, b) for a, b in itertools.pairwise(np.cumsum([0, *documents]).tolist())]
 
 
-#: What of measured documents is stored in one array for all leaves of a pack.
+#: What of measured documents is stored in one array for all batch summaries of a pack.
 _MEASURED: dict[str, Callable[[Measured], np.ndarray]] = {
-    "leaf_word_count": lambda measured: measured.summary.words,
-    "leaf_topic_entropy": lambda measured: measured.summary.entropy,
-    "leaf_topic_group": lambda measured: measured.summary.groups,
-    "leaf_document_total": lambda measured: measured.summary.totals,
+    "batch_word_count": lambda measured: measured.summary.words,
+    "batch_topic_entropy": lambda measured: measured.summary.entropy,
+    "batch_topic_group": lambda measured: measured.summary.groups,
+    "batch_document_total": lambda measured: measured.summary.totals,
     "pair_entropy": lambda measured: measured.pairs.entropy,
     "pair_group": lambda measured: measured.pairs.groups,
 }
@@ -90,13 +90,13 @@ def _write_measured(group: zarr.Group, parts: Sequence[Measured]) -> None:
     for name, of in _MEASURED.items():
         schema.write(group, name, np.stack([of(part) for part in parts]))
     known = [part.topics for part in parts if part.topics is not None]
-    group.attrs["leaves"], group.attrs["documents_known"] = len(parts), bool(known)
+    group.attrs["batches"], group.attrs["documents_known"] = len(parts), bool(known)
     if known:
         write_documents(group, known)
 
 
 def _read_measured(group: zarr.Group) -> list[Measured]:
-    count: Any = group.attrs["leaves"]
+    count: Any = group.attrs["batches"]
     columns = [schema.read(group, name) for name in _MEASURED]
     known = read_documents(group) if group.attrs["documents_known"] else [None] * count
     parts = zip(*columns, known, strict=True)
@@ -107,18 +107,18 @@ def _measured(arrays: list[np.ndarray], topics: DocumentTopics | None) -> Measur
     return Measured(TopicSummary(*arrays[:4]), PairSums(*arrays[4:]), topics)
 
 
-def _write_leaves(group: zarr.Group, leaves: Sequence[TopicLeaf]) -> None:
-    others = [leaf.other for leaf in leaves if leaf.other is not None]
+def _write_batch_summaries(group: zarr.Group, batch_summaries: Sequence[TopicBatchSummary]) -> None:
+    others = [batch_summary.other for batch_summary in batch_summaries if batch_summary.other is not None]
     group.attrs["others_tried"] = bool(others)
-    _write_measured(group.create_group("own"), [leaf.own for leaf in leaves])
+    _write_measured(group.create_group("own"), [batch_summary.own for batch_summary in batch_summaries])
     if others:
         _write_measured(group.create_group("other"), others)
 
 
-def _read_leaves(group: zarr.Group) -> list[TopicLeaf]:
+def _read_batch_summaries(group: zarr.Group) -> list[TopicBatchSummary]:
     owns = _read_measured(schema.subgroup(group, "own"))
     others = _read_measured(schema.subgroup(group, "other")) if group.attrs["others_tried"] else [None] * len(owns)
-    return [TopicLeaf(own, other) for own, other in zip(owns, others, strict=True)]
+    return [TopicBatchSummary(own, other) for own, other in zip(owns, others, strict=True)]
 
 
 def _write_trials(group: zarr.Group, trials: tuple[TopicTrials]) -> None:
@@ -149,15 +149,15 @@ def model_of(values: dict[str, Any]) -> TopicModel:
     return TopicModel(**{**values, "allocation": HierarchicalDirichletProcess(**values["allocation"])})
 
 
-def _write_turning(group: zarr.Group, turning: TopicTurning) -> None:
-    group.attrs.update({"take_other": turning.take_other, "tried_on": turning.other is not None})
-    _write_merging(group.create_group("own"), turning.own)
-    if turning.other is not None:
-        _write_merging(group.create_group("other"), turning.other)
+def _write_turning(group: zarr.Group, component_map: TopicMap) -> None:
+    group.attrs.update({"take_other": component_map.take_other, "tried_on": component_map.other is not None})
+    _write_merging(group.create_group("own"), component_map.own)
+    if component_map.other is not None:
+        _write_merging(group.create_group("other"), component_map.other)
 
 
-def _read_turning(group: zarr.Group, after: tuple[TopicTrials]) -> TopicTurning:
-    return TopicTurning(
+def _read_turning(group: zarr.Group, after: tuple[TopicTrials]) -> TopicMap:
+    return TopicMap(
         take_other=bool(group.attrs["take_other"]),
         own=_read_merging(schema.subgroup(group, "own")),
         other=_read_merging(schema.subgroup(group, "other")) if group.attrs["tried_on"] else None,
@@ -177,7 +177,9 @@ def _read_merging(group: zarr.Group) -> Merging:
 
 
 #: How the states of topic models are stored.
-TOPICS = StateKind(_write_leaves, _read_leaves, _write_trials, _read_trials, _write_turning, _read_turning)
+TOPICS = StateKind(
+    _write_batch_summaries, _read_batch_summaries, _write_trials, _read_trials, _write_turning, _read_turning
+)
 
 
 class TopicStore(RunStore):

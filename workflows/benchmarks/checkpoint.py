@@ -1,12 +1,12 @@
 """What a checkpoint costs: bytes and seconds of all leaves of a lap, and of a lap's end.
 
-    python workflows/benchmarks/checkpoint.py [--waves 20 100] [--components 200] [--columns 64] [--place s3://…]
+    python workflows/benchmarks/checkpoint.py [--batches 20 100] [--components 200] [--columns 64] [--place s3://…]
     python workflows/benchmarks/checkpoint.py --share [--rows 200000]
 
 The second measures what share of a run goes to checkpoints: the same laps with and without, in turn, on two workers.
 
 A state as of a settled run is made up: K components of full-covariance Gaussians in D columns, a split in two tried on
-each, K merges and deletes of a tenth. A checkpoint at a lap's end stores the leaves of all waves, then commits.
+each, K merges and deletes of a tenth. A checkpoint at a lap's end stores the leaves of all batches, then commits.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.dask import local_backend
 from dpdist.inference.mixture.engine import Step
-from dpdist.inference.mixture.lap_moves import Turning
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.lap_moves import ComponentMap
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.moves.base import Change
 from dpdist.inference.moves.delete import Deletes
 from dpdist.inference.moves.merge import Merges
@@ -41,7 +41,7 @@ from dpdist.storage.memo import Memo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--waves", type=int, nargs="+", default=[20, 100])
+    parser.add_argument("--batches", type=int, nargs="+", default=[20, 100])
     parser.add_argument("--components", type=int, default=200)
     parser.add_argument("--columns", type=int, default=64)
     parser.add_argument("--laps", type=int, default=5)
@@ -53,52 +53,52 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     if given.small:
-        given.waves, given.components, given.columns, given.laps = [4], 20, 8, 2
+        given.batches, given.components, given.columns, given.laps = [4], 20, 8, 2
     if given.share:
         print(share(given.rows, given.rounds))
         return
-    print("waves  leaf MB  packs  lap's end MB  lap's end ms  all leaves MB  all leaves ms")
-    for waves in given.waves:
-        print(measure(waves, given.components, given.columns, given.laps, given.place))
+    print("batches  leaf MB  packs  lap's end MB  lap's end ms  all leaves MB  all leaves ms")
+    for batches in given.batches:
+        print(measure(batches, given.components, given.columns, given.laps, given.place))
 
 
-def measure(waves: int, components: int, columns: int, laps: int, place: str | None) -> str:
+def measure(batches: int, components: int, columns: int, laps: int, place: str | None) -> str:
     """One line of the table; medians over laps."""
     folder = tempfile.mkdtemp() if place is None else None
-    path = f"{folder or place}/checkpoint-{waves}.zarr"
+    path = f"{folder or place}/checkpoint-{batches}.zarr"
     rng = np.random.default_rng(0)
     problem, state = begin(
-        dpdist.DPMixture(schedule=dpdist.schedules.Memoized(waves)).recipe(),
-        ArraySource(rng.normal(size=(64 * waves, columns)), partition_rows=64),
+        dpdist.DPMixture(schedule=dpdist.schedules.Memoized(batches)).recipe(),
+        ArraySource(rng.normal(size=(64 * batches, columns)), partition_rows=64),
         SerialBackend(),
     )
-    state, turning = settled(state, components, rng)
+    state, component_map = settled(state, components, rng)
     store = Store.create(path, problem, {}, {"made": "up"})
     memo = Memo(state)
-    total, trials = state.leaves[0].summary, state.leaves[0].trials
-    leaves_seconds, end_seconds = [], []
+    total, trials = state.batch_summaries[0].summary, state.batch_summaries[0].trials
+    batch_summaries_seconds, end_seconds = [], []
     for lap in range(1, laps + 1):
-        state = replace(state, leaves=tuple(Leaf(total, trials) for _ in range(waves)))
-        memo.follow(Step(state, None, state.leaves[0], 0, state.leaves[0], turning))
+        state = replace(state, batch_summaries=tuple(BatchSummary(total, trials) for _ in range(batches)))
+        memo.follow(Step(state, None, state.batch_summaries[0], 0, state.batch_summaries[0], component_map))
         manifest, packs = memo.manifest(state)
         began = time.perf_counter()
-        for name, leaves in packs.items():
-            store.put_leaves(name, leaves)
-        leaves_seconds.append(time.perf_counter() - began)
+        for name, batch_summaries in packs.items():
+            store.put_batch_summaries(name, batch_summaries)
+        batch_summaries_seconds.append(time.perf_counter() - began)
         fitted = Fitted(state.ids, total, -1.0, 1.0)
         store.commit(problem, fitted, History(), state, manifest)
-        end_seconds.append(time.perf_counter() - began - leaves_seconds[-1])
+        end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
         memo.stored(state, manifest)
         assert lap == store.number
-    leaves_ms, end_ms = 1e3 * np.median(leaves_seconds), 1e3 * np.median(end_seconds)
-    leaf_bytes = state.leaves[0].nbytes
+    batch_summaries_ms, end_ms = 1e3 * np.median(batch_summaries_seconds), 1e3 * np.median(end_seconds)
+    batch_summary_bytes = state.batch_summaries[0].nbytes
     end_bytes = size_of(Path(path) / store.attributes["generation"]) if folder else float("nan")
     store.release()
     if folder:
         shutil.rmtree(folder)
     return (
-        f"{waves:5d}  {leaf_bytes / 1e6:7.1f}  {len(packs):5d}  {end_bytes / 1e6:12.2f}  {end_ms:12.0f}  "
-        f"{waves * leaf_bytes / 1e6:13.0f}  {leaves_ms:13.0f}"
+        f"{batches:5d}  {batch_summary_bytes / 1e6:7.1f}  {len(packs):5d}  {end_bytes / 1e6:12.2f}  {end_ms:12.0f}  "
+        f"{batches * batch_summary_bytes / 1e6:13.0f}  {batch_summaries_ms:13.0f}"
     )
 
 
@@ -129,9 +129,9 @@ def seconds_of(x: np.ndarray, backend: Backend, path: str | None) -> float:
     return time.perf_counter() - began
 
 
-def settled(state: State, components: int, rng: np.random.Generator) -> tuple[State, Turning]:
+def settled(state: State, components: int, rng: np.random.Generator) -> tuple[State, ComponentMap]:
     """A state with `components` components and trials on all of them, and what a lap's end without moves does to it."""
-    columns = state.leaves[0].summary.stats.shape[1]
+    columns = state.batch_summaries[0].summary.stats.shape[1]
     index = np.arange(components)
     deletes = index[: components // 10]
     trials = (
@@ -144,10 +144,12 @@ def settled(state: State, components: int, rng: np.random.Generator) -> tuple[St
         return Summary(rng.random((rows, columns)), rng.random(entries))
 
     parts = (some(2 * components, 2 * components), some(0, components), some(deletes.size * 3, deletes.size * 3))
-    leaf = Leaf(some(components, components), parts)
-    turning = Turning(Change(index, (), index), trials, trials, np.arange(2 * components), 0)
-    waves = len(state.leaves)
-    return State(2, state.order, 0, index, components, (leaf,) * waves, None, trials, np.zeros(components)), turning
+    batch_summary = BatchSummary(some(components, components), parts)
+    component_map = ComponentMap(Change(index, (), index), trials, trials, np.arange(2 * components), 0)
+    batches = len(state.batch_summaries)
+    return State(
+        2, state.order, 0, index, components, (batch_summary,) * batches, None, trials, np.zeros(components)
+    ), component_map
 
 
 def size_of(folder: Path) -> int:

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dpdist import HDPTopicModel, TopicPlan
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicPosterior
 
 #: Pseudocount of topics' words, and tolerance and bound of a document's updates.
@@ -72,8 +72,8 @@ def ours(documents: sparse.csr_array, words: np.ndarray, alpha: float, again: bo
     posterior = TopicPosterior(weights, np.append(np.full(topics, alpha / topics), 1e-3))
     known = DocumentTopics.unknown(documents.shape[0])
     if again:
-        known = share_out(posterior, documents, known, NO_PAIRS, EFFORT)[2]
-    return lambda: share_out(posterior, documents, known, NO_PAIRS, EFFORT)[0].words
+        known = local_step(posterior, documents, known, NO_PAIRS, EFFORT)[2]
+    return lambda: local_step(posterior, documents, known, NO_PAIRS, EFFORT)[0].words
 
 
 def theirs(documents: sparse.csr_array, words: np.ndarray, alpha: float) -> Callable[[], np.ndarray]:

@@ -25,7 +25,7 @@ from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
 from dpdist.models.families import IsotropicGaussian
-from dpdist.models.mixture import Block, Model, Precision, share_out
+from dpdist.models.mixture import Block, Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import begin
 
@@ -63,7 +63,7 @@ def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
     posterior = model.posterior(state.start.summary, Precision())
     part = problem.preparation.apply(rows)
     features, weights = model.family.features(part), np.ones(len(rows))
-    resp, total = share_out(posterior, features, weights)
+    resp, total = local_step(posterior, features, weights)
     trials, measured = [], []
     for trial, seeds in tried(model, total):
         armed = trial.armed(model, posterior, seeds)

@@ -20,9 +20,9 @@ from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.mixture.local_step import Orders, Visit, block_rows, blocks, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, blocks, visit
 from dpdist.inference.mixture.problem import Problem
-from dpdist.models.mixture import Precision, share_out
+from dpdist.models.mixture import Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import begin
 
@@ -85,10 +85,10 @@ def step_of(case: Case, dtype: type, count: int) -> tuple[Callable[[], Visit], f
     taken = count * block_rows(case.summary.stats.shape[1])
     assert taken <= len(case.rows), "the step works through as many blocks as the products"
     partition = ArraySource(case.rows[:taken], partition_rows=taken).partitions[0]
-    orders = Orders(posterior, (), np.zeros(len(case.summary.entropy)), most=0, seed=0, lap=1)
+    task = LocalStepTask(posterior, (), np.zeros(len(case.summary.entropy)), most=0, seed=0, lap=1)
     rows, weights = next(blocks(case.rows, None, case.problem.preparation, posterior))
-    resp, _ = share_out(posterior, posterior.family.features(rows, dtype), weights)
-    return lambda: visit(partition, case.problem.preparation, orders), float((resp > 0).mean())
+    resp, _ = local_step(posterior, posterior.family.features(rows, dtype), weights)
+    return lambda: visit(partition, case.problem.preparation, task), float((resp > 0).mean())
 
 
 def products_of(case: Case, dtype: type, count: int) -> tuple[Callable[[], None], float]:
@@ -125,7 +125,7 @@ def check(case: Case, size: Size) -> None:
     """A visit shares out every row, in either precision."""
     for dtype in (np.float64, np.float32):
         step, _ = step_of(case, dtype, size.blocks)
-        counts = step().leaf.summary.counts
+        counts = step().batch_summary.summary.counts
         expected = min(len(case.rows), size.blocks * block_rows(case.summary.stats.shape[1]))
         assert np.isclose(counts.sum(), expected), f"{case.name}: {counts.sum()} of {expected} rows shared out"
 

@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
     rows: int
     laps: int
-    waves: int
+    batches: int
     rounds: int
 
 
@@ -48,7 +48,16 @@ FULL, SMALL = Size(200_000, 14, 20, 5), Size(8_000, 6, 4, 1)
 
 def fit_arguments(folder: Path, name: str, size: Size) -> list[str]:
     """The command that fits the rows, checkpointing every second at least."""
-    given = ["--max-laps", str(size.laps), "--waves", str(size.waves), "--tolerance", "0", "--checkpoint-every", "1"]
+    given = [
+        "--max-laps",
+        str(size.laps),
+        "--batches",
+        str(size.batches),
+        "--tolerance",
+        "0",
+        "--checkpoint-every",
+        "1",
+    ]
     return [*COMMAND, "fit", str(folder / "rows.zarr"), "--out", str(folder / name), "--overwrite", *given]
 
 

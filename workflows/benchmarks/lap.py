@@ -48,11 +48,11 @@ def first_labels(x: np.ndarray, components: int) -> np.ndarray:
     return pairwise_distances_argmin(x, seeds)
 
 
-def our_lap(x: np.ndarray, labels: np.ndarray, waves: int, dtype: str) -> Callable[[], float]:
+def our_lap(x: np.ndarray, labels: np.ndarray, batches: int, dtype: str) -> Callable[[], float]:
     """A function that runs one more lap each time and gives the ELBO."""
     model = DPMixture(
         initial=labels,
-        schedule=Memoized(waves=waves),
+        schedule=Memoized(batches=batches),
         moves=MovePlan(split=False, merge=False, delete=False),
         compute_dtype=dtype,
         tolerance=0.0,
@@ -82,9 +82,9 @@ def actions(x: np.ndarray, components: int) -> dict[str, Callable[[], float]]:
     """What is timed, by name."""
     labels = first_labels(x, components)
     ours = {
-        f"dpdist {dtype} waves={waves}": our_lap(x, labels, waves, dtype)
+        f"dpdist {dtype} batches={batches}": our_lap(x, labels, batches, dtype)
         for dtype in ("float64", "float32")
-        for waves in (1, 20)
+        for batches in (1, 20)
     }
     single = x.astype(np.float32)
     return {"sklearn float64": their_iteration(x, labels), "sklearn float32": their_iteration(single, labels), **ours}

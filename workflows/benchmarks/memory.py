@@ -1,7 +1,7 @@
 """Peak memory of the coordinator and of the workers as the rows grow tenfold.
 
-Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 waves, two
-laps without moves, on two worker processes (``--small``: four waves, one worker). Each size runs in processes of its
+Drawn clusters as uint8, 16 columns, written to Zarr as they are drawn; K = 50 from a k-means++ start, 20 batches, two
+laps without moves, on two worker processes (``--small``: four batches, one worker). Each size runs in processes of its
 own. Peaks are the kernel's VmHWM, which starts afresh with each program (``getrusage`` would count the parent's memory
 from before the exec). Workers import this script, which therefore imports dpdist where it is used.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COLUMNS, COMPONENTS, LAPS = 16, 50, 2
 CHUNK = 65_536
-#: Growth of a peak from the fewest rows to ten times as many that still counts as flat.
+#: SVAState of a peak from the fewest rows to ten times as many that still counts as flat.
 FLAT = 1.5
 
 
@@ -33,7 +33,7 @@ class Size(NamedTuple):
     """How large the benchmark is."""
 
     rows: tuple[int, ...]
-    waves: int
+    batches: int
     workers: int
 
 
@@ -66,7 +66,7 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
     model = DPMixture(
         initial="k-means++",
         initial_components=COMPONENTS,
-        schedule=Memoized(waves=size.waves),
+        schedule=Memoized(batches=size.batches),
         moves=MovePlan(split=False, merge=False, delete=False),
         tolerance=0.0,
         max_laps=LAPS,
@@ -130,7 +130,7 @@ def main() -> None:
         for rows in size.rows
     ]
     found = [in_own_process(__file__, path, given) for path in paths]
-    print(f"D={COLUMNS} K={COMPONENTS}, {size.waves} waves, {LAPS} laps, worker processes: {size.workers}")
+    print(f"D={COLUMNS} K={COMPONENTS}, {size.batches} batches, {LAPS} laps, worker processes: {size.workers}")
     ratios = report(size.rows, found)
     if given.small:
         assert max(ratios) < FLAT, f"memory grew with the rows: {ratios}"

@@ -1,8 +1,9 @@
 """Peak memory of the coordinator and of the workers as the documents of a topic model grow tenfold.
 
 Daily KOS entries drawn with replacement (drawn documents where they are not there), written to a corpus as they are
-drawn; 50 topics, 20 waves, two laps without moves, on two worker processes (``--small``: ten topics, four waves, one
-worker). Each size runs in processes of its own. The coordinator keeps the topics of each document for its next visit.
+drawn; 50 topics, 20 batches, two laps without moves, on two worker processes (``--small``: ten topics, four batches,
+one worker). Each size runs in processes of its own. The coordinator keeps the topics of each document for its next
+visit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Size(NamedTuple):
 
     documents: tuple[int, ...]
     topics: int
-    waves: int
+    batches: int
     workers: int
 
 
@@ -58,7 +59,7 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
 
     model = HDPTopicModel(
         initial_topics=size.topics,
-        schedule=Memoized(waves=size.waves),
+        schedule=Memoized(batches=size.batches),
         moves=TopicPlan(birth=False, merge=False, delete=False),
         tolerance=0.0,
         max_laps=2,
@@ -86,7 +87,7 @@ def main() -> None:
         path = given.out / f"memory-documents-{documents}.zarr"
         write_corpus(path, drawn(entries, documents), overwrite=True)
         found.append(in_own_process(__file__, str(path.resolve()), given))
-    print(f"W={entries.shape[1]} K={size.topics}, {size.waves} waves, 2 laps, worker processes: {size.workers}")
+    print(f"W={entries.shape[1]} K={size.topics}, {size.batches} batches, 2 laps, worker processes: {size.workers}")
     ratios = report(size.documents, found, "document")
     if given.small:
         assert max(ratios) < FLAT, f"memory grew with the documents: {ratios}"

@@ -1,7 +1,7 @@
 """What Dask and the sums cost: the wall time of a lap of partitions, against the time its visits take.
 
 Partitions sleep for a set time and give statistics of a run's shapes, (K, F) float64 with an entropy a component.
-A lap has 20 waves with one ahead, as the engine runs them: the orders of a wave are shared, its results summed, one
+A lap has 20 batches with one ahead, as the engine runs them: the orders of a batch are shared, its results summed, one
 sum fetched and folded. Overhead is wall / (partitions * seconds / workers) - 1. In the second table partitions are
 shorter than Dask likes, and are grouped.
 """
@@ -45,27 +45,27 @@ FULL = [
 SMALL = [Lap(40, 0.05, 50, 65), Lap(80, 0.01, 20, 65)]
 
 
-def visit(partition: int, orders: np.ndarray, seconds: float, shape: tuple[int, int]) -> Summary:
+def visit(partition: int, task: np.ndarray, seconds: float, shape: tuple[int, int]) -> Summary:
     """Statistics of a partition, after some time."""
     ends = time.perf_counter() + seconds
-    summary = Summary(np.full(shape, 1.0 + partition) + orders[: shape[0], :1], np.ones(shape[0]))
+    summary = Summary(np.full(shape, 1.0 + partition) + task[: shape[0], :1], np.ones(shape[0]))
     time.sleep(max(0.0, ends - time.perf_counter()))
     return summary
 
 
 def run(lap: Lap, backend: Backend) -> Summary:
-    """The sum over all partitions, wave after wave."""
+    """The sum over all partitions, batch after batch."""
     shared = [backend.share(i, f"partition {i}") for i in range(lap.partitions)]
     shape, total = (lap.components, lap.columns), None
     under_way: deque = deque()
-    for wave in range(WAVES + AHEAD):
-        refs = shared[wave::WAVES] if wave < WAVES else []
+    for batch in range(WAVES + AHEAD):
+        refs = shared[batch::WAVES] if batch < WAVES else []
         if refs:
-            orders, count = backend.share(np.ones(shape)), len(refs)
-            columns = [refs, [orders] * count, [lap.seconds] * count, [shape] * count]
+            task, count = backend.share(np.ones(shape)), len(refs)
+            columns = [refs, [task] * count, [lap.seconds] * count, [shape] * count]
             under_way.append(backend.total(visit, *columns))
-            del refs, columns, orders
-        if len(under_way) > AHEAD or wave >= WAVES:
+            del refs, columns, task
+        if len(under_way) > AHEAD or batch >= WAVES:
             found = backend.fetch([under_way.popleft()])[0]
             total = found if total is None else total + found
     return total

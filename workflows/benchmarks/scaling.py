@@ -25,11 +25,11 @@ from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments, ZeroMeanGaussian
-from dpdist.models.mixture import Model, Precision, share_out
+from dpdist.models.mixture import Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 
 SIDE, STRIDE = 8, 4
-#: Chunks of the stored rows: four a wave of twenty, which two workers can share evenly.
+#: Chunks of the stored rows: four a batch of twenty, which two workers can share evenly.
 CHUNKS = 80
 Images = dict[str, np.ndarray]
 
@@ -40,7 +40,7 @@ class Size(NamedTuple):
     pictures: int  # of each orientation, at most
     components: int
     laps: int
-    waves: int
+    batches: int
 
 
 FULL, SMALL = Size(10_000, 100, 3, 20), Size(1, 4, 2, 3)
@@ -97,7 +97,7 @@ def fit(backend: Backend, rows: str | np.ndarray, size: Size) -> Iterator[Info]:
         ZeroMeanGaussian(),
         initial="k-means++",
         initial_components=size.components,
-        schedule=Memoized(waves=size.waves, lookahead=1),
+        schedule=Memoized(batches=size.batches, lookahead=1),
         moves=MovePlan(split=False, merge=False, delete=False),
         tolerance=0.0,
         max_laps=size.laps,
@@ -109,7 +109,7 @@ def fit(backend: Backend, rows: str | np.ndarray, size: Size) -> Iterator[Info]:
 def warm(backend: Backend) -> None:
     """A lap over a few drawn rows, which loads the workers' code."""
     rows = np.random.default_rng(0).standard_normal((4096, SIDE * SIDE))
-    list(fit(backend, rows, Size(0, components=4, laps=1, waves=2)))
+    list(fit(backend, rows, Size(0, components=4, laps=1, batches=2)))
 
 
 def same_bits(one: Info, two: Info) -> bool:
@@ -144,7 +144,7 @@ def step_rows(rows: int) -> float:
     began = time.perf_counter()
     with one_thread():
         for _ in range(rows // len(block)):
-            share_out(posterior, family.features(block), np.ones(len(block)))
+            local_step(posterior, family.features(block), np.ones(len(block)))
     return time.perf_counter() - began
 
 

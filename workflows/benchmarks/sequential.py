@@ -14,7 +14,7 @@ import numpy as np
 from common import alternate, draw_clusters, options, print_table, spread
 
 from dpdist.core.threads import one_thread
-from dpdist.inference.sva import Conjugate, Rule
+from dpdist.inference.sva import Conjugate, OpeningRule
 from dpdist.inference.sva.passes import BLOCK
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential import Law, share_row
@@ -89,7 +89,7 @@ def compare(rows: np.ndarray, components: int, rounds: int) -> list[str]:
     """A line of the table: rows a second, ratio to the loop over rows, ratio to the matrix products alone."""
     total = rows.var(axis=0).mean()
     family = IsotropicGaussian(SHARE * total, total, np.zeros(DIMENSION))
-    learner, rule = Conjugate(family, DIMENSION), Rule(max_components=components)
+    learner, rule = Conjugate(family, DIMENSION), OpeningRule(max_components=components)
     first, rest = rows[: len(rows) // 3], rows[len(rows) // 3 :]
     going = learner.begin(np.zeros((0, learner.width)), rule, np.float32, None, 0.0)
     going.advance(first, np.ones(len(first)))

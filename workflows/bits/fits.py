@@ -76,13 +76,13 @@ def of_topics(model: Fitted, _: Any) -> str:
 
 def mixture(**given: Any) -> Fitted:
     """A mixture of a few laps."""
-    return dpdist.DPMixture(**{"schedule": Memoized(waves=4), "random_state": 3, "max_laps": 8, **given})
+    return dpdist.DPMixture(**{"schedule": Memoized(batches=4), "random_state": 3, "max_laps": 8, **given})
 
 
 def topics(**given: Any) -> Fitted:
     """A topic model of a few laps."""
     return dpdist.HDPTopicModel(
-        **{"initial_topics": 6, "schedule": Memoized(waves=3), "random_state": 3, "max_laps": 5, **given}
+        **{"initial_topics": 6, "schedule": Memoized(batches=3), "random_state": 3, "max_laps": 5, **given}
     )
 
 
@@ -92,9 +92,13 @@ def mixtures() -> Iterator[tuple[str, Fitted, Any]]:
     yield "gaussian", mixture(), real
     yield "gaussian, float32", mixture(compute_dtype="float32"), real
     yield "gaussian, learned concentration", mixture(concentration=LearnedDirichletProcess(1.0, 0.1)), real
-    yield "gaussian, batch", mixture(schedule=Memoized(waves=1)), real
-    yield "gaussian, look-ahead", mixture(schedule=Memoized(waves=4, lookahead=1)), real
-    yield "gaussian, stochastic", mixture(schedule=Stochastic(waves=4), initial="k-means++", initial_components=9), real
+    yield "gaussian, batch", mixture(schedule=Memoized(batches=1)), real
+    yield "gaussian, look-ahead", mixture(schedule=Memoized(batches=4, lookahead=1)), real
+    yield (
+        "gaussian, stochastic",
+        mixture(schedule=Stochastic(batches=4), initial="k-means++", initial_components=9),
+        real,
+    )
     yield "gaussian, start by a pass", mixture(initial="sva"), real
     yield "gaussian, principal components", mixture(row_transform=dpdist.TransformPlan(scale=True, pca=3)), real
     yield "gaussian, finite", dpdist.FiniteMixture(n_components=9, random_state=3, max_laps=8), real
@@ -125,8 +129,8 @@ def topic_models() -> Iterator[tuple[str, Fitted, Any]]:
     learned = ("concentration", "document_concentration", "pseudocount")
     yield "topics", topics(), x
     yield "topics, learned", topics(learn=learned), x
-    yield "topics, online", topics(schedule=Stochastic(waves=4)), x
-    yield "topics, online, learned", topics(schedule=Stochastic(waves=4), learn=learned), x
+    yield "topics, online", topics(schedule=Stochastic(batches=4)), x
+    yield "topics, online, learned", topics(schedule=Stochastic(batches=4), learn=learned), x
     yield "topics, point estimate", topics(schedule=Batch()), x
 
 

@@ -33,11 +33,11 @@ from dpdist.core.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Size:
-    """Rows, laps and waves of a run, and seconds over which it is disturbed."""
+    """Rows, laps and batches of a run, and seconds over which it is disturbed."""
 
     rows: int
     laps: int
-    waves: int
+    batches: int
     seconds: float
 
 
@@ -74,16 +74,16 @@ class Campaign:
     settings: list[tuple[Path, dict[str, bytes]]] = field(default_factory=list)
 
     def prepare(self, variants: Sequence[int] = (0, 1)) -> None:
-        """Write rows and settings, one for each number of waves looked ahead, and fit each undisturbed and serial."""
+        """Write rows and settings, one for each number of batches looked ahead, and fit each undisturbed and serial."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_rows(self.folder / "rows.zarr", self.size.rows, self.size.waves)
+        write_rows(self.folder / "rows.zarr", self.size.rows, self.size.batches)
         self.cluster = self.folder / "local.toml"
         self.cluster.write_text(f'type = "local"\nn_workers = 2\nstuck_after = {STUCK_AFTER}\npatience = 120\n')
         for lookahead in variants:
             config, whole = self.folder / f"fit-{lookahead}.toml", self.folder / f"whole-{lookahead}.zarr"
             config.write_text(
                 f'data = "{self.folder / "rows.zarr"}"\nseed = {lookahead}\ntolerance = 0.0\n'
-                f"max_laps = {self.size.laps}\n[schedule]\nwaves = {self.size.waves}\nlookahead = {lookahead}\n"
+                f"max_laps = {self.size.laps}\n[schedule]\nbatches = {self.size.batches}\nlookahead = {lookahead}\n"
             )
             dpdist("fit", "--config", config, "--out", whole, "--serial", "--overwrite")
             self.settings.append((config, bits(whole)))
@@ -131,10 +131,10 @@ def _our_scheduler(kind: Kind, folder: Path, sessions: Sessions) -> Iterator[Sch
         scheduler.end()
 
 
-def write_rows(path: Path, rows: int, waves: int) -> None:
-    """Rows of twelve Gaussian groups in sixteen columns; two partitions a wave."""
+def write_rows(path: Path, rows: int, batches: int) -> None:
+    """Rows of twelve Gaussian groups in sixteen columns; two partitions a batch."""
     rng = np.random.default_rng(0)
-    means, chunk = 4 * rng.normal(size=(12, 16)), rows // (2 * waves)
+    means, chunk = 4 * rng.normal(size=(12, 16)), rows // (2 * batches)
     array = zarr.create_array(path, shape=(rows, 16), dtype="float32", chunks=(chunk, 16), overwrite=True)
     array[...] = means[rng.integers(12, size=rows)] + rng.normal(size=(rows, 16))
 

@@ -23,7 +23,7 @@ from dpdist.storage.lease import process_began
 
 @dataclass(frozen=True)
 class Reached:
-    """What the last checkpoint of a run holds: its number, the lap under way, and waves of it that are in."""
+    """What the last checkpoint of a run holds: its number, the lap under way, and batches of it that are in."""
 
     number: int = 0
     lap: int = 1
@@ -193,9 +193,15 @@ def bits(run: Path) -> dict[str, bytes]:
     values["statistics"] = fitted.total.stats.tobytes() + np.float64(fitted.total.base).tobytes()
     values["entropy"], values["ids"] = fitted.total.entropy.tobytes(), fitted.ids.tobytes() + state.ids.tobytes()
     values["end"] = repr((fitted.elbo, fitted.rows, fitted.stop, state.lap, state.order, state.elbo)).encode()
-    values["rests"] = repr((state.next_id, sorted(state.rests.items()))).encode() + state.chances.tobytes()
-    single = [leaf for leaf in (state.start, state.running) if leaf is not None]
-    parts = [part for leaf in (*state.leaves, *state.queue, *single) for part in (leaf.summary, *leaf.trials)]
+    values["rests"] = (
+        repr((state.next_id, sorted(state.cooldowns.items()))).encode() + state.sampling_probabilities.tobytes()
+    )
+    single = [batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None]
+    parts = [
+        part
+        for batch_summary in (*state.batch_summaries, *state.queue, *single)
+        for part in (batch_summary.summary, *batch_summary.trials)
+    ]
     values["leaves"] = b"".join(
         part.stats.tobytes() + part.entropy.tobytes() + np.float64(part.base).tobytes() for part in parts
     )

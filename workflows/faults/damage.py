@@ -129,7 +129,7 @@ def close(work: Stored) -> None:
 
 def begin_mixture(data: Any, path: Path) -> None:
     """Within the second of three laps, with what submission leaves."""
-    model = dpdist.DPMixture(IsotropicGaussian(), schedule=Memoized(waves=2), tolerance=0.0, random_state=0)
+    model = dpdist.DPMixture(IsotropicGaussian(), schedule=Memoized(batches=2), tolerance=0.0, random_state=0)
     break_off(model.prepare(data, path), 3)
     place = place_of(path)
     request = Request("20010101-000000-abcdef", "fit", {"data": "rows.zarr", "seed": 3}, {"type": "local"}, after=12)
@@ -146,13 +146,13 @@ def begin_pass(data: Any, path: Path) -> None:
 
 def begin_topics(data: Any, path: Path) -> None:
     """Within the second of three laps."""
-    model = dpdist.HDPTopicModel(initial_topics=2, schedule=Memoized(waves=2), random_state=0)
+    model = dpdist.HDPTopicModel(initial_topics=2, schedule=Memoized(batches=2), random_state=0)
     break_off(model.prepare(data, path), 3)
 
 
 def begin_online(data: Any, path: Path) -> None:
     """Within the first of three passes."""
-    model = dpdist.HDPTopicModel(initial_topics=2, schedule=Stochastic(waves=2), random_state=0)
+    model = dpdist.HDPTopicModel(initial_topics=2, schedule=Stochastic(batches=2), random_state=0)
     break_off(model.prepare(data, path), 1)
 
 

@@ -68,7 +68,7 @@ def main() -> None:
     batch = corpus.train.shape[0] // 8 if given.small else 50
     traces = list[Trace]()
     for start in starts:
-        traces.append(memoized(corpus, PRIOR, start, laps, waves=8))
+        traces.append(memoized(corpus, PRIOR, start, laps, batches=8))
     for start in starts:
         traces.append(online("oHDP-SM", corpus, PRIOR, start, passes, batch, MOVES, Effort(1e-2, 100)))
         plain = OnlinePlan(split=False, merge=False)

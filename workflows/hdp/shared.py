@@ -101,7 +101,7 @@ def memoized(
     prior: Prior,
     start: int,
     laps: int,
-    waves: int,
+    batches: int,
     moves: TopicPlan | None = None,
     effort: Effort | None = None,
     say: Callable[[str], None] = print,
@@ -110,7 +110,7 @@ def memoized(
     model = HDPTopicModel(
         *prior,
         initial_topics=start,
-        schedule=Memoized(waves),
+        schedule=Memoized(batches),
         moves=moves,
         effort=effort,
         max_laps=laps,
@@ -144,10 +144,10 @@ def online(
         HierarchicalDirichletProcess(prior.concentration, prior.document_concentration),
     )
     source, backend = ArraySource(corpus.train, partition_rows=batch), SerialBackend()
-    rows, waves = corpus.train.shape[0], len(source.partitions)
+    rows, batches = corpus.train.shape[0], len(source.partitions)
     census = take_census(source, backend, 0)
     first = first_topics(TopicProblem(model, Memoized(1)), census, start)
-    problem = OnlineProblem(model, Stochastic(waves, forgetting=0.5), plan, effort or Effort())
+    problem = OnlineProblem(model, Stochastic(batches, forgetting=0.5), plan, effort or Effort())
     began, points, seen = time.perf_counter(), list[Point](), 0
     state = first_online_state(model, first)
     for step in online_steps(problem, source, state, backend):

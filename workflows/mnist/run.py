@@ -104,7 +104,7 @@ def recipe_of(method: str, config: FitConfig, components: int) -> Recipe:
         config.recipe(),
         initial="k-means++",
         initial_components=components,
-        schedule=Memoized(waves=1) if method == "batch" else Stochastic(),
+        schedule=Memoized(batches=1) if method == "batch" else Stochastic(),
         plan=MovePlan(split=False, merge=False, delete=False),
     )
 

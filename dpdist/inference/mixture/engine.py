@@ -15,14 +15,14 @@ from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.mixture.lap_moves import (
-    Turn,
+    LapMoves,
     arm,
     no_trials,
     rows_of_each,
-    sampling_chances,
-    take_turn,
+    sampling_probabilities_of,
+    take_lap_moves,
 )
-from dpdist.inference.mixture.local_step import Leaf, Orders, visit
+from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import Info, State
 from dpdist.models.sufficient_statistics import Summary
@@ -47,26 +47,28 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
     if trials:
         _check_sample(problem)
-    blank = Leaf(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
+    blank = BatchSummary(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
     state = first_lap(
         problem.schedule,
         problem.seed,
         source,
         blank,
         components,
-        start=None if start is None else Leaf(start, blank.trials),
+        start=None if start is None else BatchSummary(start, blank.trials),
         trials=trials,
-        chances=np.zeros(components),
+        sampling_probabilities=np.zeros(components),
     )
-    return _with_chances(problem, state, np.full(components, rows_with_weight(source) / components))
+    return _with_sampling_probabilities(problem, state, np.full(components, rows_with_weight(source) / components))
 
 
-def _with_chances(problem: Problem, state: State, rows: np.ndarray) -> State:
+def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarray) -> State:
     """The state with the coming lap's sampling settled, given the rows (K,) of its components."""
     if not state.trials:
-        return replace(state, chances=np.zeros(len(state.ids)))
-    chances = sampling_chances(problem.plan, state.rests, state.ids, rows, state.lap, _row_bytes(problem))
-    return replace(state, chances=chances)
+        return replace(state, sampling_probabilities=np.zeros(len(state.ids)))
+    sampling_probabilities = sampling_probabilities_of(
+        problem.plan, state.cooldowns, state.ids, rows, state.lap, _row_bytes(problem)
+    )
+    return replace(state, sampling_probabilities=sampling_probabilities)
 
 
 def _row_bytes(problem: Problem) -> int:
@@ -102,7 +104,7 @@ def laps(problem: Problem, source: Source, state: State, backend: Backend) -> It
 
 
 def steps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """As :func:`laps`, stopping after every wave."""
+    """As :func:`laps`, stopping after every batch."""
     return run_steps(_MixtureWork(problem), source, state, backend)
 
 
@@ -111,44 +113,48 @@ class _MixtureWork(Work):
         self._problem = problem
         self.schedule, self.shared, self.visit = problem.schedule, problem.preparation, visit
 
-    def orders(self, state: State, total: Leaf) -> Orders:
+    def task(self, state: State, total: BatchSummary) -> LocalStepTask:
         problem = self._problem
         posterior = problem.model.posterior(total.summary, problem.precision)
         trials = arm(problem.model, posterior, total, state.trials)
-        most = rows_of_each(problem.plan, int(np.count_nonzero(state.chances)), _row_bytes(problem))
-        return Orders(posterior, trials, state.chances, most, problem.seed, state.lap)
+        most = rows_of_each(problem.plan, int(np.count_nonzero(state.sampling_probabilities)), _row_bytes(problem))
+        return LocalStepTask(posterior, trials, state.sampling_probabilities, most, problem.seed, state.lap)
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         return _end(self._problem, backend, last, rows, seconds)
 
 
 def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
-    """The last wave's step with the lap's end."""
+    """The last batch's step with the lap's end."""
     state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
     change = np.inf if state.elbo is None else abs(before - state.elbo)
     settled = bool(change < problem.tolerance * rows)
     if state.trials:
-        turn = take_turn(problem, backend, state, exact, settled)
-        total = turn.turning.change.apply(exact.summary, state.trials, exact.trials)
-        following, turning, records, seen = _turned(state, turn), turn.turning, turn.records, turn.rows
+        turn = take_lap_moves(problem, backend, state, exact, settled)
+        total = turn.component_map.change.apply(exact.summary, state.trials, exact.trials)
+        following, component_map, records, seen = _turned(state, turn), turn.component_map, turn.records, turn.rows
         quiet, elbo = settled and not turn.accepted and not turn.pending, problem.model.elbo(total)
     else:
-        following, turning, records, seen = replace(state, start=None), None, (), exact.summary.counts
+        following, component_map, records, seen = replace(state, start=None), None, (), exact.summary.counts
         total, quiet, elbo = exact.summary, settled, before
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet)
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
-    return last._replace(state=_with_chances(problem, following, seen), info=info, turning=turning)
+    return last._replace(
+        state=_with_sampling_probabilities(problem, following, seen), info=info, component_map=component_map
+    )
 
 
-def _turned(state: State, turn: Turn) -> State:
-    """The state with its leaves and trials as a lap's end made them."""
+def _turned(state: State, turn: LapMoves) -> State:
+    """The state with its batch summaries and trials as a lap's end made them."""
     return replace(
         state,
         ids=turn.ids,
         next_id=turn.next_id,
-        leaves=tuple(turn.turning.leaf(leaf) for leaf in state.leaves),
+        batch_summaries=tuple(
+            turn.component_map.batch_summary(batch_summary) for batch_summary in state.batch_summaries
+        ),
         start=turn.start,
-        trials=turn.turning.after,
-        rests=turn.rests,
+        trials=turn.component_map.after,
+        cooldowns=turn.cooldowns,
     )

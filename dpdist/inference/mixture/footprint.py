@@ -17,7 +17,7 @@ import warnings
 from dataclasses import dataclass
 
 from dpdist.data.base import Source
-from dpdist.inference.loop import wave_count
+from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import feature_columns
 from dpdist.inference.mixture.lap_moves import rows_of_each
 from dpdist.inference.mixture.local_step import block_rows
@@ -46,7 +46,7 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     children, judging = (plan.children, JUDGING) if moving else (0, JUDGING // 5)
     each = min(rows_of_each(plan, components, 8 * width), -(-rows // components)) if moving and plan.split else 0
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
-    own = columns * (3 * (1 + children) * wave_count(problem.schedule, source) + judging)
+    own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + judging)
     shared = columns * max(each, block) + 3 * width * min(rows, components * each)
     return Footprint(8.0 * (components * own + shared), 8.0 * own)
 
@@ -64,7 +64,7 @@ def warn_if_large(problem: Problem, source: Source, components: int, memory: flo
         f"a lap of {type(family).__name__} over {problem.preparation.width} columns takes about "
         f"{_size(needed.total)} with {components} component{'s' if components > 1 else ''} and "
         f"{_size(needed.component)} more for every further one, of {_size(here)} here; choose "
-        + (f"DiagonalGaussian, or {narrower}." if full else f"fewer components or waves, or {narrower}."),
+        + (f"DiagonalGaussian, or {narrower}." if full else f"fewer components or batches, or {narrower}."),
         stacklevel=2,
     )
 

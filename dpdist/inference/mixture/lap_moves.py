@@ -11,14 +11,14 @@ import numpy as np
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Change, Reason, Trial, Verdict, change_from, judge
 from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.split import Splits, seed_children
-from dpdist.inference.state import Record, Rest, State
+from dpdist.inference.state import Cooldown, Record, State
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Posterior
 from dpdist.models.sufficient_statistics import Summary, concatenate
@@ -28,29 +28,29 @@ CHANGED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Turning:
-    """What a lap's end makes of every leaf: small, and the same for leaves and total.
+class ComponentMap:
+    """What a lap's end makes of every batch summary: small, and the same for batch summaries and total.
 
     Parameters
     ----------
     change : from the old components to the new ones
     before, after : trials of the lap that ends and of the next one
-    leaf_rows : rows of the old splits' measurements that go on
+    child_rows : rows of the old splits' measurements that go on
     fresh : number of new children
     """
 
     change: Change
     before: tuple[Trial, ...]
     after: tuple[Trial, ...]
-    leaf_rows: np.ndarray
+    child_rows: np.ndarray
     fresh: int
 
-    def leaf(self, leaf: Leaf) -> Leaf:
-        """An old leaf in the new components; children go on from theirs, new ones from nothing."""
-        summary = self.change.apply(leaf.summary, self.before, leaf.trials)
+    def batch_summary(self, batch_summary: BatchSummary) -> BatchSummary:
+        """an old batch summary in the new components; children go on from theirs, new ones from nothing."""
+        summary = self.change.apply(batch_summary.summary, self.before, batch_summary.trials)
         columns = summary.stats.shape[1]
-        going_on = leaf.trials[0].take(self.leaf_rows)
-        return Leaf(summary, self.measurements(going_on, np.zeros((self.fresh, columns))))
+        going_on = batch_summary.trials[0].take(self.child_rows)
+        return BatchSummary(summary, self.measurements(going_on, np.zeros((self.fresh, columns))))
 
     def measurements(self, going_on: Summary, seeds: np.ndarray) -> tuple[Summary, ...]:
         """Of the next lap's trials: splits that go on, then new ones; nothing yet of merges and deletes."""
@@ -59,27 +59,27 @@ class Turning:
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class LapMoves:
     """What a lap's end decided: the new components and what is tried on them next."""
 
-    turning: Turning
+    component_map: ComponentMap
     ids: np.ndarray
     next_id: int
     seeds: np.ndarray  # (rows, F) statistics of new children
     rows: np.ndarray  # (K,) rows of the new components, each counted once whatever its weight
-    rests: dict[int, Rest]
+    cooldowns: dict[int, Cooldown]
     records: tuple[Record, ...]
     accepted: int
     pending: bool
 
     @property
-    def start(self) -> Leaf | None:
-        """The leaf that stands in for rows which new children have not seen; None if there are none."""
+    def start(self) -> BatchSummary | None:
+        """The batch summary that stands in for rows which new children have not seen; None if there are none."""
         if not len(self.seeds):
             return None
         components, columns = len(self.ids), self.seeds.shape[1]
-        going_on = Summary.zeros(len(self.turning.leaf_rows), columns)
-        return Leaf(Summary.zeros(components, columns), self.turning.measurements(going_on, self.seeds))
+        going_on = Summary.zeros(len(self.component_map.child_rows), columns)
+        return BatchSummary(Summary.zeros(components, columns), self.component_map.measurements(going_on, self.seeds))
 
 
 def no_trials(plan: MovePlan) -> tuple[Trial, ...]:
@@ -92,13 +92,13 @@ def no_trials(plan: MovePlan) -> tuple[Trial, ...]:
     )
 
 
-def arm(model: Model, posterior: Posterior, total: Leaf, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+def arm(model: Model, posterior: Posterior, total: BatchSummary, trials: Sequence[Trial]) -> tuple[Trial, ...]:
     """Trials ready to measure under `posterior`, with the totals so far."""
     return tuple(trial.armed(model, posterior, measured) for trial, measured in zip(trials, total.trials, strict=True))
 
 
-def sampling_chances(
-    plan: MovePlan, rests: Mapping[int, Rest], ids: np.ndarray, rows: np.ndarray, lap: int, row_bytes: int
+def sampling_probabilities_of(
+    plan: MovePlan, cooldowns: Mapping[int, Cooldown], ids: np.ndarray, rows: np.ndarray, lap: int, row_bytes: int
 ) -> np.ndarray:
     """(K,) chance with which a row of `lap` joins the sample of its component, so that enough of each are drawn.
 
@@ -107,12 +107,12 @@ def sampling_chances(
 
     Parameters
     ----------
-    plan, rests, lap : who may be given children
+    plan, cooldowns, lap : who may be given children
     ids : (K,)
     rows : (K,) expected rows of each component, whatever their weights
     row_bytes : size of a row
     """
-    wanted = np.array([plan.split and may_split(rests, int(i), lap + 1, plan) for i in ids])
+    wanted = np.array([plan.split and may_split(cooldowns, int(i), lap + 1, plan) for i in ids])
     wanted &= np.cumsum(wanted) <= plan.sample_bytes // (row_bytes * plan.children)
     each = rows_of_each(plan, int(wanted.sum()), row_bytes)
     return np.where(wanted, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
@@ -123,14 +123,14 @@ def rows_of_each(plan: MovePlan, components: int, row_bytes: int) -> int:
     return min(plan.sample, plan.sample_bytes // (row_bytes * max(1, components)))
 
 
-def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, settled: bool) -> Turn:
+def take_lap_moves(problem: Problem, backend: Backend, state: State, total: BatchSummary, settled: bool) -> LapMoves:
     """Decide the end of a lap.
 
     Parameters
     ----------
     problem, backend : the run's
-    state : as it stands after the lap's last wave
-    total : exact sum over all waves
+    state : as it stands after the lap's last batch
+    total : exact sum over all batches
     settled : whether the ELBO hardly changed this lap, so that resting components are called up
     """
     model, plan, trials = problem.model, problem.plan, state.trials
@@ -139,22 +139,22 @@ def take_turn(problem: Problem, backend: Backend, state: State, total: Leaf, set
     change = change_from(model, total.summary, trials, total.trials, verdicts)
     ids, next_id = change.identities(state.ids, state.next_id, total.summary, trials, total.trials)
     summary = change.apply(total.summary, trials, total.trials)
-    rests = _rests(state, verdicts, change, dict(zip(ids.tolist(), summary.counts.tolist(), strict=True)), plan)
+    cooldowns = _rests(state, verdicts, change, dict(zip(ids.tolist(), summary.counts.tolist(), strict=True)), plan)
     if settled:
-        rests = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in rests.items()}
+        cooldowns = {i: rest._replace(until=min(rest.until, state.lap + 1)) for i, rest in cooldowns.items()}
     going = _going_on(verdicts, change, _splits(trials))
     old = _continued(state, verdicts, going, ids)
-    births = _births(problem, backend, state, summary, ids, _candidates(state, change, old, ids, rests, plan))
-    rests |= {int(ids[k]): Rest(plan.tries, state.lap + 1, float(summary.counts[k])) for k in births.hopeless}
+    births = _births(problem, backend, state, summary, ids, _candidates(state, change, old, ids, cooldowns, plan))
+    cooldowns |= {int(ids[k]): Cooldown(plan.tries, state.lap + 1, float(summary.counts[k])) for k in births.hopeless}
     following = (_with_births(old, births), *_merges_and_deletes(model, summary, plan, [*old.targets, *births.targets]))
-    waiting = plan.split and any(i not in rests or rests[i].refusals < plan.tries for i in ids.tolist())
-    return Turn(
-        turning=Turning(change, trials, following, _rows_of(_splits(trials), going), len(births.stats)),
+    waiting = plan.split and any(i not in cooldowns or cooldowns[i].refusals < plan.tries for i in ids.tolist())
+    return LapMoves(
+        component_map=ComponentMap(change, trials, following, _rows_of(_splits(trials), going), len(births.stats)),
         ids=ids,
         next_id=next_id,
         seeds=births.stats,
         rows=_rows_seen(state, change, summary),
-        rests=rests,
+        cooldowns=cooldowns,
         records=tuple(_record(v, state) for v in verdicts),
         accepted=len(change.accepted),
         pending=bool(len(following[0]) or waiting),
@@ -174,20 +174,20 @@ def _splits(trials: Sequence[Trial]) -> Splits:
 
 
 def _candidates(
-    state: State, change: Change, old: Splits, ids: np.ndarray, rests: Mapping[int, Rest], plan: MovePlan
+    state: State, change: Change, old: Splits, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], plan: MovePlan
 ) -> dict[int, tuple[Rows, np.ndarray]]:
     """Sampled rows and weights of the components, by new position, that may be given new children."""
     if not plan.split:
         return {}
     busy = set(old.targets.tolist())
-    free = [k for k in range(len(ids)) if k not in busy and may_split(rests, int(ids[k]), state.lap + 1, plan)]
+    free = [k for k in range(len(ids)) if k not in busy and may_split(cooldowns, int(ids[k]), state.lap + 1, plan)]
     samples = _samples(state, change, plan)
     return {k: samples[k] for k in free if k in samples}
 
 
-def may_split(rests: Mapping[int, Rest], identity: int, lap: int, plan: MovePlan) -> bool:
+def may_split(cooldowns: Mapping[int, Cooldown], identity: int, lap: int, plan: MovePlan) -> bool:
     """Whether a component may be given a new split in `lap`."""
-    rest = rests.get(identity)
+    rest = cooldowns.get(identity)
     return rest is None or (rest.refusals < plan.tries and rest.until <= lap)
 
 
@@ -229,17 +229,17 @@ def _rows_of(splits: Splits, proposals: np.ndarray) -> np.ndarray:
 
 def _rests(
     state: State, verdicts: Sequence[Verdict], change: Change, counts: Mapping[int, float], plan: MovePlan
-) -> dict[int, Rest]:
+) -> dict[int, Cooldown]:
     """Who rests: components whose split was refused, that no move touched and whose count hardly changed."""
     untouched = {int(state.ids[k]) for k in change.kept}
-    rests = {identity: rest for identity, rest in state.rests.items() if identity in untouched}
+    cooldowns = {identity: rest for identity, rest in state.cooldowns.items() if identity in untouched}
     for verdict in verdicts:
         identity = int(state.ids[state.trials[verdict.trial].removed(verdict.proposal)[0]])
         refused = verdict.reason in (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
         if verdict.trial == 0 and refused and identity in untouched:
-            refusals = rests[identity].refusals + 1 if identity in rests else 1
-            rests[identity] = Rest(refusals, state.lap + 1 + plan.rest, counts[identity])
-    return {i: rest for i, rest in rests.items() if abs(counts[i] - rest.size) <= CHANGED * rest.size}
+            refusals = cooldowns[identity].refusals + 1 if identity in cooldowns else 1
+            cooldowns[identity] = Cooldown(refusals, state.lap + 1 + plan.rest, counts[identity])
+    return {i: rest for i, rest in cooldowns.items() if abs(counts[i] - rest.size) <= CHANGED * rest.size}
 
 
 class _Births(NamedTuple):

@@ -16,7 +16,7 @@ from dpdist.data.base import Partition
 from dpdist.inference.moves.base import Trial
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Rows
-from dpdist.models.mixture import Block, Posterior, share_out
+from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary
 
 #: Numbers in a block's features: small enough for the cache, large enough for the matrix product.
@@ -28,19 +28,19 @@ MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class BatchSummary:
     """Components' summary and the trials' measurements over the same rows."""
 
     summary: Summary
     trials: tuple[Summary, ...] = ()
 
-    def __add__(self, other: Leaf) -> Leaf:
+    def __add__(self, other: BatchSummary) -> BatchSummary:
         trials = tuple(a + b for a, b in zip(self.trials, other.trials, strict=True))
-        return Leaf(self.summary + other.summary, trials)
+        return BatchSummary(self.summary + other.summary, trials)
 
     @property
     def layout(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of what is stored of it, the same for all leaves that can be added."""
+        """Shapes of what is stored of it, the same for all batch summaries that can be added."""
         return tuple(shape for part in (self.summary, *self.trials) for shape in (part.stats.shape, part.entropy.shape))
 
     @property
@@ -48,9 +48,9 @@ class Leaf:
         """Size in bytes."""
         return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.trials))
 
-    def scaled(self, factor: float) -> Leaf:
+    def scaled(self, factor: float) -> BatchSummary:
         """Every entry times `factor`."""
-        return Leaf(self.summary.scaled(factor), tuple(trial.scaled(factor) for trial in self.trials))
+        return BatchSummary(self.summary.scaled(factor), tuple(trial.scaled(factor) for trial in self.trials))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Sample:
     rows : (m, D)
     most : rows kept of a component, those of smallest key; None for all
     seen : the rows that were there to draw, each counted once whatever its weight, of every component and of every
-        trial's replacements: a leaf of one column; None where rows have no weights, so that counts say it
+        trial's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
     """
 
     keys: np.ndarray
@@ -73,7 +73,7 @@ class Sample:
     weights: np.ndarray
     rows: Rows
     most: int | None = None
-    seen: Leaf | None = None
+    seen: BatchSummary | None = None
 
     def __add__(self, other: Sample) -> Sample:
         return join_samples([self, other])
@@ -115,48 +115,48 @@ def stack_rows(parts: list[Rows]) -> Rows:
 class Visit:
     """What comes back from rows; adds over rows."""
 
-    leaf: Leaf
+    batch_summary: BatchSummary
     sample: Sample
 
     def __add__(self, other: Visit) -> Visit:
-        return Visit(self.leaf + other.leaf, self.sample + other.sample)
+        return Visit(self.batch_summary + other.batch_summary, self.sample + other.sample)
 
 
 @dataclass(frozen=True, eq=False)
-class Orders:
-    """All that workers need for one wave besides their rows.
+class LocalStepTask:
+    """All that workers need for one batch besides their rows.
 
     Parameters
     ----------
     posterior : q in the form of the local step
     trials : measured beside the components
-    chances : (K,) probability with which a row is drawn into the sample of the component it belongs to
+    sampling probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
     most : rows that the sample of a component may hold
     seed, lap : key of the draws
     """
 
     posterior: Posterior
     trials: tuple[Trial, ...]
-    chances: np.ndarray
+    sampling_probabilities: np.ndarray
     most: int
     seed: int
     lap: int
 
 
-def visit(partition: Partition, preparation: Preparation, orders: Orders, _known: None = None) -> Visit:
+def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, _known: None = None) -> Visit:
     """Visit one partition; rows leave nothing behind for the next visit."""
     rows, weights = weighing_rows(partition)
-    counted = weights is not None and len(orders.trials) > 0
-    rng = generator(orders.seed, "sample", orders.lap, partition.index)
-    leaf, samples = None, []
+    counted = weights is not None and len(task.trials) > 0
+    rng = generator(task.seed, "sample", task.lap, partition.index)
+    batch_summary, samples = None, []
     with one_thread():
         log_volume = preparation.transform.log_volume
-        for block in blocks(rows, weights, preparation, orders.posterior):
-            seen = visit_block(block, orders, rng, counted, log_volume)
-            leaf = seen.leaf if leaf is None else leaf + seen.leaf
+        for block in blocks(rows, weights, preparation, task.posterior):
+            seen = visit_block(block, task, rng, counted, log_volume)
+            batch_summary = seen.batch_summary if batch_summary is None else batch_summary + seen.batch_summary
             samples.append(seen.sample)
-    assert leaf is not None, "there is at least one block"
-    return Visit(leaf, join_samples(samples))
+    assert batch_summary is not None, "there is at least one block"
+    return Visit(batch_summary, join_samples(samples))
 
 
 def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
@@ -200,7 +200,7 @@ def block_rows(columns: int) -> int:
 
 
 def visit_block(
-    part: tuple[Rows, np.ndarray], orders: Orders, rng: np.random.Generator, counted: bool, log_volume: float = 0.0
+    part: tuple[Rows, np.ndarray], task: LocalStepTask, rng: np.random.Generator, counted: bool, log_volume: float = 0.0
 ) -> Visit:
     """The local step on one block, with everything that rides along.
 
@@ -210,25 +210,31 @@ def visit_block(
     log_volume : as :class:`Transform` has it
     """
     rows, weights = part
-    posterior = orders.posterior
+    posterior = task.posterior
     features = posterior.family.features(rows, posterior.precision.dtype)
-    resp, summary = share_out(posterior, features, weights)
+    resp, summary = local_step(posterior, features, weights)
     base = float(weights @ (posterior.family.log_base_measure(rows) + log_volume))
     block = Block(rows, features, weights, resp, posterior)
-    leaf = Leaf(Summary(summary.stats, summary.entropy, base), tuple(trial.measure(block) for trial in orders.trials))
-    return Visit(leaf, _draw(block, orders, rng, _rows_seen(block, orders.trials) if counted else None))
+    batch_summary = BatchSummary(
+        Summary(summary.stats, summary.entropy, base), tuple(trial.measure(block) for trial in task.trials)
+    )
+    return Visit(batch_summary, _draw(block, task, rng, _rows_seen(block, task.trials) if counted else None))
 
 
-def _draw(block: Block, orders: Orders, rng: np.random.Generator, seen: Leaf | None) -> Sample:
-    chances, keys = orders.chances, rng.random((block.resp.shape[0],))
-    owners = block.resp.argmax(axis=1).astype(np.int64) if chances.any() else np.zeros(len(keys), dtype=np.int64)
-    chosen: np.ndarray = np.flatnonzero(keys < chances[owners])
-    return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], orders.most, seen)
+def _draw(block: Block, task: LocalStepTask, rng: np.random.Generator, seen: BatchSummary | None) -> Sample:
+    sampling_probabilities, keys = task.sampling_probabilities, rng.random((block.resp.shape[0],))
+    owners = (
+        block.resp.argmax(axis=1).astype(np.int64)
+        if sampling_probabilities.any()
+        else np.zeros(len(keys), dtype=np.int64)
+    )
+    chosen: np.ndarray = np.flatnonzero(keys < sampling_probabilities[owners])
+    return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 
 
-def _rows_seen(block: Block, trials: tuple[Trial, ...]) -> Leaf:
-    """The rows of a block each counted once: of components and trials' replacements, a leaf of one column."""
+def _rows_seen(block: Block, trials: tuple[Trial, ...]) -> BatchSummary:
+    """The rows of a block each counted once: of components and trials' replacements, a batch summary of one column."""
     once = replace(block, weights=np.ones(len(block.weights)))
     own = Summary(once.resp.sum(axis=0, dtype=np.float64)[:, None], np.zeros(once.resp.shape[1]))
     measured = [trial.measure(once) for trial in trials]
-    return Leaf(own, tuple(Summary(each.stats[:, -1:], each.entropy) for each in measured))
+    return BatchSummary(own, tuple(Summary(each.stats[:, -1:], each.entropy) for each in measured))

@@ -33,9 +33,9 @@ def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.
     return owners
 
 
-def _drawn(chances: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> int:
-    """A row drawn in proportion to `chances`."""
-    ends = np.cumsum(chances[order])
+def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> int:
+    """A row drawn in proportion to `sampling probabilities`."""
+    ends = np.cumsum(sampling_probabilities[order])
     place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
     return int(order[min(place, len(order) - 1)])
 

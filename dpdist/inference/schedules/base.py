@@ -1,4 +1,4 @@
-"""How the summaries of waves become the total that the next posterior is made from.
+"""How the summaries of batches become the total that the next posterior is made from.
 
 Batch, memoized and stochastic inference differ in nothing else.
 """
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from dpdist.core.randomness import generator
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.state import State
 
 
@@ -17,45 +17,45 @@ class Ledger(ABC):
     """The running account of one lap; mutable, owned by the loop."""
 
     @abstractmethod
-    def fold(self, wave: int, leaf: Leaf) -> None:
-        """Take in the summary of a wave just visited."""
+    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
+        """Take in the summary of a batch just visited."""
 
     @abstractmethod
-    def total(self) -> Leaf:
+    def total(self) -> BatchSummary:
         """What the next posterior is made from."""
 
     @abstractmethod
-    def exact(self) -> Leaf:
-        """The sum over all waves of their last visits."""
+    def exact(self) -> BatchSummary:
+        """The sum over all batches of their last visits."""
 
     @abstractmethod
-    def leaves(self) -> tuple[Leaf, ...]:
-        """One leaf a wave, for the state."""
+    def batch_summaries(self) -> tuple[BatchSummary, ...]:
+        """One summary a batch, for the state."""
 
-    def running(self) -> Leaf | None:
-        """A total that is no sum of leaves, for the state; None where there is none."""
+    def running(self) -> BatchSummary | None:
+        """A total that is no sum of batch summaries, for the state; None where there is none."""
         return None
 
 
 class Schedule(ABC):
-    """A rule for turning waves into totals; subclasses are frozen dataclasses.
+    """A rule for component map batches into totals; subclasses are frozen dataclasses.
 
     Attributes
     ----------
-    waves : int, groups of partitions visited under one posterior each; fewer if there are fewer partitions
-    lookahead : int, 0 or 1: waves that may start before the one before them is folded in
+    batches : int, groups of partitions visited under one posterior each; fewer if there are fewer partitions
+    lookahead : int, 0 or 1: batches that may start before the one before them is folded in
     """
 
     name: str
-    waves: int
+    batches: int
     lookahead: int
     #: Whether components may be split, merged or deleted.
     moves: bool = True
 
     @abstractmethod
-    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
-        """The account of the lap that `state` stands in; `wave_rows` holds the rows of each wave, by weight."""
+    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
+        """The account of the lap that `state` stands in; `batch_rows` holds the rows of each batch, by weight."""
 
-    def order(self, lap: int, seed: int, waves: int) -> tuple[int, ...]:
-        """In which order a lap visits the waves."""
-        return tuple(int(wave) for wave in generator(seed, "wave order", lap).permutation(waves))
+    def order(self, lap: int, seed: int, batches: int) -> tuple[int, ...]:
+        """In which order a lap visits the batches."""
+        return tuple(int(batch) for batch in generator(seed, "wave order", lap).permutation(batches))

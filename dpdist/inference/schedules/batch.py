@@ -14,17 +14,17 @@ from dpdist.inference.state import State
 class Batch(Schedule):
     """Batch inference.
 
-    For mixtures it is ``Memoized(waves=1)``. Topic models have a point estimate of their global weights under it, as
-    under ``Stochastic``: it is the bHDP of Bryant & Sudderth (NeurIPS 2012), whereas ``Memoized(waves=1)`` is batch
+    For mixtures it is ``Memoized(batches=1)``. Topic models have a point estimate of their global weights under it, as
+    under ``Stochastic``: it is the bHDP of Bryant & Sudderth (NeurIPS 2012), whereas ``Memoized(batches=1)`` is batch
     inference with posteriors of the global weights.
     """
 
     name = "batch"
-    waves = 1
+    batches = 1
     lookahead = 0
 
-    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
-        return Memoized(waves=1).open(state, wave_rows)
+    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
+        return Memoized(batches=1).open(state, batch_rows)
 
     def rate(self, step: int) -> float:
         """rho of every step: nothing is kept of what was before."""

@@ -1,6 +1,6 @@
-"""Memoized variational inference: the total is the sum of every wave's last visit.
+"""Memoized variational inference: the total is the sum of every batch's last visit.
 
-In the first lap the waves not yet seen are stood in for by the start's statistics, pro rata. One wave is batch
+In the first lap the batches not yet seen are stood in for by the start's statistics, pro rata. One batch is batch
 variational Bayes. Source: Hughes & Sudderth (2013), section 3.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdist.core.checks import COUNT, FLAG, check_fields, whole
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import State
 
-#: Waves that may start before the one before them is in.
+#: Batches that may start before the one before them is in.
 LOOKAHEAD = whole(0, 1)
 
 
@@ -25,43 +25,43 @@ class Memoized(Schedule):
 
     Parameters
     ----------
-    waves : number of waves; 1 is batch variational Bayes
-    lookahead : 0, or 1 to let the next wave start before the last one is in
-    keep_start : whether a start's statistics stand in for waves not yet seen in the first lap; if not, only
+    batches : number of batches; 1 is batch variational Bayes
+    lookahead : 0, or 1 to let the next batch start before the last one is in
+    keep_start : whether a start's statistics stand in for batches not yet seen in the first lap; if not, only
         what was seen counts, as in the paper
     """
 
-    waves: int = 40
+    batches: int = 40
     lookahead: int = 0
     keep_start: bool = True
 
     name = "memoized"
 
     def __post_init__(self) -> None:
-        check_fields(self, waves=COUNT, lookahead=LOOKAHEAD, keep_start=FLAG)
+        check_fields(self, batches=COUNT, lookahead=LOOKAHEAD, keep_start=FLAG)
 
-    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
-        return _Memo(self, state, wave_rows)
+    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
+        return _Memo(self, state, batch_rows)
 
 
 class _Memo(Ledger):
-    def __init__(self, schedule: Memoized, state: State, wave_rows: Sequence[float]) -> None:
-        self._tree, self._start, self._rows = SumTree(state.leaves), state.start, wave_rows
-        self._seen = sum(wave_rows[wave] for wave in state.order[: state.visit])
+    def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float]) -> None:
+        self._tree, self._start, self._rows = SumTree(state.batch_summaries), state.start, batch_rows
+        self._seen = sum(batch_rows[batch] for batch in state.order[: state.visit])
         self._keep = schedule.keep_start or state.lap > 1
 
-    def fold(self, wave: int, leaf: Leaf) -> None:
-        self._tree.replace(wave, leaf)
-        self._seen += self._rows[wave]
+    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
+        self._tree.replace(batch, batch_summary)
+        self._seen += self._rows[batch]
 
-    def total(self) -> Leaf:
+    def total(self) -> BatchSummary:
         unseen = 1 - self._seen / sum(self._rows)
         if self._start is None or unseen <= 0 or (self._seen and not self._keep):
             return self._tree.root
         return self._tree.root + self._start.scaled(unseen)
 
-    def exact(self) -> Leaf:
+    def exact(self) -> BatchSummary:
         return self._tree.root
 
-    def leaves(self) -> tuple[Leaf, ...]:
-        return self._tree.leaves
+    def batch_summaries(self) -> tuple[BatchSummary, ...]:
+        return self._tree.batch_summaries

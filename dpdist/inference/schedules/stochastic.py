@@ -1,6 +1,6 @@
-"""Stochastic online variational inference: each wave's summary is amplified and averaged into the total.
+"""Stochastic online variational inference: each batch's summary is amplified and averaged into the total.
 
-    total <- (1 - rho_t) total + rho_t (N / n_wave) leaf,     rho_t = (tau + t)^-kappa
+    total <- (1 - rho_t) total + rho_t (N / n_batch) summary,  rho_t = (tau + t)^-kappa
 
 Sources: Hoffman et al. (2013); the "SO" of Hughes & Sudderth (2013).
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdist.core.checks import COUNT, check_fields, number
-from dpdist.inference.mixture.local_step import Leaf
+from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import LOOKAHEAD
 from dpdist.inference.schedules.tree import SumTree
@@ -24,13 +24,13 @@ class Stochastic(Schedule):
 
     Parameters
     ----------
-    waves : number of mini-batches the data are cut into
-    lookahead : 0, or 1 to let the next wave start before the last one is in
+    batches : number of mini-batches the data are cut into
+    lookahead : 0, or 1 to let the next batch start before the last one is in
     delay : tau >= 0, finite
     forgetting : kappa, in (0.5, 1] for convergence
     """
 
-    waves: int = 40
+    batches: int = 40
     lookahead: int = 0
     delay: float = 1.0
     forgetting: float = 0.6
@@ -40,10 +40,10 @@ class Stochastic(Schedule):
 
     def __post_init__(self) -> None:
         rates = {"delay": number(least=0), "forgetting": number(above=0, most=1)}
-        check_fields(self, waves=COUNT, lookahead=LOOKAHEAD, **rates)
+        check_fields(self, batches=COUNT, lookahead=LOOKAHEAD, **rates)
 
-    def open(self, state: State, wave_rows: Sequence[float]) -> Ledger:
-        return _Average(self, state, wave_rows)
+    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
+        return _Average(self, state, batch_rows)
 
     def rate(self, step: int) -> float:
         """rho_t of the step with index `step`, counted from 0: (tau + step + 1)^-kappa."""
@@ -51,29 +51,29 @@ class Stochastic(Schedule):
 
 
 class _Average(Ledger):
-    def __init__(self, schedule: Stochastic, state: State, wave_rows: Sequence[float]) -> None:
-        self._schedule, self._rows = schedule, wave_rows
-        self._step = (state.lap - 1) * len(wave_rows) + state.visit
-        self._tree = SumTree(state.leaves)
+    def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float]) -> None:
+        self._schedule, self._rows = schedule, batch_rows
+        self._step = (state.lap - 1) * len(batch_rows) + state.visit
+        self._tree = SumTree(state.batch_summaries)
         running = state.running if state.running is not None else state.start
         self._running = running if running is not None else self._tree.root
 
-    def fold(self, wave: int, leaf: Leaf) -> None:
+    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
         rate = self._schedule.rate(self._step)
-        if self._rows[wave] > 0:  # one whose rows all weigh nothing says nothing
-            amplified = leaf.scaled(rate * sum(self._rows) / self._rows[wave])
+        if self._rows[batch] > 0:  # one whose rows all weigh nothing says nothing
+            amplified = batch_summary.scaled(rate * sum(self._rows) / self._rows[batch])
             self._running = self._running.scaled(1 - rate) + amplified
-        self._tree.replace(wave, leaf)
+        self._tree.replace(batch, batch_summary)
         self._step += 1
 
-    def total(self) -> Leaf:
+    def total(self) -> BatchSummary:
         return self._running
 
-    def exact(self) -> Leaf:
+    def exact(self) -> BatchSummary:
         return self._tree.root
 
-    def leaves(self) -> tuple[Leaf, ...]:
-        return self._tree.leaves
+    def batch_summaries(self) -> tuple[BatchSummary, ...]:
+        return self._tree.batch_summaries
 
-    def running(self) -> Leaf | None:
+    def running(self) -> BatchSummary | None:
         return self._running

@@ -1,10 +1,10 @@
 """Sequential variational approximation: one pass that grows the model (Lin 2013)."""
 
-from dpdist.inference.sva.base import Learner, Pass, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.passes import PASSES, ConjugatePass
 from dpdist.inference.sva.plain import PlainPass
-from dpdist.inference.sva.prune_merge import DistanceTest, EvidenceTest, MergeTest, Tidy
+from dpdist.inference.sva.prune_merge import DistanceTest, EvidenceTest, MergeTest, PruneMerge
 
 __all__ = [
     "PASSES",
@@ -14,8 +14,8 @@ __all__ = [
     "EvidenceTest",
     "Learner",
     "MergeTest",
+    "OpeningRule",
     "Pass",
     "PlainPass",
-    "Rule",
-    "Tidy",
+    "PruneMerge",
 ]

@@ -25,7 +25,7 @@ FAR_OUT = (
 
 
 @dataclass(frozen=True)
-class Rule:
+class OpeningRule:
     """When a row opens a component, and which responsibilities are kept (algorithm 1).
 
     Parameters
@@ -97,7 +97,7 @@ class Learner(ABC):
         """Raise :class:`InputError` if rows with these moments cannot come from this likelihood."""
 
     @abstractmethod
-    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+    def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         """A pass that goes on from a table.
 
         Parameters

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.core.trees import join_pairwise
-from dpdist.inference.sva.base import Learner, Rule
-from dpdist.inference.sva.opening import Growth, merged
+from dpdist.inference.sva.base import Learner, OpeningRule
+from dpdist.inference.sva.opening import SVAState, merged
 from dpdist.inference.sva.prune_merge import EvidenceTest, disjoint, likely_pairs, merge_gains
 
 
-def combine(parts: Sequence[Growth], base: Growth, learner: Learner, rule: Rule) -> Growth:
+def combine(parts: Sequence[SVAState], base: SVAState, learner: Learner, rule: OpeningRule) -> SVAState:
     """What passes over several partitions, all from `base`, found together.
 
     The first components of every part are those of `base`; what each part added to them is summed. The others of a
@@ -23,7 +23,7 @@ def combine(parts: Sequence[Growth], base: Growth, learner: Learner, rule: Rule)
     return join_pairwise(parts, lambda left, right: _combine_two(left, right, base, learner, rule))
 
 
-def _combine_two(left: Growth, right: Growth, base: Growth, learner: Learner, rule: Rule) -> Growth:
+def _combine_two(left: SVAState, right: SVAState, base: SVAState, learner: Learner, rule: OpeningRule) -> SVAState:
     shared = len(base.table)
     table = np.concatenate([left.table, right.table[shared:]])
     table[:shared] += right.table[:shared] - base.table
@@ -39,7 +39,7 @@ def _combine_two(left: Growth, right: Growth, base: Growth, learner: Learner, ru
     return _merge_across(both, len(left.table), learner, rule)
 
 
-def _joined_overlap(left: Growth, right: Growth, base: Growth) -> np.ndarray:
+def _joined_overlap(left: SVAState, right: SVAState, base: SVAState) -> np.ndarray:
     """Overlaps of both sides' components; those of the shared ones count what each side added."""
     if not len(left.overlap) and not len(right.overlap):
         return left.overlap
@@ -54,7 +54,7 @@ def _joined_overlap(left: Growth, right: Growth, base: Growth) -> np.ndarray:
     return overlap
 
 
-def _merge_across(both: Growth, split: int, learner: Learner, rule: Rule) -> Growth:
+def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRule) -> SVAState:
     """Merge components from `split` on with those before it, the best first, until no merge gains."""
     test = EvidenceTest()
     later = np.arange(len(both.table)) >= split

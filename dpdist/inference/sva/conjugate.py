@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.inference.sva.base import Learner, Pass, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.inference.sva.passes import PASSES, ConjugatePass
 from dpdist.inference.sva.plain import PlainPass
 from dpdist.models.families.base import Family, Moments, Rows
@@ -44,7 +44,7 @@ class Conjugate(Learner):
     def width(self) -> int:
         return int(self.family.features(np.zeros((1, self.columns))).shape[1])
 
-    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+    def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         kind: type[ConjugatePass | PlainPass] = PASSES.get(type(self.family), PlainPass)
         return kind(self.family, table, rule, dtype, overlap)
 

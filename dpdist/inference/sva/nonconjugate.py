@@ -20,7 +20,7 @@ import numpy as np
 from dpdist.core.checks import FLAG, POSITIVE, check_fields, number
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.core.randomness import generator
-from dpdist.inference.sva.base import Learner, Pass, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.kernels.sequential_dirichlet import Steps
 from dpdist.models.families.base import Moments, Rows
 from dpdist.models.likelihoods.base import Likelihood
@@ -39,7 +39,7 @@ class NonConjugatePass(Pass):
     """
 
     def __init__(
-        self, learner: NonConjugate, table: np.ndarray, rule: Rule, overlap: np.ndarray | None, seen: float
+        self, learner: NonConjugate, table: np.ndarray, rule: OpeningRule, overlap: np.ndarray | None, seen: float
     ) -> None:
         self.law = rule.law
         self.learner, self.count, self.seen = learner, len(table), float(seen)
@@ -142,7 +142,7 @@ class NonConjugate(Learner):
         rng = generator(self.seed, "prior draws of a sequential pass")
         return self.likelihood.prior_draws(rng, self.likelihood.draws, self.columns)
 
-    def begin(self, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
+    def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
         return NonConjugatePass(self, table, rule, overlap, seen)
 
     def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpdist.inference.sva.base import Learner, Pass, Rule
-from dpdist.inference.sva.prune_merge import Tidy, merge_pairs
+from dpdist.inference.sva.base import Learner, OpeningRule, Pass
+from dpdist.inference.sva.prune_merge import PruneMerge, merge_pairs
 from dpdist.models.families.base import Rows
 
 
 @dataclass(frozen=True, eq=False)
-class Growth:
+class SVAState:
     """Components and how many rows made them.
 
     Parameters
@@ -41,20 +41,20 @@ class Growth:
         return self.table[:, -1]
 
 
-def no_growth(width: int, tidy: Tidy) -> Growth:
+def no_growth(width: int, tidy: PruneMerge) -> SVAState:
     """No components, no rows."""
-    return Growth(np.zeros((0, width)), np.zeros(0, dtype=np.int64), 0, 0.0, tidy.first, 0.0, np.zeros((0, 0)))
+    return SVAState(np.zeros((0, width)), np.zeros(0, dtype=np.int64), 0, 0.0, tidy.first, 0.0, np.zeros((0, 0)))
 
 
 def pass_over(
     blocks: Iterable[tuple[Rows, np.ndarray]],
-    growth: Growth,
+    growth: SVAState,
     learner: Learner,
-    rule: Rule,
-    tidy: Tidy,
+    rule: OpeningRule,
+    tidy: PruneMerge,
     dtype: type,
     fixed: int = 0,
-) -> Growth:
+) -> SVAState:
     """Pass over blocks of rows, examining the components whenever it is time.
 
     Parameters
@@ -77,7 +77,7 @@ def pass_over(
     return _taken(going, growth)
 
 
-def examine(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, fixed: int = 0) -> Growth:
+def examine(growth: SVAState, learner: Learner, rule: OpeningRule, tidy: PruneMerge, fixed: int = 0) -> SVAState:
     """Prune and merge what has become redundant, and set the time of the next look."""
     look = max(growth.rows + tidy.apart * max(1, len(growth.table)), int((1 + tidy.growth) * growth.rows))
     growth = replace(_pruned(growth, tidy, fixed), look=look)
@@ -90,7 +90,7 @@ def examine(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, fixed: int
     return growth
 
 
-def merged(growth: Growth, pairs: np.ndarray, learner: Learner, fixed: int = 0) -> tuple[Growth, np.ndarray]:
+def merged(growth: SVAState, pairs: np.ndarray, learner: Learner, fixed: int = 0) -> tuple[SVAState, np.ndarray]:
     """Each of some disjoint pairs (P, 2) made one; and which of the components left are such unions, (K,) bool."""
     weights = growth.weights
     heavier = np.where((weights[pairs[:, 0]] >= weights[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
@@ -102,7 +102,7 @@ def merged(growth: Growth, pairs: np.ndarray, learner: Learner, fixed: int = 0) 
     return replace(growth, table=table, ids=ids, overlap=overlap), fresh[left]
 
 
-def _begin(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, dtype: type) -> Pass:
+def _begin(growth: SVAState, learner: Learner, rule: OpeningRule, tidy: PruneMerge, dtype: type) -> Pass:
     size = len(growth.table)
     tracked = None
     if tidy.tracks:
@@ -110,13 +110,13 @@ def _begin(growth: Growth, learner: Learner, rule: Rule, tidy: Tidy, dtype: type
     return learner.begin(growth.table, rule, dtype, tracked, growth.seen)
 
 
-def _taken(going: Pass, growth: Growth) -> Growth:
+def _taken(going: Pass, growth: SVAState) -> SVAState:
     table = going.table
     opened = np.full(len(table) - len(growth.ids), -1, dtype=np.int64)
     return replace(growth, table=table, ids=np.concatenate([growth.ids, opened]), overlap=going.overlap)
 
 
-def _pruned(growth: Growth, tidy: Tidy, fixed: int) -> Growth:
+def _pruned(growth: SVAState, tidy: PruneMerge, fixed: int) -> SVAState:
     """Without components of too little weight; the heaviest stays."""
     weights = growth.weights
     small = weights < (max(tidy.prune * weights.sum(), tidy.least) if tidy.prune > 0 else 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpdist.core.errors import PrecisionError
-from dpdist.inference.sva.base import FAR_OUT, Pass, Rule
+from dpdist.inference.sva.base import FAR_OUT, OpeningRule, Pass
 from dpdist.kernels.sequential_counts import (
     Coins,
     Rates,
@@ -49,7 +49,7 @@ class ConjugatePass(Pass):
     margin = 1
 
     def __init__(
-        self, family: Any, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None = None
+        self, family: Any, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None = None
     ) -> None:
         self.family, self.dtype = family, dtype
         self.count = len(table)

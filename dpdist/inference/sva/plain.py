@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import PrecisionError
-from dpdist.inference.sva.base import FAR_OUT, Pass, Rule
+from dpdist.inference.sva.base import FAR_OUT, OpeningRule, Pass
 from dpdist.kernels.sequential import add_overlaps, share_row
 from dpdist.models.families.base import Family, Rows
 
@@ -27,7 +27,7 @@ class PlainPass(Pass):
     """
 
     def __init__(
-        self, family: Family, table: np.ndarray, rule: Rule, dtype: type, overlap: np.ndarray | None = None
+        self, family: Family, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None = None
     ) -> None:
         self.family, self.law, self.count = family, rule.law, len(table)
         self.stats = np.concatenate([table, np.zeros((1, table.shape[1]))])  # the last row is the prior

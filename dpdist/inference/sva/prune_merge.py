@@ -32,7 +32,7 @@ from dpdist.core.checks import (
     whole,
 )
 from dpdist.core.errors import InputError
-from dpdist.inference.sva.base import Learner, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule
 
 
 class MergeTest(ABC):
@@ -48,7 +48,7 @@ class MergeTest(ABC):
         overlap: np.ndarray,
         seen: float,
         learner: Learner,
-        rule: Rule,
+        rule: OpeningRule,
         fixed: int,
         fresh: np.ndarray,
     ) -> np.ndarray:
@@ -84,7 +84,7 @@ class EvidenceTest(MergeTest):
         overlap: np.ndarray,
         seen: float,
         learner: Learner,
-        rule: Rule,
+        rule: OpeningRule,
         fixed: int,
         fresh: np.ndarray,
     ) -> np.ndarray:
@@ -121,7 +121,7 @@ class DistanceTest(MergeTest):
         overlap: np.ndarray,
         seen: float,
         learner: Learner,
-        rule: Rule,
+        rule: OpeningRule,
         fixed: int,
         fresh: np.ndarray,
     ) -> np.ndarray:
@@ -162,7 +162,7 @@ def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | Non
 
 
 @dataclass(frozen=True)
-class Tidy:
+class PruneMerge:
     """When to examine components, and what to do with them.
 
     Parameters
@@ -198,7 +198,7 @@ class Tidy:
         return self.merge is not None and self.merge.tracks
 
 
-def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: Rule) -> np.ndarray:
+def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: OpeningRule) -> np.ndarray:
     """Gains (P,) in nats of pairs of components made one, the Chinese restaurant process included."""
     a, b = left[:, -1], right[:, -1]
     seats = gammaln(a + b) - gammaln(a) - gammaln(b) - np.log(rule.concentration)

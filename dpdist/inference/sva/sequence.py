@@ -19,10 +19,10 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.execution.base import Backend
-from dpdist.inference.sva.base import Learner, Rule
+from dpdist.inference.sva.base import Learner, OpeningRule
 from dpdist.inference.sva.combine import combine
-from dpdist.inference.sva.opening import Growth, examine, no_growth, pass_over
-from dpdist.inference.sva.prune_merge import Tidy
+from dpdist.inference.sva.opening import SVAState, examine, no_growth, pass_over
+from dpdist.inference.sva.prune_merge import PruneMerge
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Rows
 
@@ -81,8 +81,8 @@ class SequentialProblem:
 
     learner: Learner
     preparation: Preparation
-    rule: Rule
-    tidy: Tidy
+    rule: OpeningRule
+    tidy: PruneMerge
     rounds: Rounds
     dtype: type
     seed: int
@@ -98,7 +98,7 @@ class SequentialState(NamedTuple):
     next_id : id of the next new component
     """
 
-    growth: Growth
+    growth: SVAState
     round: int = 0
     next_id: int = 0
 
@@ -134,7 +134,7 @@ def sequential_steps(
     partitions: Sequence[Partition],
     state: SequentialState,
     backend: Backend,
-    score: Callable[[Growth], float] | None = None,
+    score: Callable[[SVAState], float] | None = None,
     seconds: float = 0.0,
     scored: int = 0,
 ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
@@ -159,15 +159,15 @@ def sequential_steps(
         yield state, SequentialInfo(number + 1, len(rounds), state.growth.rows, len(state.growth.table), seconds, held)
 
 
-def advance_block(problem: SequentialProblem, growth: Growth, rows: Rows, weights: np.ndarray | None) -> Growth:
+def advance_block(problem: SequentialProblem, growth: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
     """Pass over rows in memory, as stored, in the order given."""
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, np.arange(rows.shape[0]))
         return pass_over(blocks, growth, problem.learner, problem.rule, problem.tidy, problem.dtype)
 
 
-def named(growth: Growth, next_id: int) -> tuple[Growth, int]:
-    """Growth whose new components have ids from `next_id` on, and the next id after those."""
+def named(growth: SVAState, next_id: int) -> tuple[SVAState, int]:
+    """SVAState whose new components have ids from `next_id` on, and the next id after those."""
     new = growth.ids < 0
     ids = growth.ids.copy()
     ids[new] = np.arange(next_id, next_id + new.sum())
@@ -186,7 +186,7 @@ def _take_round(
     fixed = len(state.growth.table) if len(partitions) > 1 else 0
     count, refs = len(partitions), backend.share_each(partitions)
     parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
-    growth: Growth = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
+    growth: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
     if growth.rows >= growth.look or last:
         with one_thread():
             growth = examine(growth, problem.learner, problem.rule, problem.tidy)
@@ -194,12 +194,12 @@ def _take_round(
     return SequentialState(growth, state.round + 1, next_id)
 
 
-def _combine(parts: list[Growth], problem: SequentialProblem, base: Growth) -> Growth:
+def _combine(parts: list[SVAState], problem: SequentialProblem, base: SVAState) -> SVAState:
     with one_thread():
         return combine(parts, base, problem.learner, problem.rule)
 
 
-def _pass_partition(partition: Partition, problem: SequentialProblem, base: Growth, fixed: int) -> Growth:
+def _pass_partition(partition: Partition, problem: SequentialProblem, base: SVAState, fixed: int) -> SVAState:
     rows, weights = partition.load()
     order = np.arange(rows.shape[0])
     if problem.rounds.shuffle:

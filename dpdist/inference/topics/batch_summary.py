@@ -1,4 +1,4 @@
-"""What a wave of documents leaves behind: sums under the topics in use and under those that are tried instead."""
+"""What a batch of documents leaves behind: sums under the topics in use and under those that are tried instead."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Measured:
     ----------
     summary : their sums
     pairs : sums of unions of two topics
-    topics : the topics of each document; None in sums over waves
+    topics : the topics of each document; None in sums over batches
     """
 
     summary: TopicSummary
@@ -57,15 +57,15 @@ class Measured:
         return sum(array.nbytes for array in arrays)
 
     def beside(self, other: Measured) -> Measured:
-        """Of documents of the same wave, one set after the other."""
-        assert self.topics is not None and other.topics is not None, "documents of a wave are known"
+        """Of documents of the same batch, one set after the other."""
+        assert self.topics is not None and other.topics is not None, "documents of a batch are known"
         joined = join_documents([self.topics, other.topics])
         return Measured(self.summary + other.summary, self.pairs + other.pairs, joined)
 
 
 @dataclass(frozen=True, eq=False)
-class TopicLeaf:
-    """The last visit of a wave, or a sum of such: under the topics in use, and under those tried instead, if any."""
+class TopicBatchSummary:
+    """The last visit of a batch, or a sum of such: under the topics in use, and under those tried instead, if any."""
 
     own: Measured
     other: Measured | None = None
@@ -77,7 +77,7 @@ class TopicLeaf:
 
     @property
     def layout(self) -> tuple[Any, ...]:
-        """The same for leaves that can be stored as one."""
+        """The same for batch summaries that can be stored as one."""
         return self.own.layout, None if self.other is None else self.other.layout
 
     @property
@@ -85,26 +85,26 @@ class TopicLeaf:
         """Size in bytes."""
         return self.own.nbytes + (0 if self.other is None else self.other.nbytes)
 
-    def __add__(self, other: TopicLeaf) -> TopicLeaf:
+    def __add__(self, other: TopicBatchSummary) -> TopicBatchSummary:
         mine, others = self.other, other.other
-        return TopicLeaf(self.own + other.own, None if mine is None or others is None else mine + others)
+        return TopicBatchSummary(self.own + other.own, None if mine is None or others is None else mine + others)
 
-    def scaled(self, factor: float) -> TopicLeaf:
+    def scaled(self, factor: float) -> TopicBatchSummary:
         """Every sum times `factor`."""
-        return TopicLeaf(self.own.scaled(factor), None if self.other is None else self.other.scaled(factor))
+        return TopicBatchSummary(self.own.scaled(factor), None if self.other is None else self.other.scaled(factor))
 
 
 @dataclass(frozen=True, eq=False)
 class TopicVisit:
-    """What comes back from documents; adds over partitions of a wave."""
+    """What comes back from documents; adds over partitions of a batch."""
 
-    leaf: TopicLeaf
+    batch_summary: TopicBatchSummary
     sample: Sample
 
     def __add__(self, other: TopicVisit) -> TopicVisit:
-        mine, others = self.leaf, other.leaf
+        mine, others = self.batch_summary, other.batch_summary
         tried = None if mine.other is None or others.other is None else mine.other.beside(others.other)
-        return TopicVisit(TopicLeaf(mine.own.beside(others.own), tried), self.sample + other.sample)
+        return TopicVisit(TopicBatchSummary(mine.own.beside(others.own), tried), self.sample + other.sample)
 
 
 def awaiting(summary: TopicSummary, fresh: int) -> TopicSummary:

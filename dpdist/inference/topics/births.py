@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSummary
 
@@ -70,7 +70,7 @@ def seek_topics(
     for step in range(iterations):
         effort = replace(_EFFORT, fresh=step < _FRESH)
         posterior = model.posterior_of(np.concatenate([held, fresh], axis=1), prior)
-        summary, _, known = share_out(posterior, documents, known, NO_PAIRS, effort)
+        summary, _, known = local_step(posterior, documents, known, NO_PAIRS, effort)
         fresh = scale * summary.words[:, held.shape[1] :]
     assert summary is not None, "there is at least one iteration"
     used = fresh.sum(axis=0) > _least(whole, scale)
@@ -141,7 +141,7 @@ def _explained(
 ) -> tuple[sparse.csr_array, np.ndarray]:
     """Expected tokens of each topic in each document (n, K), and topics' expected probabilities of words (W, K)."""
     unknown = DocumentTopics.unknown(documents.shape[0])
-    _, _, topics = share_out(model.posterior(total), documents, unknown, NO_PAIRS, _EFFORT)
+    _, _, topics = local_step(model.posterior(total), documents, unknown, NO_PAIRS, _EFFORT)
     words = total.words + model.pseudocount
     return topics.matrix(len(total.entropy)), words / words.sum(axis=0)
 
@@ -168,10 +168,10 @@ def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) 
     unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ counts)
     nearest, chosen = np.zeros(counts.shape[0]), list[int]()
     while len(chosen) < topics:
-        chances = mass * (1 - np.minimum(nearest, 1.0)) ** 2
-        chances[chosen] = 0.0
-        if not chances.sum() > 0:
+        sampling_probabilities = mass * (1 - np.minimum(nearest, 1.0)) ** 2
+        sampling_probabilities[chosen] = 0.0
+        if not sampling_probabilities.sum() > 0:
             break
-        chosen.append(int(rng.choice(len(mass), p=chances / chances.sum())))
+        chosen.append(int(rng.choice(len(mass), p=sampling_probabilities / sampling_probabilities.sum())))
         nearest = np.maximum(nearest, (unit @ unit[[chosen[-1]]].T).toarray().ravel())
     return np.ascontiguousarray(counts[chosen].toarray().T)

@@ -123,7 +123,7 @@ class PairSums:
         return PairSums(factor * self.entropy, factor * self.groups)
 
 
-def share_out(
+def local_step(
     posterior: TopicPosterior,
     documents: sparse.csr_array,
     before: DocumentTopics,

@@ -11,10 +11,10 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.state import Info, State
-from dpdist.inference.topics.batch_summary import Measured, TopicLeaf
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
 from dpdist.inference.topics.lap_moves import TopicTrials, heirs, take_topic_turn, wanted_documents
-from dpdist.inference.topics.local_step import Known, TopicOrders, Under, visit_documents
+from dpdist.inference.topics.local_step import Known, TopicLocalStepTask, Under, visit_documents
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 
@@ -31,16 +31,16 @@ def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary
         problem.schedule,
         problem.seed,
         source,
-        TopicLeaf(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0))),
+        TopicBatchSummary(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0))),
         topics,
-        start=TopicLeaf(Measured(start, PairSums.zeros(0))),
+        start=TopicBatchSummary(Measured(start, PairSums.zeros(0))),
         trials=(TopicTrials(),),
-        chances=_chances(problem, TopicTrials(), source.shape[0]),
+        sampling_probabilities=_sampling_probabilities(problem, TopicTrials(), source.shape[0]),
     )
 
 
 def topic_steps(problem: TopicProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Run laps from `state` without end, stopping after every wave; the caller decides when to stop."""
+    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop."""
     return run_steps(_TopicWork(problem), source, state, backend)
 
 
@@ -49,22 +49,22 @@ class _TopicWork(Work):
         self._problem = problem
         self.schedule, self.shared, self.visit = problem.schedule, None, visit_documents
 
-    def orders(self, state: State, total: TopicLeaf) -> TopicOrders:
+    def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
         problem, trials, other = self._problem, _trials(state), total.other
         posterior = (trials.model or problem.model).posterior
-        return TopicOrders(
+        return TopicLocalStepTask(
             own=Under(posterior(total.own.summary), trials.pairs),
             other=None if other is None else Under(posterior(other.summary), trials.other_pairs),
             effort=problem.effort,
-            chance=float(state.chances[0]),
+            chance=float(state.sampling_probabilities[0]),
             seed=problem.seed,
             lap=state.lap,
         )
 
-    def known(self, leaf: TopicLeaf, rows: Sequence[int]) -> list[Known]:
+    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> list[Known]:
         ends = np.cumsum([0, *rows])
-        own = leaf.own.topics
-        other = None if leaf.other is None else leaf.other.topics
+        own = batch_summary.own.topics
+        other = None if batch_summary.other is None else batch_summary.other.topics
         return [
             Known(None if own is None else own.part(a, b), None if other is None else other.part(a, b))
             for a, b in itertools.pairwise(ends.tolist())
@@ -79,23 +79,26 @@ class _TopicWork(Work):
         sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
         sample = None if sample is None or not sample.shape[0] else sample
         turn = take_topic_turn(
-            problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.rests
+            problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.cooldowns
         )
-        after, leaves = turn.turning.after, tuple(turn.turning.leaf(leaf) for leaf in state.leaves)
-        start = heirs(turn.total, after, leaves) if after.kind == "delete" and after.age == 0 else turn.start
+        after, batch_summaries = (
+            turn.component_map.after,
+            tuple(turn.component_map.batch_summary(batch_summary) for batch_summary in state.batch_summaries),
+        )
+        start = heirs(turn.total, after, batch_summaries) if after.kind == "delete" and after.age == 0 else turn.start
         following = next_lap(
             problem.schedule,
             problem.seed,
             state,
             ids=turn.ids,
             next_id=turn.next_id,
-            leaves=leaves,
+            batch_summaries=batch_summaries,
             start=start,
             trials=(after,),
-            rests=turn.rests,
+            cooldowns=turn.cooldowns,
             elbo=turn.elbo,
             quiet=settled and not turn.pending,
-            chances=_chances(problem, after, rows),
+            sampling_probabilities=_sampling_probabilities(problem, after, rows),
         )
         total = turn.total
         info = Info(
@@ -110,7 +113,7 @@ class _TopicWork(Work):
             seconds,
             total,
         )
-        return last._replace(state=following, info=info, turning=turn.turning)
+        return last._replace(state=following, info=info, component_map=turn.component_map)
 
 
 def _trials(state: State) -> TopicTrials:
@@ -119,6 +122,6 @@ def _trials(state: State) -> TopicTrials:
     return trials
 
 
-def _chances(problem: TopicProblem, trials: TopicTrials, documents: float) -> np.ndarray:
+def _sampling_probabilities(problem: TopicProblem, trials: TopicTrials, documents: float) -> np.ndarray:
     """The chance with which a document joins the sample of a lap, (1,)."""
     return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])

@@ -1,4 +1,4 @@
-"""The turn of a lap of a topic model: judge what was tried, apply it to every leaf, choose what to try next.
+"""The turn of a lap of a topic model: judge what was tried, apply it to every batch summary, choose what to try next.
 
 Documents may be fitted twice in a lap: under the topics in use, and under others, with new topics beside them or with
 some left out. Under both, unions of pairs are measured; at the end both are given the merges that raise their bounds,
@@ -16,8 +16,8 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.base import Reason, reason_for
-from dpdist.inference.state import Record, Rest
-from dpdist.inference.topics.batch_summary import Measured, TopicLeaf, awaiting, united, without
+from dpdist.inference.state import Cooldown, Record
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
 from dpdist.inference.topics.model import TopicModel
@@ -108,8 +108,8 @@ class Merging:
 
 
 @dataclass(frozen=True, eq=False)
-class TopicTurning:
-    """What a lap's end makes of every leaf: small, and the same for leaves and total.
+class TopicMap:
+    """What a lap's end makes of every batch summary: small, and the same for batch summaries and total.
 
     Parameters
     ----------
@@ -124,37 +124,37 @@ class TopicTurning:
     other: Merging | None
     after: TopicTrials
 
-    def leaf(self, leaf: TopicLeaf) -> TopicLeaf:
-        """An old leaf in the new topics."""
-        base = leaf.other if self.take_other and leaf.other is not None else leaf.own
+    def batch_summary(self, batch_summary: TopicBatchSummary) -> TopicBatchSummary:
+        """an old batch summary in the new topics."""
+        base = batch_summary.other if self.take_other and batch_summary.other is not None else batch_summary.own
         own = self.own.apply(base, len(self.after.pairs))
-        if self.other is not None and leaf.other is not None:
-            return TopicLeaf(own, self.other.apply(leaf.other, len(self.after.other_pairs)))
-        return TopicLeaf(own, self.after.begun(own))
+        if self.other is not None and batch_summary.other is not None:
+            return TopicBatchSummary(own, self.other.apply(batch_summary.other, len(self.after.other_pairs)))
+        return TopicBatchSummary(own, self.after.begun(own))
 
 
 @dataclass(frozen=True, eq=False)
-class TopicTurn:
+class TopicLapMoves:
     """What a lap's end decided.
 
     Parameters
     ----------
-    turning : what becomes of the leaves
+    component_map : what becomes of the batch summaries
     total : the corpus in the new topics
     elbo : its bound, in nats
     records : every proposal
     start : stands in for documents that have not met new topics; None if there are none
-    rests : topic id -> how long it is not tried to do without it
+    cooldowns : topic id -> how long it is not tried to do without it
     ids, next_id : stable ids of the new topics, and the first unused one
     pending : whether there is something left to try
     """
 
-    turning: TopicTurning
+    component_map: TopicMap
     total: TopicSummary
     elbo: float
     records: tuple[Record, ...]
-    start: TopicLeaf | None
-    rests: dict[int, Rest]
+    start: TopicBatchSummary | None
+    cooldowns: dict[int, Cooldown]
     ids: np.ndarray
     next_id: int
     pending: bool
@@ -182,29 +182,29 @@ class _Ground:
     lap: int
     ids: np.ndarray
     next_id: int
-    rests: Mapping[int, Rest]
+    cooldowns: Mapping[int, Cooldown]
 
 
 def take_topic_turn(
     problem: TopicProblem,
     backend: Backend,
     trials: TopicTrials,
-    exact: TopicLeaf,
+    exact: TopicBatchSummary,
     sample: Rows | None,
     lap: int,
     ids: np.ndarray,
     next_id: int,
-    rests: Mapping[int, Rest],
-) -> TopicTurn:
+    cooldowns: Mapping[int, Cooldown],
+) -> TopicLapMoves:
     """Decide the end of a lap.
 
     Parameters
     ----------
     trials : of the lap
-    exact : sum over all waves
+    exact : sum over all batches
     sample : documents drawn during the lap, (n, W) CSR, or None
     lap : its number
-    ids, next_id, rests : as :class:`TopicTurn` gives them
+    ids, next_id, cooldowns : as :class:`TopicLapMoves` gives them
     """
     model = trials.model or problem.model
     own = _side(model, exact.own, trials.pairs, ids)
@@ -213,9 +213,9 @@ def take_topic_turn(
     reason = None if verdict is None else verdict.reason
     best = other if other is not None and reason is Reason.ACCEPTED else own
     there = set(best.ids.tolist())
-    kept = {identity: rest for identity, rest in rests.items() if rest.until > lap and identity in there}
+    kept = {identity: rest for identity, rest in cooldowns.items() if rest.until > lap and identity in there}
     if verdict is not None and reason is Reason.NO_GAIN and trials.kind == "delete" and len(verdict.components) == 1:
-        kept[verdict.components[0]] = Rest(1, lap + problem.plan.rest, 0.0)
+        kept[verdict.components[0]] = Cooldown(1, lap + problem.plan.rest, 0.0)
     if other is not None and verdict is not None and reason is Reason.REFINING:
         after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
     else:
@@ -226,12 +226,12 @@ def take_topic_turn(
     if problem.learn:
         following = problem.model_of(best.total)
         after, elbo = replace(after, model=following), following.elbo(best.total)
-    turning = TopicTurning(reason is Reason.ACCEPTED, best.merging, going_on, after)
+    component_map = TopicMap(reason is Reason.ACCEPTED, best.merging, going_on, after)
     records = (*(() if verdict is None else (verdict,)), *best.records)
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
     pending = tried or reason is Reason.ACCEPTED
     last = next_id + (after.fresh if after.age == 0 else 0)
-    return TopicTurn(turning, best.total, elbo, records, start, kept, best.ids, last, pending)
+    return TopicLapMoves(component_map, best.total, elbo, records, start, kept, best.ids, last, pending)
 
 
 def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
@@ -295,11 +295,11 @@ def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
     return propose_pairs(words, plan.partners) if plan.merge else NO_PAIRS
 
 
-def _next_trials(ground: _Ground, refused: TopicTrials) -> tuple[TopicTrials, TopicLeaf | None]:
+def _next_trials(ground: _Ground, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
     """What to try in the next lap: new topics until they are refused, then to do without some until that is."""
     plan, total = ground.problem.plan, ground.total
     trials = replace(refused, pairs=_pairs(plan, total.words))
-    gone = _to_go(plan, total, ground.ids, ground.rests, refused.deletes_refused)
+    gone = _to_go(plan, total, ground.ids, ground.cooldowns, refused.deletes_refused)
     seeking = ground.sample is not None and _may_seek(plan, refused)
     if seeking and (refused.births_refused == 0 or not len(gone)):
         seeds = _seek(ground, refused.births_refused)
@@ -312,17 +312,17 @@ def _next_trials(ground: _Ground, refused: TopicTrials) -> tuple[TopicTrials, To
     return replace(trials, kind="delete", gone=gone, other_ids=np.delete(ground.ids, gone), other_pairs=left), None
 
 
-def _with_births(ground: _Ground, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicLeaf]:
+def _with_births(ground: _Ground, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:
     total, fresh = ground.total, len(seeds)
     others = _pairs(ground.problem.plan, np.concatenate([total.words, seeds.words], axis=1))
     ids = np.append(ground.ids, np.arange(ground.next_id, ground.next_id + fresh))
     trials = replace(trials, kind="birth", fresh=fresh, other_ids=ids, other_pairs=others)
     own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
-    return trials, TopicLeaf(own, Measured(stand_in(total, seeds), PairSums.zeros(len(others))))
+    return trials, TopicBatchSummary(own, Measured(stand_in(total, seeds), PairSums.zeros(len(others))))
 
 
 def _to_go(
-    plan: TopicPlan, total: TopicSummary, ids: np.ndarray, rests: Mapping[int, Rest], refused: int
+    plan: TopicPlan, total: TopicSummary, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], refused: int
 ) -> np.ndarray:
     """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none."""
     topics, counts = len(ids), total.counts
@@ -330,7 +330,7 @@ def _to_go(
     if not plan.delete or topics < 2 or refused > plan.tries + np.log2(topics):
         return _NONE
     small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]
-    candidates = [k for k in small if int(ids[k]) not in rests]
+    candidates = [k for k in small if int(ids[k]) not in cooldowns]
     return np.array(sorted(candidates[: max(1, min(number, topics - 1))]), dtype=np.int64)
 
 
@@ -361,15 +361,15 @@ def stand_in(total: TopicSummary, seeds: Seeds) -> TopicSummary:
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
 
-def heirs(total: TopicSummary, after: TopicTrials, leaves: Sequence[TopicLeaf]) -> TopicLeaf:
+def heirs(total: TopicSummary, after: TopicTrials, batch_summaries: Sequence[TopicBatchSummary]) -> TopicBatchSummary:
     """What topics are taken to be without those gone, for documents that have not been fitted so.
 
     The words of each topic gone are shared out among the topics that its documents use beside it.
     """
     topics = len(total.entropy)
     beside = np.zeros((len(after.gone), topics))
-    for leaf in leaves:
-        known = leaf.own.topics
+    for batch_summary in batch_summaries:
+        known = batch_summary.own.topics
         if known is not None:
             used = known.matrix(topics)
             tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
@@ -380,7 +380,7 @@ def heirs(total: TopicSummary, after: TopicTrials, leaves: Sequence[TopicLeaf]) 
     left = words.shape[1]
     empty = TopicSummary(words, np.zeros(left), np.zeros((left + 1, 4)), np.zeros(4))
     own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(after.pairs)))
-    return TopicLeaf(own, Measured(empty, PairSums.zeros(len(after.other_pairs))))
+    return TopicBatchSummary(own, Measured(empty, PairSums.zeros(len(after.other_pairs))))
 
 
 def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:

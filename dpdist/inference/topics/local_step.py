@@ -11,8 +11,8 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import Sample
-from dpdist.inference.topics.batch_summary import Measured, TopicLeaf, TopicVisit
-from dpdist.inference.topics.documents import DocumentTopics, Effort, share_out
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicVisit
+from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicPosterior
 
 
@@ -25,8 +25,8 @@ class Under:
 
 
 @dataclass(frozen=True, eq=False)
-class TopicOrders:
-    """All that workers need for one wave besides their documents.
+class TopicLocalStepTask:
+    """All that workers need for one batch besides their documents.
 
     Parameters
     ----------
@@ -53,25 +53,25 @@ class Known:
     other: DocumentTopics | None = None
 
 
-def visit_documents(partition: Partition, _shared: None, orders: TopicOrders, known: Known) -> TopicVisit:
+def visit_documents(partition: Partition, _shared: None, task: TopicLocalStepTask, known: Known) -> TopicVisit:
     """Visit one partition."""
     rows, _ = partition.load()
     documents = sparse.csr_array(rows)
     documents.eliminate_zeros()
     with one_thread():
         # Where others are tried, these have the fresh starts; those in use go on from where they were.
-        effort = orders.effort if orders.other is None else replace(orders.effort, fresh=False)
-        own = _measure(documents, orders.own, known.own, effort)
-        other = None if orders.other is None else _measure(documents, orders.other, known.other, orders.effort)
-    return TopicVisit(TopicLeaf(own, other), _draw(documents, orders, partition.index))
+        effort = task.effort if task.other is None else replace(task.effort, fresh=False)
+        own = _measure(documents, task.own, known.own, effort)
+        other = None if task.other is None else _measure(documents, task.other, known.other, task.effort)
+    return TopicVisit(TopicBatchSummary(own, other), _draw(documents, task, partition.index))
 
 
 def _measure(documents: sparse.csr_array, under: Under, known: DocumentTopics | None, effort: Effort) -> Measured:
     before = DocumentTopics.unknown(documents.shape[0]) if known is None else known
-    return Measured(*share_out(under.posterior, documents, before, under.pairs, effort))
+    return Measured(*local_step(under.posterior, documents, before, under.pairs, effort))
 
 
-def _draw(documents: sparse.csr_array, orders: TopicOrders, partition: int) -> Sample:
-    keys: np.ndarray = generator(orders.seed, "sample", orders.lap, partition).random((documents.shape[0],))
-    chosen = np.flatnonzero(keys < orders.chance)
+def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int) -> Sample:
+    keys: np.ndarray = generator(task.seed, "sample", task.lap, partition).random((documents.shape[0],))
+    chosen = np.flatnonzero(keys < task.chance)
     return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), np.ones(len(chosen)), documents[chosen])

@@ -17,7 +17,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend, Ref
 from dpdist.execution.serial import SerialBackend
-from dpdist.inference.loop import wave_count
+from dpdist.inference.loop import batch_count
 from dpdist.inference.moves.base import Verdict
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured
@@ -99,10 +99,10 @@ def online_steps(problem: OnlineProblem, source: Source, state: OnlineState, bac
     """oHDP, or oHDP-SM where the plan has moves: mini-batches from `state` without end; the caller says when to stop.
 
     Each pass takes the partitions in an order of its own and cuts them into as many mini-batches as the schedule has
-    waves. Begun again from any state, the loop gives the same bits.
+    batches. Begun again from any state, the loop gives the same bits.
     """
     partitions = backend.share_each(source.partitions)
-    count = wave_count(problem.schedule, source)
+    count = batch_count(problem.schedule, source)
     while True:
         order = generator(problem.seed, "partition order", state.lap).permutation(len(partitions))
         for batch in np.array_split(order, count)[state.visit :]:

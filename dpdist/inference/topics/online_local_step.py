@@ -10,7 +10,7 @@ from scipy import sparse
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.topics.batch_summary import Measured
-from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicPosterior
 from dpdist.kernels.sequential_counts import Sparse
@@ -66,7 +66,7 @@ def visit_batch(
     documents = documents_of(partition)
     known = DocumentTopics.unknown(documents.shape[0]) if before is None else before
     with one_thread():
-        measured = Measured(*share_out(posterior, documents, known, NO_PAIRS, effort))
+        measured = Measured(*local_step(posterior, documents, known, NO_PAIRS, effort))
     if not moments or measured.topics is None:
         return OnlineVisit(measured, np.zeros(0), np.zeros((0, 0)))
     used = measured.topics.matrix(len(measured.summary.entropy))
@@ -86,7 +86,7 @@ def measure_unions(
     assert known is not None, "documents of a partition are known"
     with one_thread():
         return Measured(
-            *share_out(posterior, documents_of(partition), known, pairs, replace(effort, most=1, fresh=False))
+            *local_step(posterior, documents_of(partition), known, pairs, replace(effort, most=1, fresh=False))
         )
 
 

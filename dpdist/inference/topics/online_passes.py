@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.loop import Step, wave_count
+from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.schedules import Batch
 from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.online import OnlineProblem, OnlineState
@@ -62,7 +62,7 @@ def point_passes(problem: OnlineProblem, source: Source, state: State, backend: 
 
 
 def _batch_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Batch updates, each of which is a lap of one wave."""
+    """Batch updates, each of which is a lap of one batch."""
     for step in batch_steps(problem, source, state.running.state, backend):
         told = OnlinePass(replace(step.state, known=()), seconds=step.info.seconds)
         info = pass_info(told, step.info, step.info.lap, float(source.shape[0]))
@@ -73,16 +73,16 @@ def _batch_passes(problem: OnlineProblem, source: Source, state: State, backend:
 
 
 def _online_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Mini-batches, each of which is a wave; each pass is a lap."""
+    """Mini-batches, each of which is a batch; each pass is a lap."""
     under_way: OnlinePass = state.running
-    wave = state.visit
+    batch = state.visit
     for step in online_steps(problem, source, under_way.state, backend):
         under_way, info = under_way.after(step), None
         if not step.state.visit:
             info = pass_info(under_way, step.info, step.info.lap, float(source.shape[0]))
             under_way = OnlinePass(step.state)
-        yield Step(_standing(problem, source, under_way), info, None, wave, None)
-        wave = step.state.visit
+        yield Step(_standing(problem, source, under_way), info, None, batch, None)
+        batch = step.state.visit
 
 
 def pass_info(passed: OnlinePass, last: OnlineInfo, lap: int, rows: float) -> Info:
@@ -115,13 +115,13 @@ def _standing(problem: OnlineProblem, source: Source, under_way: OnlinePass) -> 
     state = under_way.state
     return State(
         lap=state.lap,
-        order=tuple(range(wave_count(problem.schedule, source))),
+        order=tuple(range(batch_count(problem.schedule, source))),
         visit=state.visit,
         ids=state.ids,
         next_id=state.next_id,
-        leaves=(),
+        batch_summaries=(),
         start=None,
         trials=(),
-        chances=np.zeros(0),
+        sampling_probabilities=np.zeros(0),
         running=under_way,
     )

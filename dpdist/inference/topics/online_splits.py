@@ -38,10 +38,10 @@ _ODDS, _BISECTIONS = 15.0, 40
 
 
 def choose_topics(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
-    """At most `most` topics to try to split, drawn with chances that grow with their tokens in the mini-batch (K,)."""
+    """At most `most` topics to try to split, likelier the more tokens (K,) they have in the mini-batch."""
     able = np.flatnonzero(counts >= _LEAST)
-    chances = counts[able] / counts[able].sum() if len(able) else None
-    return np.sort(rng.choice(able, size=min(most, len(able)), replace=False, p=chances))
+    sampling_probabilities = counts[able] / counts[able].sum() if len(able) else None
+    return np.sort(rng.choice(able, size=min(most, len(able)), replace=False, p=sampling_probabilities))
 
 
 def begin_splits(
@@ -108,8 +108,8 @@ def _local_step(
     form: Restricted,
     measured: bool,
 ) -> Halves:
-    orders = backend.share(tuple(form.order(model, state.words, split) for split in splits))
-    columns = ([orders] * len(tokens), [measured] * len(tokens))
+    task = backend.share(tuple(form.order(model, state.words, split) for split in splits))
+    columns = ([task] * len(tokens), [measured] * len(tokens))
     found: Halves = backend.fetch([backend.total(form.divide, tokens, *columns)])[0]
     return found
 

@@ -24,7 +24,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.documents import check_block
 from dpdist.execution.base import Backend
-from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, share_out
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.evaluation import Score, completion_score
 from dpdist.inference.topics.model import TopicModel, TopicPosterior
 from dpdist.inference.topics.online import OnlineProblem, OnlineState
@@ -101,7 +101,7 @@ class DocumentPredictor(ABC):
         documents = documents_of(partition)
         unknown = DocumentTopics.unknown(documents.shape[0])
         with one_thread():
-            _, _, used = share_out(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            _, _, used = local_step(self.posterior, documents, unknown, NO_PAIRS, self.effort)
             parameters = self.prior + used.matrix(len(self.prior)).toarray()
         shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
         return shares

@@ -153,10 +153,10 @@ def _cut_shares(
     return tuple(parts)
 
 
-def _share_afresh(tokens: tuple[_Shares, ...], orders: tuple[_Replaced, ...], measured: bool) -> Halves:
+def _share_afresh(tokens: tuple[_Shares, ...], task: tuple[_Replaced, ...], measured: bool) -> Halves:
     """The free restricted local step of each of C splits, with the change of the bound if it is to be measured."""
-    found = Halves.zeros(len(orders), len(orders[0].log_odds))
-    for place, (own, order) in enumerate(zip(tokens, orders, strict=True)):
+    found = Halves.zeros(len(task), len(task[0].log_odds))
+    for place, (own, order) in enumerate(zip(tokens, task, strict=True)):
         divide_freely(
             own.counts.begins,
             own.counts.columns,
