@@ -129,7 +129,7 @@ def test_long_arrays_are_stored_in_chunks(monkeypatch) -> None:
 
 
 def test_classes_are_named_by_the_shortest_way_to_them() -> None:
-    assert path_of_class(IsotropicGaussian) == "dpdist.families:IsotropicGaussian"
+    assert path_of_class(IsotropicGaussian) == "dpdist.models.families:IsotropicGaussian"
     assert path_of_class(dpdist.SVA) == "dpdist:SVA"
     assert path_of_class(Exponential) == "tests.own_parts:Exponential"
 
@@ -153,7 +153,9 @@ def test_a_class_that_is_no_part_is_imported_but_never_called(path) -> None:
 
 
 def test_a_part_of_another_kind_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"names dpdist\.allocations\.DirichletProcess, which is no Family"):
+    with pytest.raises(
+        CheckpointError, match=r"names dpdist\.models\.allocations\.DirichletProcess, which is no Family"
+    ):
         read_part(stored(DirichletProcess(2.0)), "part", Family)
 
 
