@@ -273,7 +273,7 @@ def sentences(path: Path) -> list[str]:
 
 def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
     package = Path(dpdist.__file__).parent
-    modules = [path for path in package.rglob("*.py") if not path.relative_to(package).parts[0] not in COMMANDS]
+    modules = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in COMMANDS]
     texts = [text for path in modules for text in sentences(path)]
     for text in texts:
         before, *options = re.split("--[a-z]", text, maxsplit=1)
