@@ -17,7 +17,7 @@ from dpdist.inference.mixture.engine import first_state, laps, steps
 from dpdist.inference.mixture.lap_moves import may_split
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.merge import Merges
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.split import Splits

@@ -18,7 +18,7 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.base import Counts
 from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import steps
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.runs.events import (

@@ -1,4 +1,4 @@
-"""The accept rule over arbitrary proposals: it always ends, and its verdicts can be gone through one by one."""
+"""The accept rule, by itself and over arbitrary moves: it always ends, and its verdicts follow one from another."""
 
 from __future__ import annotations
 
@@ -13,19 +13,86 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
-from dpdist.inference.moves.base import (
-    Reason,
-    Trial,
-    Verdict,
-    change_from,
-    judge,
-    reason_for,
-    rounding,
-)
+from dpdist.inference.moves.accept import Reason, accepted, judge, reason_for
+from dpdist.inference.moves.base import MoveVerdict, Trial, change_from, judge_moves, rounding
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import Family, IsotropicGaussian
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary, concatenate
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """Proposals whose gains change with what was accepted before them, in ways told one by one."""
+
+    fixed: tuple[float, ...]
+    effects: tuple[tuple[float, ...], ...]  # what the one accepted does to the gain of the other
+    noises: tuple[float, ...]
+    needs: tuple[frozenset[int], ...]  # what a proposal changes
+    limit: int
+    done: tuple[int, ...] = ()
+
+    def gain(self, proposal: int) -> float:
+        assert self.holds(proposal), "the gain of what conflicts is not asked for"
+        return self.fixed[proposal] + sum(self.effects[other][proposal] for other in self.done)
+
+    def noise(self, proposal: int) -> float:
+        return self.noises[proposal]
+
+    def holds(self, proposal: int) -> bool:
+        return not any(self.needs[proposal] & self.needs[other] for other in self.done)
+
+    def too_many_with(self, proposal: int) -> bool:
+        return len(self.done) >= self.limit
+
+    def after(self, proposal: int) -> Coupled:
+        return replace(self, done=(*self.done, proposal))
+
+
+GAINS = st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -1.0, 1.0, 1.0, 2.0]) | st.floats(-5, 5)
+
+
+@st.composite
+def standings(draw) -> Coupled:
+    size = draw(st.integers(0, 6))
+    some = {"min_size": size, "max_size": size}
+    return Coupled(
+        tuple(draw(st.lists(GAINS, **some))),
+        tuple(tuple(draw(st.lists(st.sampled_from([0.0, 0.0, -3.0, 3.0]), **some))) for _ in range(size)),
+        tuple(draw(st.lists(st.sampled_from([0.0, 0.0, 1e-3, 1.5, np.inf, np.nan]), **some))),
+        tuple(draw(st.lists(st.frozensets(st.integers(0, 4), min_size=1, max_size=2), **some))),
+        draw(st.integers(0, 6)),
+    )
+
+
+@given(standing=standings(), exact=st.booleans(), data=st.data())
+def test_the_rule_goes_from_the_most_promising_on_and_each_verdict_follows_from_those_before(standing, exact, data):
+    size = len(standing.fixed)
+    some = data.draw(st.lists(GAINS, min_size=size, max_size=size))
+    promise = np.array(standing.fixed if exact else some, dtype=float)
+    verdicts = judge(standing, promise, exact)
+    assert [v.proposal for v in verdicts] == sorted(range(size), key=lambda i: (np.isnan(promise[i]), -promise[i], i))
+    for proposal, gain, reason in verdicts:
+        free, promised = standing.holds(proposal), promise[proposal]
+        asked = free and (promised > 0 or not exact)
+        np.testing.assert_equal(gain, standing.gain(proposal) if asked else promised)
+        if exact or free:
+            beyond = standing.too_many_with(proposal)
+            assert reason is expected_reason(gain, standing.noise(proposal), free, beyond)
+        else:
+            assert reason is Reason.CONFLICT
+        standing = standing.after(proposal) if reason is Reason.ACCEPTED else standing
+    assert tuple(accepted(verdicts)) == standing.done
+
+
+@given(standing=standings(), exact=st.booleans())
+def test_whatever_is_accepted_gains_fits_and_overlaps_nothing(standing, exact) -> None:
+    verdicts = judge(standing, np.array(standing.fixed, dtype=float), exact)
+    done = accepted(verdicts)
+    assert len(done) <= standing.limit
+    assert all(v.gain > standing.noise(v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)
+    taken = Counter(k for proposal in done for k in standing.needs[proposal])
+    assert max(taken.values(), default=1) == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,16 +162,16 @@ class Case:
     def measured(self) -> list[Summary]:
         return [Summary.zeros(0, 2)] * len(self.trials)
 
-    def verdicts(self) -> list[Verdict]:
-        return judge(self.model, self.total, self.trials, self.measured, self.dtype)
+    def verdicts(self) -> list[MoveVerdict]:
+        return judge_moves(self.model, self.total, self.trials, self.measured, self.dtype)
 
-    def put(self, verdict: Verdict) -> Summary:
+    def put(self, verdict: MoveVerdict) -> Summary:
         return self.trials[verdict.trial].put[verdict.proposal]
 
-    def taken(self, verdict: Verdict) -> set[int]:
+    def taken(self, verdict: MoveVerdict) -> set[int]:
         return set(self.trials[verdict.trial].taken[verdict.proposal])
 
-    def noise(self, verdict: Verdict) -> float:
+    def noise(self, verdict: MoveVerdict) -> float:
         """Four units in the last place of the numbers added up, and 64 of the bound's own."""
         scale = np.abs(self.put(verdict).stats[:, 0]).sum()
         return 4 * float(np.finfo(self.dtype).eps) * scale + 64 * np.finfo(float).eps * abs(self.model.elbo(self.total))
@@ -205,8 +272,8 @@ def test_every_verdict_follows_from_the_state_that_those_before_it_left(case) ->
 def expected_reason(gain: float, noise: float, free: bool, beyond: bool) -> Reason:
     """The first thing that speaks against a proposal."""
     objections = {
-        Reason.NO_GAIN: gain <= 0,
-        Reason.ROUNDING: gain <= noise,
+        Reason.NO_GAIN: not gain > 0,
+        Reason.ROUNDING: not gain > noise,
         Reason.CONFLICT: not free,
         Reason.LIMIT: beyond,
         Reason.ACCEPTED: True,
@@ -326,7 +393,7 @@ def test_the_evidence_of_a_state_is_found_once() -> None:
     case = stated([1.0] * 30, [(k % 4,) for k in range(30)])
     accepted = sum(
         verdict.reason is Reason.ACCEPTED
-        for verdict in judge(Model(Stated(), Counted()), case.total, case.trials, case.measured)
+        for verdict in judge_moves(Model(Stated(), Counted()), case.total, case.trials, case.measured)
     )
     assert accepted == 4
     assert Counted.calls <= 2 + 30 + 2 * accepted  # the lap's, every proposal, and again those that are accepted

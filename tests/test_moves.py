@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpdist.inference.moves.base import Reason, change_from, judge
+from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.base import change_from, judge_moves
 from dpdist.inference.moves.delete import Deletes
 from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
 from dpdist.inference.moves.split import Splits
@@ -122,7 +123,7 @@ def test_gain_of_a_proposal_equals_the_change_of_the_recomputed_elbo(name, alloc
     for t, trial in enumerate(lap.trials):
         for j in range(len(trial)):
             alone = [trial_or_none(lap, t, s, j) for s in range(3)]
-            verdict = judge(lap.model, lap.total, alone, only(lap, t, j))[0]
+            verdict = judge_moves(lap.model, lap.total, alone, only(lap, t, j))[0]
             assert verdict.gain == pytest.approx(lap.elbo_after([(t, j)]) - before, abs=1e-8 * abs(before))
 
 
@@ -151,7 +152,7 @@ def only(lap: Explicit, trial: int, proposal: int) -> list[Summary]:
 @pytest.mark.parametrize("name", ["gaussian", "multinomial"])
 def test_several_moves_in_a_lap_change_the_elbo_by_the_sum_of_their_gains(name, allocation, seed) -> None:
     lap = Explicit(name, allocation, seed, spread=[0.3, 2.0, 8.0][seed % 3])
-    verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+    verdicts = judge_moves(lap.model, lap.total, lap.trials, lap.measured)
     accepted = [(v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED]
     before, after = lap.elbo_after([]), lap.elbo_after(accepted)
     gains = sum(v.gain for v in verdicts if v.reason is Reason.ACCEPTED)
@@ -163,7 +164,7 @@ def test_several_moves_in_a_lap_change_the_elbo_by_the_sum_of_their_gains(name, 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_change_applied_to_leaves_sums_to_the_change_applied_to_the_total(seed) -> None:
     lap = Explicit("gaussian", DirichletProcess(3.0), seed, spread=2.0)
-    verdicts = judge(lap.model, lap.total, lap.trials, lap.measured)
+    verdicts = judge_moves(lap.model, lap.total, lap.trials, lap.measured)
     change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
     total = None
     for block, trials in zip(lap.blocks, lap.armed, strict=True):
@@ -182,8 +183,8 @@ def test_a_split_is_compared_with_the_sum_of_its_own_children() -> None:
     splits, measured = lap.trials[:1], lap.measured[:1]
     elsewhere = lap.total.stats * np.append(np.full(lap.total.stats.shape[1] - 1, 1 + 1e-3), 1.0)
     disturbed = Summary(elsewhere, lap.total.entropy)
-    found = judge(lap.model, disturbed, splits, measured)
-    assert [verdict.gain for verdict in found] == [v.gain for v in judge(lap.model, lap.total, splits, measured)]
+    found = judge_moves(lap.model, disturbed, splits, measured)
+    assert [verdict.gain for verdict in found] == [v.gain for v in judge_moves(lap.model, lap.total, splits, measured)]
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda a: a.name)
@@ -207,5 +208,5 @@ def test_an_identical_twin_is_merged() -> None:
     merges = propose_merges(pair_gains(model, total), 5)
     assert len(merges) == 1
     block = Block(rows, features, np.ones(400), half, Posterior(model.family, np.zeros((6, 2)), Precision()))
-    verdict = judge(model, total, [merges], [merges.measure(block)])[0]
+    verdict = judge_moves(model, total, [merges], [merges.measure(block)])[0]
     assert verdict.reason is Reason.ACCEPTED

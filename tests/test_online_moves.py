@@ -17,7 +17,7 @@ from scipy.special import gammaln, psi
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import Ref
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record
 from dpdist.inference.topics.batch_summary import Measured

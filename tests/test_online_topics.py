@@ -17,7 +17,7 @@ from dpdist.data import ArraySource
 from dpdist.data.base import Partition
 from dpdist.execution import SerialBackend
 from dpdist.execution.dask import local_backend
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step

@@ -16,7 +16,7 @@ from dpdist.core.errors import InputError, PrecisionError
 from dpdist.data import as_source
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.dask import local_backend
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.topics.batch_summary import Measured, united, unused, without
 from dpdist.inference.topics.births import seek_topics

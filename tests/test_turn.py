@@ -24,7 +24,8 @@ from dpdist.inference.mixture.lap_moves import (
 )
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import Reason, Verdict
+from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.base import MoveVerdict
 from dpdist.inference.moves.merge import pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.moves.split import Splits, seed_children
@@ -141,16 +142,16 @@ def test_a_sample_too_small_for_any_split_is_refused() -> None:
 def test_children_go_on_while_their_improvement_may_reach_a_gain(age, before, gain, goes_on) -> None:
     plan = MovePlan(refine=6)
     splits = Splits(np.array([9, 2]), 2, np.array([5, age]), np.array([0.0, before]))
-    verdict = postponed(Verdict(0, 1, gain, Reason.NO_GAIN), splits, plan)
-    assert verdict == Verdict(0, 1, gain, Reason.REFINING if goes_on else Reason.NO_GAIN)
+    verdict = postponed(MoveVerdict(0, 1, gain, Reason.NO_GAIN), splits, plan)
+    assert verdict == MoveVerdict(0, 1, gain, Reason.REFINING if goes_on else Reason.NO_GAIN)
 
 
 @pytest.mark.parametrize("reason", [r for r in Reason if r is not Reason.NO_GAIN])
 def test_only_splits_refused_for_their_gain_are_postponed(reason) -> None:
     splits = Splits(np.array([2]), 2, np.zeros(1, int), np.full(1, -np.inf))
-    verdict = Verdict(0, 0, -1.0, reason)
+    verdict = MoveVerdict(0, 0, -1.0, reason)
     assert postponed(verdict, splits, PLAN) == verdict
-    assert postponed(Verdict(1, 0, -1.0, Reason.NO_GAIN), splits, PLAN).reason is Reason.NO_GAIN
+    assert postponed(MoveVerdict(1, 0, -1.0, Reason.NO_GAIN), splits, PLAN).reason is Reason.NO_GAIN
 
 
 # --- whole ends of laps ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpdist.inference.mixture.local_step import Sample
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 
 
 class Cooldown(NamedTuple):

@@ -27,7 +27,7 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Counts
 from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, State
 from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.runs.units import tokens_of

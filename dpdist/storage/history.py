@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import zarr
 
-from dpdist.inference.moves.base import Reason
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
 from dpdist.storage import schema
 

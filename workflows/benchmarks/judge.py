@@ -18,7 +18,8 @@ from dpdist import DPMixture
 from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.moves.base import Reason, Trial, change_from, judge
+from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.base import Trial, change_from, judge_moves
 from dpdist.inference.moves.delete import propose_deletes
 from dpdist.inference.moves.merge import pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
@@ -98,7 +99,7 @@ def peak(lap: Lap) -> float:
 
 def check(lap: Lap) -> None:
     """The accepted gains are the change of the ELBO."""
-    verdicts = judge(*lap)
+    verdicts = judge_moves(*lap)
     after = change_from(*lap, verdicts).apply(lap.total, lap.trials, lap.measured)
     gained = sum(verdict.gain for verdict in verdicts if verdict.reason is Reason.ACCEPTED)
     change = lap.model.elbo(after) - lap.model.elbo(lap.total.take(np.argsort(-lap.total.counts)))
@@ -116,7 +117,10 @@ def main() -> None:
                 lap = lap_of(components, allocation, size)
                 if given.small:
                     check(lap)
-                work = {"pairs": lambda lap=lap: pair_gains(lap.model, lap.total), "judge": lambda lap=lap: judge(*lap)}
+                work = {
+                    "pairs": lambda lap=lap: pair_gains(lap.model, lap.total),
+                    "judge": lambda lap=lap: judge_moves(*lap),
+                }
                 seconds = alternate(work, size.rounds)
                 proposals = sum(len(trial) for trial in lap.trials)
                 times = [spread(seconds["pairs"], 3), f"{peak(lap):.0f}", spread(seconds["judge"], 3)]

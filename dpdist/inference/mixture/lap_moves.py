@@ -13,7 +13,8 @@ from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import Change, Reason, Trial, Verdict, change_from, judge
+from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.base import Change, MoveVerdict, Trial, change_from, judge_moves
 from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
 from dpdist.inference.moves.plan import MovePlan
@@ -134,7 +135,7 @@ def take_lap_moves(problem: Problem, backend: Backend, state: State, total: Batc
     settled : whether the ELBO hardly changed this lap, so that resting components are called up
     """
     model, plan, trials = problem.model, problem.plan, state.trials
-    verdicts = judge(model, total.summary, trials, total.trials, problem.precision.dtype)
+    verdicts = judge_moves(model, total.summary, trials, total.trials, problem.precision.dtype)
     verdicts = [postponed(verdict, _splits(trials), plan) for verdict in verdicts]
     change = change_from(model, total.summary, trials, total.trials, verdicts)
     ids, next_id = change.identities(state.ids, state.next_id, total.summary, trials, total.trials)
@@ -191,7 +192,7 @@ def may_split(cooldowns: Mapping[int, Cooldown], identity: int, lap: int, plan: 
     return rest is None or (rest.refusals < plan.tries and rest.until <= lap)
 
 
-def postponed(verdict: Verdict, splits: Splits, plan: MovePlan) -> Verdict:
+def postponed(verdict: MoveVerdict, splits: Splits, plan: MovePlan) -> MoveVerdict:
     """Let children that do not pay yet go on while their improvement may still lead to a gain."""
     if verdict.trial != 0 or verdict.reason is not Reason.NO_GAIN:
         return verdict
@@ -201,14 +202,14 @@ def postponed(verdict: Verdict, splits: Splits, plan: MovePlan) -> Verdict:
     return verdict._replace(reason=Reason.REFINING) if left > 0 and reachable else verdict
 
 
-def _going_on(verdicts: Sequence[Verdict], change: Change, splits: Splits) -> np.ndarray:
+def _going_on(verdicts: Sequence[MoveVerdict], change: Change, splits: Splits) -> np.ndarray:
     """Positions of the splits that go on refining: postponed, and their component untouched."""
     kept = set(change.kept.tolist())
     going = [v.proposal for v in verdicts if v.trial == 0 and v.reason is Reason.REFINING]
     return np.array(sorted(j for j in going if int(splits.targets[j]) in kept), dtype=np.intp)
 
 
-def _continued(state: State, verdicts: Sequence[Verdict], going: np.ndarray, ids: np.ndarray) -> Splits:
+def _continued(state: State, verdicts: Sequence[MoveVerdict], going: np.ndarray, ids: np.ndarray) -> Splits:
     """The splits that go on, with their components' new positions and latest gains."""
     splits = _splits(state.trials)
     places = {int(identity): place for place, identity in enumerate(ids)}
@@ -228,7 +229,7 @@ def _rows_of(splits: Splits, proposals: np.ndarray) -> np.ndarray:
 
 
 def _rests(
-    state: State, verdicts: Sequence[Verdict], change: Change, counts: Mapping[int, float], plan: MovePlan
+    state: State, verdicts: Sequence[MoveVerdict], change: Change, counts: Mapping[int, float], plan: MovePlan
 ) -> dict[int, Cooldown]:
     """Who rests: components whose split was refused, that no move touched and whose count hardly changed."""
     untouched = {int(state.ids[k]) for k in change.kept}
@@ -320,7 +321,7 @@ def _merges_and_deletes(
     return merges, deletes
 
 
-def _record(verdict: Verdict, state: State) -> Record:
+def _record(verdict: MoveVerdict, state: State) -> Record:
     trial = state.trials[verdict.trial]
     ids = tuple(int(state.ids[k]) for k in trial.removed(verdict.proposal))
     return Record(trial.kind, ids, verdict.gain, verdict.reason)

@@ -1,4 +1,4 @@
-"""Changes of the set of components, and the one rule by which they are accepted.
+"""Changes of the set of components, and what accepting them gains.
 
 A trial is a set of proposals of one kind, tried during the same lap. Each proposal removes some components and
 puts replacements in their place. During the lap workers measure what cannot be derived from the components'
@@ -16,26 +16,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from dpdist.inference.moves.accept import Reason, judge
 from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary, concatenate
-
-
-class Reason(Enum):
-    """Why a proposal ended as it did."""
-
-    ACCEPTED = "accepted: the exact ELBO rises"
-    NO_GAIN = "refused: the exact ELBO does not rise"
-    ROUNDING = "refused: the gain is within rounding of the ELBO"
-    CONFLICT = "refused: a better proposal changed one of its components"
-    LIMIT = "refused: the largest number of components is reached"
-    REFINING = "postponed: its children are still improving"
 
 
 class Trial(ABC):
@@ -77,7 +66,7 @@ class Trial(ABC):
         return float(evidence[list(self.removed(proposal))].sum())
 
 
-class Verdict(NamedTuple):
+class MoveVerdict(NamedTuple):
     """One proposal's exact gain in nats, and what became of it."""
 
     trial: int
@@ -101,38 +90,17 @@ def rounding(dtype: type, scale: float, elbo: float) -> float:
     return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
 
 
-def judge(
+def judge_moves(
     model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], dtype: type = np.float64
-) -> list[Verdict]:
+) -> list[MoveVerdict]:
     """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
-    candidates = _candidates(model, total, trials, measured)
-    standing = _Standing(model.allocation, total.counts, np.ones(len(total.counts), bool), np.zeros(0))
-    gains = np.array([standing.gain(candidate) for candidate in candidates])
-    elbo, verdicts = model.elbo(total), []
-    for index in np.argsort(-gains, kind="stable"):
-        candidate, gain = candidates[index], float(gains[index])
-        noise, free = rounding(dtype, candidate.scale, elbo), standing.holds(candidate)
-        if gain > 0 and free:
-            gain = standing.gain(candidate)
-        reason = reason_for(gain, noise)
-        if reason is Reason.ACCEPTED and not free:
-            reason = Reason.CONFLICT
-        elif reason is Reason.ACCEPTED and standing.too_many_with(candidate):
-            reason = Reason.LIMIT
-        elif reason is Reason.ACCEPTED:
-            standing = standing.after(candidate)
-        verdicts.append(Verdict(candidate.trial, candidate.proposal, gain, reason))
-    return verdicts
-
-
-def reason_for(gain: float, noise: float) -> Reason:
-    """What becomes of a proposal that nothing but its gain speaks for or against; `noise` is the rounding of it.
-
-    A gain that is not a number is none.
-    """
-    if not gain > 0:
-        return Reason.NO_GAIN
-    return Reason.ACCEPTED if gain > noise else Reason.ROUNDING
+    candidates, counts = _candidates(model, total, trials, measured), total.counts
+    standing = _Standing(
+        candidates, model.elbo(total), dtype, model.allocation, counts, np.ones(len(counts), bool), np.zeros(0)
+    )
+    gains = np.array([standing.gain(j) for j in range(len(candidates))])
+    found = judge(standing, gains, exact=True)
+    return [MoveVerdict(candidates[j].trial, candidates[j].proposal, gain, reason) for j, gain, reason in found]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,12 +109,18 @@ class _Standing:
 
     Parameters
     ----------
+    candidates : all proposals
+    elbo : of the whole before any is accepted
+    dtype : of the products from which gains were computed
     allocation : of the model
     counts : (K,), of the components before
     kept : (K,) bool, those of them that no accepted proposal removed
     added : counts of the replacements accepted
     """
 
+    candidates: Sequence[_Candidate]
+    elbo: float
+    dtype: type
     allocation: Allocation
     counts: np.ndarray
     kept: np.ndarray
@@ -158,24 +132,29 @@ class _Standing:
         counts = np.concatenate([self.counts[self.kept], self.added])
         return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
 
-    def holds(self, candidate: _Candidate) -> bool:
-        """Whether all that a candidate removes is still there."""
-        return bool(self.kept[list(candidate.removed)].all())
+    def gain(self, proposal: int) -> float:
+        """What accepting a candidate adds to the ELBO."""
+        return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
 
-    def after(self, candidate: _Candidate) -> _Standing:
+    def noise(self, proposal: int) -> float:
+        """Nats below which a candidate's gain cannot be told from rounding."""
+        return rounding(self.dtype, self.candidates[proposal].scale, self.elbo)
+
+    def holds(self, proposal: int) -> bool:
+        """Whether all that a candidate removes is still there."""
+        return bool(self.kept[list(self.candidates[proposal].removed)].all())
+
+    def too_many_with(self, proposal: int) -> bool:
+        """Whether a candidate adds components beyond the largest number that the allocation allows."""
+        candidate, limit = self.candidates[proposal], self.allocation.max_components
+        growth = len(candidate.replaced.counts) - len(candidate.removed)
+        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
+
+    def after(self, proposal: int) -> _Standing:
         """With a candidate accepted."""
-        kept = self.kept.copy()
+        candidate, kept = self.candidates[proposal], self.kept.copy()
         kept[list(candidate.removed)] = False
         return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
-
-    def gain(self, candidate: _Candidate) -> float:
-        """What accepting a candidate adds to the ELBO."""
-        return candidate.fixed + (self.after(candidate).evidence - self.evidence)
-
-    def too_many_with(self, candidate: _Candidate) -> bool:
-        """Whether a candidate adds components beyond the largest number that the allocation allows."""
-        limit, growth = self.allocation.max_components, len(candidate.replaced.counts) - len(candidate.removed)
-        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
 
 def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> list[_Candidate]:
@@ -230,7 +209,7 @@ class Change:
 
 
 def change_from(
-    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], verdicts: Sequence[Verdict]
+    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], verdicts: Sequence[MoveVerdict]
 ) -> Change:
     """Collect the accepted proposals and the order of components after them."""
     accepted = tuple((v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)

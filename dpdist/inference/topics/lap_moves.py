@@ -15,7 +15,7 @@ import numpy as np
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
-from dpdist.inference.moves.base import Reason, reason_for
+from dpdist.inference.moves.accept import Reason, reason_for
 from dpdist.inference.state import Cooldown, Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
 from dpdist.inference.topics.births import Seeds, seek_topics

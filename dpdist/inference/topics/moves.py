@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.inference.moves.base import Reason, Verdict, reason_for
+from dpdist.inference.moves.accept import Reason, Verdict, reason_for
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.model import TopicModel
@@ -48,12 +48,12 @@ def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple
     for place in order:
         first, second = map(int, pairs[place])
         if {first, second} & taken:
-            judged.append(Verdict(0, int(place), float(gains[place]), Reason.CONFLICT))
+            judged.append(Verdict(int(place), float(gains[place]), Reason.CONFLICT))
             continue
         after = state.merged(first, second, total.pairs.groups[place])
         gain = float(gains[place] + after.value - state.value)
         reason = reason_for(gain, ROUNDING * abs(state.value))
-        judged.append(Verdict(0, int(place), gain, reason))
+        judged.append(Verdict(int(place), gain, reason))
         if reason is Reason.ACCEPTED:
             state, taken = after, taken | {first, second}
             chosen.append(int(place))

@@ -18,7 +18,7 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend, Ref
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.loop import batch_count
-from dpdist.inference.moves.base import Verdict
+from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS

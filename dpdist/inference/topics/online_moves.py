@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.inference.moves.base import Reason, Verdict, reason_for
+from dpdist.inference.moves.accept import Reason, Verdict, reason_for
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.model import TopicModel
@@ -83,12 +83,12 @@ def judge_unions(
     for place in np.argsort(-fixed, kind="stable").tolist():
         first, second = pairs[place].tolist()
         if {first, second} & taken:
-            judged.append(Verdict(0, place, float(fixed[place]), Reason.CONFLICT))
+            judged.append(Verdict(place, float(fixed[place]), Reason.CONFLICT))
             continue
         after = current.merged(first, second, float(total.pairs.groups[place, LOG_PI]))
         gain = float(fixed[place] + after.value - current.value)
         reason = reason_for(gain, noise)
-        judged.append(Verdict(0, place, gain, reason))
+        judged.append(Verdict(place, gain, reason))
         if reason is Reason.ACCEPTED:
             current, taken = after, taken | {first, second}
             chosen.append(place)

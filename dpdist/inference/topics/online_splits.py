@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit, psi
 
 from dpdist.execution.base import Backend, Ref
-from dpdist.inference.moves.base import Reason, Verdict, reason_for
+from dpdist.inference.moves.accept import Reason, Verdict, reason_for
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.online import OnlinePlan, OnlineState
 from dpdist.inference.topics.online_local_step import Halves
@@ -179,7 +179,7 @@ def judge_splits(
         gain = splits[place].gain + density(after) - density(weights)
         reason = reason_for(gain, noise)
         reason = Reason.LIMIT if reason is Reason.ACCEPTED and len(chosen) >= most else reason
-        judged.append(Verdict(0, place, gain, reason))
+        judged.append(Verdict(place, gain, reason))
         if reason is Reason.ACCEPTED:
             weights = after
             chosen.append(place)

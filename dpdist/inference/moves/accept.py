@@ -1,0 +1,97 @@
+"""The one rule by which changes of a model are accepted.
+
+Proposals are gone through greedily, the most promising first. Each is judged by its gain against the state that those
+accepted before it left, because gains do not add: two changes that pay alone may not pay together. What needs something
+that an accepted proposal has changed waits for another lap.
+
+A rule knows nothing of models. What is being changed is a :class:`Standing`: it says what a proposal gains on it as it
+stands, and how it stands afterwards.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+
+class Reason(Enum):
+    """Why a proposal ended as it did."""
+
+    ACCEPTED = "accepted: the exact ELBO rises"
+    NO_GAIN = "refused: the exact ELBO does not rise"
+    ROUNDING = "refused: the gain is within rounding of the ELBO"
+    CONFLICT = "refused: a better proposal changed one of its components"
+    LIMIT = "refused: the largest number of components is reached"
+    REFINING = "postponed: its children are still improving"
+
+
+class Standing(Protocol):
+    """What proposals change, as those accepted so far leave it; a value, never changed in place."""
+
+    def gain(self, proposal: int) -> float:
+        """What accepting a proposal now would add to the objective, in nats; asked only where :meth:`holds`."""
+        ...
+
+    def noise(self, proposal: int) -> float:
+        """Nats that a gain must exceed to be told from rounding."""
+        ...
+
+    def holds(self, proposal: int) -> bool:
+        """Whether all that a proposal would change is still as it was when the proposal was made."""
+        ...
+
+    def too_many_with(self, proposal: int) -> bool:
+        """Whether there would be more components with a proposal than are allowed."""
+        ...
+
+    def after(self, proposal: int) -> Self:
+        """How things stand once a proposal is accepted."""
+        ...
+
+
+class Verdict(NamedTuple):
+    """What became of a proposal, and its gain in nats when that was decided."""
+
+    proposal: int
+    gain: float
+    reason: Reason
+
+
+def judge(standing: Standing, promise: np.ndarray, exact: bool = False) -> list[Verdict]:
+    """Verdicts on all proposals, the most promising first.
+
+    Parameters
+    ----------
+    standing : before any is accepted
+    promise : (P,) by how much each proposal seems to gain; of equal ones the first is judged first
+    exact : whether these are the very gains as things stand at first. Then what does not gain even alone is refused for
+        that, and no gain is computed twice in vain.
+    """
+    verdicts = []
+    for proposal in np.argsort(-promise, kind="stable").tolist():
+        gain, free = float(promise[proposal]), standing.holds(proposal)
+        if free and (gain > 0 or not exact):
+            gain = standing.gain(proposal)
+        reason = reason_for(gain, standing.noise(proposal)) if free or exact else Reason.CONFLICT
+        if reason is Reason.ACCEPTED and not free:
+            reason = Reason.CONFLICT
+        elif reason is Reason.ACCEPTED and standing.too_many_with(proposal):
+            reason = Reason.LIMIT
+        elif reason is Reason.ACCEPTED:
+            standing = standing.after(proposal)
+        verdicts.append(Verdict(proposal, gain, reason))
+    return verdicts
+
+
+def accepted(verdicts: list[Verdict]) -> list[int]:
+    """The proposals accepted, in the order in which they were."""
+    return [verdict.proposal for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
+
+
+def reason_for(gain: float, noise: float) -> Reason:
+    """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none."""
+    if not gain > 0:
+        return Reason.NO_GAIN
+    return Reason.ACCEPTED if gain > noise else Reason.ROUNDING
