@@ -15,7 +15,7 @@ from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
-from dpdist.runs.fitting import begin
+from dpdist.runs.fitting import MemoizedMixture
 
 
 def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spread: float = 6.0) -> np.ndarray:
@@ -38,7 +38,7 @@ def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray |
 
 def begun(model: dpdist.DPMixture, source: Source) -> tuple[Problem, State]:
     """Problem and first state."""
-    return begin(model.recipe(), source, SerialBackend())
+    return MemoizedMixture().begin(model.recipe(), source, SerialBackend())
 
 
 def some_steps(problem: Problem, source: Source, state: State, count: int, backend=None) -> Iterator[Step]:

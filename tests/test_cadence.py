@@ -40,7 +40,9 @@ from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
-from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import resumed
+from dpdist.runs.run import Run
 from dpdist.storage import memo
 from dpdist.storage.checkpoint import Store
 from dpdist.storage.generations import commits
@@ -148,7 +150,7 @@ def at_will(monkeypatch) -> None:
     monkeypatch.setattr(cadence, "SHARE", 1e-300)
 
 
-def prepared(run: Path | None, **parameters: Any) -> Fit:
+def prepared(run: Path | None, **parameters: Any) -> Run:
     """A fit of three batches, by default with moves to the end."""
     given = {"schedule": Memoized(3), "max_laps": LAPS, "tolerance": 0.0}
     fit = mixture(**{**given, **parameters}).prepare(source_of(clusters(0, rows=600)), run)
@@ -156,7 +158,7 @@ def prepared(run: Path | None, **parameters: Any) -> Fit:
     return fit
 
 
-def gone_on(run: Path, fit: Fit) -> Fit:
+def gone_on(run: Path, fit: Run) -> Run:
     """The fit stored, at its end."""
     again = resumed(Store.open(run), fit.source, SerialBackend(), Limits(LAPS))
     for _ in again:
@@ -164,7 +166,7 @@ def gone_on(run: Path, fit: Fit) -> Fit:
     return again
 
 
-def found(fit: Fit) -> tuple[Any, ...]:
+def found(fit: Run) -> tuple[Any, ...]:
     """What a fit found, to the bit, and how."""
     fitted, history = fit.fitted, fit.history
     laps = [row._replace(seconds=0.0) for row in history.laps]
@@ -199,7 +201,7 @@ def test_a_fit_is_stored_before_its_first_batch_and_at_its_end_in_any_case(tmp_p
 def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbed) -> None:
     """A batch takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
     clock, run, taken = Clock(), tmp_path / "run.zarr", []
-    monkeypatch.setattr("dpdist.runs.fitting.Cadence", lambda: Cadence(clock))
+    monkeypatch.setattr("dpdist.runs.run.Cadence", lambda: Cadence(clock))
     commit = Store.commit
 
     def slow(store: Store, *given: Any) -> None:

@@ -26,7 +26,9 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.allocations import LearnedDirichletProcess
 from dpdist.models.families import FAMILIES
-from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import resumed
+from dpdist.runs.run import Run
 from dpdist.storage import checkpoint, schema
 from dpdist.storage import generations as storage
 from dpdist.storage.checkpoint import Store
@@ -194,7 +196,7 @@ def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_batch(tmp_
 def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path, data_path, seed) -> None:
     fit = mixture(max_laps=2, tolerance=0.0).prepare(data_path, tmp_path / "part.zarr")
     fit.checkpoint_seconds = 0.0
-    lines, place = {inspect.getfile(Fit), inspect.getfile(Memo)}, random.Random(seed).randrange(450)
+    lines, place = {inspect.getfile(Run), inspect.getfile(Memo)}, random.Random(seed).randrange(450)
     put, counted = fit.store.put_batch_summaries, itertools.count()
     fit.store.put_batch_summaries = lambda name, batch_summaries: (time.sleep(0.003), put(name, batch_summaries))
 

@@ -24,7 +24,9 @@ from dpdist.core.places import LocalPlace, objects, place_of
 from dpdist.core.places.objects import zarr_store
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
-from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import resumed
+from dpdist.runs.run import Run
 from dpdist.storage import generations as storage
 from dpdist.storage import lease
 from dpdist.storage.checkpoint import Store
@@ -35,21 +37,21 @@ from tests.runs import clusters, mixture
 ROWS, LAPS = clusters(0, rows=600), 3
 
 
-def prepared(rows: Any, run: Any) -> Fit:
+def prepared(rows: Any, run: Any) -> Run:
     """A fit that checkpoints after every batch."""
     fit = mixture(max_laps=LAPS, tolerance=0.0, schedule=dpdist.schedules.Memoized(3)).prepare(rows, run)
     fit.checkpoint_seconds = 0.0
     return fit
 
 
-def finished(fit: Fit) -> Fit:
+def finished(fit: Run) -> Run:
     """The fit at its end."""
     for _ in fit:
         pass
     return fit
 
 
-def gone_on(rows: Any, run: Any) -> Fit:
+def gone_on(rows: Any, run: Any) -> Run:
     """The fit at its end, from its last checkpoint."""
     return finished(resumed(Store.open(run), as_source(rows), SerialBackend(), Limits(LAPS)))
 

@@ -30,8 +30,9 @@ from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.online import OnlinePlan, state_arrays
 from dpdist.inference.topics.online_engine import batch_steps
 from dpdist.runs.config import OnlineMovesConfig
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.runs.opening import continued, open_run
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import open_run, resumed
+from dpdist.runs.run import Run
 from tests.test_cli import started
 from tests.waiting import wait_until
 
@@ -219,7 +220,7 @@ def test_rates_that_would_not_move_are_refused(delay: float) -> None:
         Stochastic(delay=delay)
 
 
-def followed(fit: Fit) -> dpdist.HDPTopicModel:
+def followed(fit: Run) -> dpdist.HDPTopicModel:
     """The model of a fit at its end."""
     model = model_of()
     for _ in model.follow(fit):
@@ -239,7 +240,7 @@ def test_a_stored_state_goes_on_from_every_mini_batch_to_the_same_bits(tmp_path:
     fitted = dpdist.load(run)
     assert len(copies) == 4 and bits(fitted) == bits(model_of(max_laps=2).fit(source))
     for path in copies:
-        again = continued(open_run(path), source, SerialBackend(), Limits(2))
+        again = resumed(open_run(path), source, SerialBackend(), Limits(2))
         assert (again.state.lap, again.state.visit) == (2, copies.index(path))
         assert bits(followed(again)) == bits(fitted)
 

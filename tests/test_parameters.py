@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 import dpdist
 from dpdist import allocations, families, likelihoods, schedules
 from dpdist.inference.sva import DistanceTest, EvidenceTest, PruneMerge
-from dpdist.runs.fitting import Limits
+from dpdist.runs.limits import Limits
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(20, 2))

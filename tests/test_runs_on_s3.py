@@ -183,7 +183,9 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
             seen.append(bits(path) == undisturbed)
             super().commit(*arguments)
 
-    posed = dpdist.runs.fitting.begin(other.recipe(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend())
+    posed = dpdist.runs.fitting.MemoizedMixture().begin(
+        other.recipe(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
+    )
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
@@ -217,7 +219,7 @@ def fit_aloud(settings: dict[str, str], pipe: Connection, rows: str, run: str) -
     Store._commit = aloud
     source, backend = dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
     if commits(place_of(run)):
-        work = dpdist.runs.fitting.resumed(Store.open(run), source, backend, dpdist.runs.fitting.Limits(LAPS))
+        work = dpdist.runs.opening.resumed(Store.open(run), source, backend, dpdist.runs.limits.Limits(LAPS))
     else:
         work = fit().prepare(source, run)
     work.checkpoint_seconds = 0.0

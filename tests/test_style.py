@@ -27,6 +27,7 @@ OWNERS = {
         "execution/local.py",
         "execution/tasks.py",
         "execution/watch.py",
+        "cluster/doctor.py",
         "cluster/kinds/base.py",
         "cluster/kinds/kubernetes.py",
         "cluster/kinds/local.py",

@@ -29,7 +29,7 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.inference.topics.evaluation import coherence, completion_score
 from dpdist.inference.topics.prediction import split_tokens
-from dpdist.runs import fitting
+from dpdist.runs import run as running
 from dpdist.runs.topic_fitting import START_DOCUMENTS, take_census
 from tests.test_cli import started
 from tests.waiting import wait_until
@@ -352,7 +352,7 @@ def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_i
     fit.store.lock()
     fit._writing = Future()
     fit._writing.set_result(None)
-    monkeypatch.setattr(fitting, "wait", interrupted)
+    monkeypatch.setattr(running, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit.close()
     assert waits == [True, True] and fit.store._lease is None

@@ -40,7 +40,10 @@ from dpdist.inference.topics.summary import (
 from dpdist.kernels.special import digamma, trigamma
 from dpdist.kernels.topics import evidence_slopes
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
-from dpdist.runs.fitting import Fit, Limits, resumed
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import resumed
+from dpdist.runs.run import Run
+from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.history import History
 from dpdist.storage.stored_topics import TopicStore
 from tests.conftest import shared_path
@@ -611,14 +614,14 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
     assert top_words(topics, ["a", "b", "c", "d"], 2) == [["b", "a"], ["c", "d"]]
 
 
-def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Fit:
+def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Run:
     problem = problem_of(documents, batches=3, lookahead=1, learn=LEARNABLE)
     source = as_source(documents)
     state = first_topic_state(problem, source, start_of(documents, 2))
-    return Fit(problem, source, SerialBackend(), state, Limits(laps), History(), store, run=topic_steps)
+    return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(), store)
 
 
-def bits(fit: Fit) -> tuple:
+def bits(fit: Run) -> tuple:
     fitted = fit.fitted
     arrays = (fitted.total.words, fitted.total.groups, fitted.ids)
     return fitted.elbo, fit.history.proposals, *(array.tobytes() for array in arrays)
@@ -642,7 +645,7 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
     for number in range(1, copies + 1):
         shutil.rmtree(tmp_path / f"copy{number}.zarr" / "leases")  # the writer of the run itself is alive
         stored = TopicStore.open(tmp_path / f"copy{number}.zarr")
-        again = resumed(stored, source, SerialBackend(), Limits(5), run=topic_steps)
+        again = resumed(stored, source, SerialBackend(), Limits(5))
         for _ in again:
             pass
         assert bits(again) == bits(whole)

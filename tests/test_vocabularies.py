@@ -17,7 +17,7 @@ from dpdist.core.strings import join_strings, part_strings
 from dpdist.data.corpora import write_corpus
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.report.show import shown_values
-from dpdist.runs.opening import open_topics
+from dpdist.runs.opening import open_run
 from tests.test_topic_model import VOCABULARY, blocks, model_of
 
 WORDS = ["", "word", "Wörter", "語", "a b\n", *VOCABULARY[5:]]
@@ -65,7 +65,7 @@ def test_a_model_knows_its_words_where_its_corpus_is_not(run: Path, tmp_path: Pa
 
 
 def test_any_reader_of_zarr_can_read_the_words(run: Path) -> None:
-    group = zarr.open_group(run, mode="r")[open_topics(run).attributes["problem"]]
+    group = zarr.open_group(run, mode="r")[open_run(run).attributes["problem"]]
     text, ends = group["vocabulary_text"][:].tobytes(), group["vocabulary_offset"][:]
     assert [text[a:b].decode() for a, b in itertools.pairwise(ends)] == WORDS
 

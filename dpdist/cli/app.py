@@ -45,12 +45,12 @@ from dpdist.data.columns import listed
 from dpdist.execution import Backend
 from dpdist.runs.config import CONFIGS, FitConfig, PassConfig, parse_config, read_config
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.fitting import Fit, Limits
 from dpdist.runs.labelling import write_labels
-from dpdist.runs.opening import command_of, continued, open_run
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import command_of, open_run, resumed, stored_predictor
 from dpdist.runs.passing import PassFit, resumed_pass
 from dpdist.runs.progress import LiveProgress, say
-from dpdist.runs.stored_models import stored_predictor
+from dpdist.runs.run import Run
 from dpdist.storage.generations import claim
 from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
@@ -142,7 +142,7 @@ def fit(
     settings = settings.model_copy(update={"data": absolute(settings.data)})
     source = as_source(settings.data)
 
-    def prepare(backend: Backend) -> Fit:
+    def prepare(backend: Backend) -> Run[Any]:
         fitting = settings.prepare(source, out, overwrite, backend)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
@@ -267,8 +267,8 @@ def resume(
     source = as_source(data_of(settings.data, data))
     limits = Limits(settings.max_laps, settings.max_time).but(max_laps, max_time)
 
-    def prepare(backend: Backend) -> Fit:
-        fitting = continued(store, source, backend, limits)
+    def prepare(backend: Backend) -> Run[Any]:
+        fitting = resumed(store, source, backend, limits)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
 

@@ -33,7 +33,7 @@ from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.runs.config import CONFIGS, read_config
 from dpdist.runs.events import LapEvent
-from dpdist.runs.fitting import Limits
+from dpdist.runs.limits import Limits
 from dpdist.runs.opening import command_of, open_run
 from dpdist.runs.progress import lap_line
 from dpdist.runs.units import per_unit, tokens_of

@@ -31,10 +31,9 @@ from dpdist.data.vocabularies import check_same_words
 from dpdist.execution import Backend
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
 from dpdist.runs.config import TopicsConfig, read_config
-from dpdist.runs.fitting import Fit
 from dpdist.runs.labelling import write_proportions
-from dpdist.runs.opening import open_topics
-from dpdist.runs.stored_models import stored_topics
+from dpdist.runs.opening import open_run, stored_topics
+from dpdist.runs.run import Run
 from dpdist.storage.generations import claim
 
 
@@ -93,7 +92,7 @@ def topics(
     settings = settings.model_copy(update={"data": absolute(settings.data)})
     source = as_source(settings.data)
 
-    def prepare(backend: Backend) -> Fit:
+    def prepare(backend: Backend) -> Run[Any]:
         fitting = settings.prepare(source, out, overwrite, backend)
         fitting.checkpoint_seconds = checkpoint_every
         return fitting
@@ -157,6 +156,6 @@ def _fitting(run: str, data: str) -> tuple[DocumentPredictor, Source]:
     """A model, and documents over its vocabulary."""
     predictor, source = stored_topics(run), as_source(data)
     predictor.check_words(source.shape[1])
-    store = open_topics(run)
+    store = open_run(run)
     check_same_words(store.problem().words, source, run)
     return predictor, source

@@ -33,10 +33,11 @@ from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import CONFIGS, PassConfig, parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.runs.opening import continued, open_run
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import open_run, resumed
 from dpdist.runs.passing import PassFit, resumed_pass
 from dpdist.runs.progress import EventLines
+from dpdist.runs.run import Run
 from dpdist.storage.generations import commits
 from dpdist.storage.lease import take_lease
 from dpdist.storage.stored_sequence import SequentialStore
@@ -152,7 +153,7 @@ def _found_before(place: Place, request: Request) -> str | None:
     return pass_outcome(store.state(), store.history()) if store.finished else None
 
 
-def _fit(place: Place, request: Request, backend: Backend) -> Fit:
+def _fit(place: Place, request: Request, backend: Backend) -> Run[Any]:
     """The fit of a mixture or of topics, from its beginning or its last checkpoint."""
     settings: Any = parse_config(CONFIGS[request.command], request.settings)
     source = as_source(settings.data)
@@ -160,7 +161,7 @@ def _fit(place: Place, request: Request, backend: Backend) -> Fit:
         fit = settings.prepare(source, place.label, True, backend)
     else:
         limits = Limits(settings.max_laps, settings.max_time).but(request.max_laps, request.max_time)
-        fit = continued(open_run(place.label), source, backend, limits)
+        fit = resumed(open_run(place.label), source, backend, limits)
     assert fit.store is not None, "a submitted run is stored"
     fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep
     return fit

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,9 +26,9 @@ from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.dask import connect, local_backend
-from dpdist.runs.fitting import Fit
 from dpdist.runs.passing import PassFit
 from dpdist.runs.progress import LiveProgress, PassProgress
+from dpdist.runs.run import Run
 
 #: Where results and messages are printed.
 OUTPUT, MESSAGES = Console(), Console(stderr=True)
@@ -125,7 +125,7 @@ def _tell(sentence: str) -> None:
     MESSAGES.print(sentence, highlight=False, soft_wrap=True)
 
 
-def drive_fit(prepare: Callable[[Backend], Fit], launch: Launch, run: str) -> None:
+def drive_fit(prepare: Callable[[Backend], Run[Any]], launch: Launch, run: str) -> None:
     """Run a fit to its end, here; a signal ends it after a last checkpoint."""
     with _ending_well(run), LiveProgress(MESSAGES) as progress:
         fit = drive(fit_course(prepare), launch, Shown(progress))

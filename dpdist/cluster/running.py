@@ -26,9 +26,9 @@ from dpdist.runs.events import (
     note,
     notes_of_counts,
 )
-from dpdist.runs.fitting import Fit
 from dpdist.runs.passing import PassFit
 from dpdist.runs.progress import LiveProgress, PassProgress
+from dpdist.runs.run import Run
 from dpdist.runs.units import per_unit, tokens_of
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.stored_sequence import PassHistory
@@ -97,7 +97,7 @@ def obeying_signals() -> Iterator[None]:
 
 
 class Work(Protocol):
-    """What :class:`Fit` and :class:`PassFit` have in common."""
+    """What :class:`Run` and :class:`PassFit` have in common."""
 
     backend: Backend
 
@@ -122,7 +122,7 @@ class Course(Generic[Kind]):
     outcome: Callable[[Kind], str]
 
 
-def fit_course(prepare: Callable[[Backend], Fit]) -> Course[Fit]:
+def fit_course(prepare: Callable[[Backend], Run[Any]]) -> Course[Run[Any]]:
     """The course of a fit."""
     return Course(prepare, _fit_events, lambda fit: fit_outcome(fit.fitted))
 
@@ -132,12 +132,12 @@ def pass_course(prepare: Callable[[Backend], PassFit]) -> Course[PassFit]:
     return Course(prepare, _pass_events, lambda work: pass_outcome(work.state, work.history))
 
 
-def pace_of(fit: Fit) -> Pace:
+def pace_of(fit: Run[Any]) -> Pace:
     """How a fit goes from here on."""
     return Pace(fit.problem, fit.source, fit.state, fit.state.ids if fit.fitted is None else fit.fitted.ids)
 
 
-def _fit_events(fit: Fit) -> Iterator[Event]:
+def _fit_events(fit: Run[Any]) -> Iterator[Event]:
     pace = pace_of(fit)
     saved = fit.store.number if fit.store is not None else 0
     for step in fit:

@@ -23,8 +23,8 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.dask import DaskBackend, active_client
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.mixture import dtype_of
-from dpdist.runs.fitting import Fit
 from dpdist.runs.preparing import Keeping
+from dpdist.runs.run import Run
 from dpdist.storage.descriptions import variable_of
 from dpdist.storage.stored_parts import Asked, path_of_class
 
@@ -164,7 +164,7 @@ def show_columns(estimator: BaseEstimator, columns: int, names: Names | None) ->
         estimator.feature_names_in_ = np.array(names, dtype=object)
 
 
-def warn_unless_converged(fit: Fit) -> None:
+def warn_unless_converged(fit: Run[Any]) -> None:
     """Warn as scikit-learn does of a fit that a limit ended."""
     told = None if fit.fitted is None else fit.limits.unmet(fit.fitted.stop)
     if told is not None:

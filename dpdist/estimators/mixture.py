@@ -28,8 +28,10 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family, Gaussian
 from dpdist.models.mixture import Precision
-from dpdist.runs.fitting import Fit, Limits, Recipe
-from dpdist.runs.preparing import prepare_fit
+from dpdist.runs.fitting import MemoizedMixture, Recipe
+from dpdist.runs.limits import Limits
+from dpdist.runs.preparing import prepare
+from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Fitted, Store
 from dpdist.storage.history import History
 
@@ -108,7 +110,7 @@ class Mixture(Clustering):
         fit.checkpoint_seconds = checkpoint_seconds
         yield from self.follow(fit)
 
-    def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
+    def follow(self, fit: Run[Problem]) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
         for step in fit:
             if step.info is not None:
@@ -123,7 +125,7 @@ class Mixture(Clustering):
         overwrite: bool = False,
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
-    ) -> Fit:
+    ) -> Run[Problem]:
         """A fit ready to run, batch by batch: parameters checked, data fitted_transform, first checkpoint written.
 
         Parameters
@@ -134,7 +136,7 @@ class Mixture(Clustering):
         """
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
-        return prepare_fit(recipe, as_source(x), limits, chosen_backend(backend), keeping)
+        return prepare(MemoizedMixture(), recipe, as_source(x), limits, chosen_backend(backend), keeping)
 
     def recipe(self) -> Recipe:
         """The parameters, checked and made into values."""

@@ -28,10 +28,10 @@ from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
-from dpdist.runs.opening import store_of
-from dpdist.runs.preparing import prepare_topics
+from dpdist.runs.limits import Limits
+from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online, topics_by
+from dpdist.runs.preparing import prepare
+from dpdist.runs.run import Run
 from dpdist.runs.topic_recipe import TopicRecipe
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
@@ -260,7 +260,7 @@ class HDPTopicModel(TopicEstimator):
         schedule, plan = recipe.online_choices()
         return as_online(self._problem, self._fitted, schedule, plan, recipe.learn)
 
-    def follow(self, fit: Fit) -> Iterator[tuple[State, Info]]:
+    def follow(self, fit: Run[Any]) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
         for step in fit:
             if step.info is not None:
@@ -276,7 +276,7 @@ class HDPTopicModel(TopicEstimator):
         overwrite: bool = False,
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
-    ) -> Fit:
+    ) -> Run[Any]:
         """A fit ready to run, batch by batch: parameters and counts checked, first checkpoint written.
 
         Parameters
@@ -288,7 +288,8 @@ class HDPTopicModel(TopicEstimator):
         kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
-        return prepare_topics(recipe, as_source(x), limits, chosen_backend(backend), keeping)
+        backend = chosen_backend(backend)
+        return prepare(topics_by(recipe.schedule), recipe, as_source(x), limits, backend, keeping)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, limits apart, checked and made into values."""
@@ -309,7 +310,7 @@ class HDPTopicModel(TopicEstimator):
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
         asked = asked_of(self, self._problem.seed)
-        store = store_of(self._problem).create(path, self._problem, {}, {}, overwrite, asked)
+        store = topics_by(self._problem.schedule).store.create(path, self._problem, {}, {}, overwrite, asked)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()

@@ -19,10 +19,9 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.fitting import Limits
-from dpdist.runs.opening import continued, open_run
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import begun_state, fitted_of, open_run, resumed
 from dpdist.runs.passing import resumed_pass
-from dpdist.runs.stored_models import begun_state, fitted_of
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.stored_parts import imported_class, made
 from dpdist.storage.stored_sequence import SequentialStore, is_pass
@@ -241,7 +240,7 @@ def resume(
     store = open_run(path)
     model, limits = _estimator_of(store), {"max_laps": max_laps, "max_time": max_time}
     model.set_params(**{name: limit for name, limit in limits.items() if limit is not None})
-    fit = continued(store, source, backend, Limits(model.max_laps, model.max_time))
+    fit = resumed(store, source, backend, Limits(model.max_laps, model.max_time))
     for _ in model.follow(fit):
         pass
     model.adopt(fit.problem, fit.fitted, fit.history)

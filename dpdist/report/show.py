@@ -15,12 +15,10 @@ from dpdist.inference.schedules import Schedule, Stochastic
 from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.prediction import predictor_of_topics
-from dpdist.runs.opening import command_of, open_topics
+from dpdist.runs.opening import command_of, open_run
 from dpdist.storage.checkpoint import Fitted, RunStore, Store
 from dpdist.storage.history import KINDS, REASONS, History
-from dpdist.storage.stored_online_topics import OnlineTopicStore
 from dpdist.storage.stored_sequence import SequentialStore
-from dpdist.storage.stored_topics import TopicStore
 
 
 def shown_values(path: str) -> dict[str, Any]:
@@ -28,7 +26,7 @@ def shown_values(path: str) -> dict[str, Any]:
     command = command_of(path)
     if command == "sva":
         return pass_values(SequentialStore.open(path))
-    return topic_values(open_topics(path)) if command == "topics" else summary_values(Store.open(path))
+    return topic_values(open_run(path)) if command == "topics" else summary_values(Store.open(path))
 
 
 def shown_tables(path: str) -> Group:
@@ -36,7 +34,7 @@ def shown_tables(path: str) -> Group:
     command = command_of(path)
     if command == "sva":
         return pass_tables(SequentialStore.open(path))
-    return topic_tables(open_topics(path)) if command == "topics" else summary_tables(Store.open(path))
+    return topic_tables(open_run(path)) if command == "topics" else summary_tables(Store.open(path))
 
 
 def summary_values(store: Store) -> dict[str, Any]:
@@ -123,7 +121,7 @@ def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
     return Group(_fact_table(values["path"], facts), _components(values, largest))
 
 
-def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
+def topic_values(store: RunStore) -> dict[str, Any]:
     """A topic model as plain values, for ``--json``; raises as :func:`summary_values` does.
 
     ``top_words`` is None where the words of the documents are not known.
@@ -159,7 +157,7 @@ def topic_values(store: TopicStore | OnlineTopicStore) -> dict[str, Any]:
     }
 
 
-def topic_tables(store: TopicStore | OnlineTopicStore, largest: int = 20) -> Group:
+def topic_tables(store: RunStore, largest: int = 20) -> Group:
     """A topic model as tables: what it reached, the `largest` topics, the moves and their reasons."""
     values = topic_values(store)
     facts = [

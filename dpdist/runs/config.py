@@ -27,9 +27,12 @@ from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDiric
 from dpdist.models.families import FAMILIES, Family
 from dpdist.models.likelihoods import LIKELIHOODS, Likelihood
 from dpdist.models.mixture import Precision, dtype_of
-from dpdist.runs.fitting import Fit, Limits, Recipe
+from dpdist.runs.fitting import MemoizedMixture, Recipe
+from dpdist.runs.limits import Limits
+from dpdist.runs.online_topic_fitting import topics_by
 from dpdist.runs.passing import PassFit, PassRecipe
-from dpdist.runs.preparing import Keeping, prepare_fit, prepare_pass, prepare_topics
+from dpdist.runs.preparing import Keeping, prepare, prepare_pass
+from dpdist.runs.run import Run
 from dpdist.runs.topic_recipe import TopicRecipe
 from dpdist.storage.stored_parts import Asked
 
@@ -273,11 +276,11 @@ class FitConfig(_Strict):
             initial_rows=self.initial_rows,
         )
 
-    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run[Any]:
         """The fit to `source`, ready to run and kept at `out`."""
         recipe, limits = self.build()
         keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
-        return prepare_fit(recipe, source, limits, backend, keeping)
+        return prepare(MemoizedMixture(), recipe, source, limits, backend, keeping)
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
@@ -409,11 +412,11 @@ class TopicsConfig(_Strict):
             seed=self.seed,
         )
 
-    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Fit:
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run[Any]:
         """The fit to `source`, ready to run and kept at `out`."""
         recipe, limits = self.build()
         keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
-        return prepare_topics(recipe, source, limits, backend, keeping)
+        return prepare(topics_by(recipe.schedule), recipe, source, limits, backend, keeping)
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""

@@ -13,8 +13,8 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.sva.sequence import Rounds, SequentialProblem, SequentialState
+from dpdist.runs.opening import fitted_of
 from dpdist.runs.passing import PassFit, check_new_rows, pose_extension
-from dpdist.runs.stored_models import fitted_of
 from dpdist.storage.checkpoint import Store
 from dpdist.storage.generations import digest_of_data
 from dpdist.storage.stored_parts import Asked

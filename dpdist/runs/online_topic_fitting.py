@@ -6,8 +6,11 @@ variational inference for hierarchical Dirichlet processes, NeurIPS 2012.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from scipy import sparse
 
 from dpdist.core.checks import is_number, shown
@@ -17,93 +20,62 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.execution.serial import SerialBackend
-from dpdist.inference.schedules import Batch, Stochastic
-from dpdist.inference.state import Info
-from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.loop import Step
+from dpdist.inference.schedules import Memoized, Schedule, Stochastic
+from dpdist.inference.state import Info, State
 from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import partial_step
 from dpdist.inference.topics.online_passes import OnlinePass, first_pass, pass_info, point_passes
-from dpdist.inference.topics.prediction import predictor_of_topics
+from dpdist.inference.topics.prediction import PointPredictor, predictor_of_topics
 from dpdist.inference.topics.problem import TopicProblem
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.runs.topic_fitting import first_topics, take_census
+from dpdist.runs.limits import Limits
+from dpdist.runs.method import Method
+from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census
+from dpdist.runs.topic_recipe import TopicRecipe, pose_online
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
+from dpdist.storage.stored_online_topics import OnlineTopicStore
 
 #: Why a model of mini-batches that come one at a time has not ended.
 GOES_ON = "goes on with the next mini-batch of partial_fit"
 
 
-def pose_online(
-    model: TopicModel, schedule: Stochastic, moves: Any, effort: Effort, seed: int, learn: tuple[str, ...] = ()
-) -> OnlineProblem:
-    """The problem of an online fit.
+class OnlineTopics(Method[TopicRecipe, OnlineProblem]):
+    """Topic models with point estimates of their weights, by passes over a corpus, online or batch."""
 
-    Parameters
-    ----------
-    moves : OnlinePlan, or None for that of oHDP-SM
+    store = OnlineTopicStore
+    command = "topics"
+    parts = "topics"
+    unit = "token"
+    updates = UPDATES
 
-    Raises
-    ------
-    InputError
-        If the moves are others, batches are to overlap, or hyperparameters to be learned that cannot be.
-    """
-    if not isinstance(moves, OnlinePlan | None):
-        raise InputError(
-            f"the moves of a Stochastic schedule should be an OnlinePlan; got {type(moves).__name__}. "
-            "Give dpdist.OnlinePlan, or a Memoized schedule."
-        )
-    if schedule.lookahead:
-        raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
-    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed, learn)
+    def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
+        problem = spec.online_problem(source.shape[1])
+        if isinstance(problem.schedule, Stochastic) and limits == Limits(None, None):
+            raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
 
+    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[OnlineProblem, State]:
+        problem = replace(spec.online_problem(source.shape[1]), words=source.names)
+        return problem, first_pass(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 
-def pose_batch(
-    model: TopicModel,
-    schedule: Batch,
-    moves: Any,
-    effort: Effort,
-    seed: int,
-    tolerance: float,
-    learn: tuple[str, ...] = (),
-) -> OnlineProblem:
-    """The problem of batch inference with a point estimate of the global weights (bHDP).
+    def steps(self, problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        return point_passes(problem, source, state, backend)
 
-    Parameters
-    ----------
-    moves : None, for there are none
-    tolerance : change of the bound in nats a token below which an update counts as settled
+    def predictor(self, problem: OnlineProblem, total: OnlineState, ids: np.ndarray) -> PointPredictor:
+        return PointPredictor(problem, total, ids)
 
-    Raises
-    ------
-    InputError
-        If there are moves, or hyperparameters to be learned that cannot be.
-    """
-    if moves is not None:
-        raise InputError(
-            f"topics make no moves under a Batch schedule; got {type(moves).__name__}. Leave moves out, or choose a "
-            "Memoized schedule."
-        )
-    plan = OnlinePlan(split=False, merge=False)
-    return OnlineProblem(model, schedule, plan, effort, seed, learn, tolerance)
+    def units(self, total: OnlineState, rows: float) -> float:
+        """Tokens, as the running total expects them of the corpus."""
+        return float(total.words.sum())
 
 
-def online_fit(problem: OnlineProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
-    """A fit by passes over a corpus, online or batch, before the first: at most `topics` topics found as for memoized
-    inference.
-
-    Raises
-    ------
-    InputError
-        If the documents have weights, are no counts, or none of them has words.
-    """
-    state = first_pass(problem, source, _begun(problem, topics, source, backend, 1.0))
-    return Fit(problem, source, backend, state, limits, History(), run=point_passes)
+def topics_by(schedule: Schedule | None) -> MemoizedTopics | OnlineTopics:
+    """The method by which topics are fitted under a schedule."""
+    return MemoizedTopics() if isinstance(schedule, Memoized | None) else OnlineTopics()
 
 
 def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
-    """The state before the first mini-batch, of topics found in that; raises as :func:`online_fit` does.
+    """The state before the first mini-batch, of topics found in that; raises as :meth:`OnlineTopics.begin` does.
 
     Parameters
     ----------

@@ -1,72 +1,113 @@
-"""Runs of any kind of model: opened, and gone on with, by what made them."""
+"""What is stored of runs and models: opened, gone on with, and asked of rows, by whatever method they were made."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
+from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.mixture.engine import Step, steps
-from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.topics.engine import topic_steps
-from dpdist.inference.topics.online import OnlineProblem
-from dpdist.inference.topics.online_passes import point_passes
-from dpdist.inference.topics.problem import TopicProblem
-from dpdist.runs.fitting import Fit, Limits, resumed
-from dpdist.storage.checkpoint import RunStore, Store
+from dpdist.inference.prediction import Predictor, predictor_of
+from dpdist.inference.sva.sequence import SequentialState
+from dpdist.inference.topics.prediction import DocumentPredictor
+from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.limits import MAX_LAPS, Limits
+from dpdist.runs.method import Method
+from dpdist.runs.online_topic_fitting import OnlineTopics
+from dpdist.runs.run import Run
+from dpdist.runs.topic_fitting import MemoizedTopics
+from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.generations import read_attributes
-from dpdist.storage.stored_online_topics import OnlineTopicStore
-from dpdist.storage.stored_sequence import SequentialStore
-from dpdist.storage.stored_topics import TopicStore
+from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
-
-class _Kind(NamedTuple):
-    """A kind of runs: where it is stored, its steps, and the command that makes it."""
-
-    store: type[RunStore]
-    run: Callable[[Any, Source, Any, Backend], Iterator[Step]]
-    command: str
-
-
-_KINDS = {
-    Store.method: _Kind(Store, steps, "fit"),
-    TopicStore.method: _Kind(TopicStore, topic_steps, "topics"),
-    OnlineTopicStore.method: _Kind(OnlineTopicStore, point_passes, "topics"),
+#: Every method, by the name under which its runs are stored.
+METHODS: dict[str, Method[Any, Any]] = {
+    method.store.method: method for method in (MemoizedMixture(), MemoizedTopics(), OnlineTopics())
 }
 
 
+def method_of(path: str | os.PathLike[str]) -> Method[Any, Any]:
+    """The method of what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
+    return METHODS[read_attributes(path)["method"]]
+
+
 def open_run(path: str | os.PathLike[str]) -> RunStore:
-    """The store of a run, or of a model saved from one, of mixtures or topics.
-
-    Raises
-    ------
-    CheckpointError
-        If there is none, or it was made otherwise.
-    """
-    return _KINDS.get(read_attributes(path)["method"], _KINDS[Store.method]).store.open(path)
-
-
-def open_topics(path: str | os.PathLike[str]) -> TopicStore | OnlineTopicStore:
-    """The store of a topic model, however it was fitted; raises as :func:`open_run` does."""
-    online = read_attributes(path)["method"] == OnlineTopicStore.method
-    return OnlineTopicStore.open(path) if online else TopicStore.open(path)
-
-
-def store_of(problem: Problem | TopicProblem | OnlineProblem) -> type[RunStore]:
-    """Where the runs of such a problem are stored."""
-    if isinstance(problem, OnlineProblem):
-        return OnlineTopicStore
-    return TopicStore if isinstance(problem, TopicProblem) else Store
+    """The store of a run, or of a model saved from one; raises :class:`CheckpointError` if there is none."""
+    return method_of(path).store.open(path)
 
 
 def command_of(path: str | os.PathLike[str]) -> str:
     """The command that makes what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
-    method = read_attributes(path)["method"]
-    return "sva" if method == SequentialStore.method else _KINDS[method].command
+    return "sva" if is_pass(path) else method_of(path).command
 
 
-def continued(store: RunStore, source: Source, backend: Backend, limits: Limits) -> Fit:
-    """The run in `store`, to go on from its checkpoint; raises as :func:`dpdist.runs.fitting.resumed` does."""
-    return resumed(store, source, backend, limits, _KINDS[store.method].run)
+def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits) -> Run[Any]:
+    """The run in `store`, to go on from its checkpoint.
+
+    Raises
+    ------
+    CheckpointError
+        If the data are not those the run began with, or another coordinator holds the run.
+    """
+    store.lock()
+    source = store.same_data(source)
+    problem = store.problem()
+    fitted, history = store.fitted(), store.history()
+    if fitted is not None and limits.reached(len(history.laps)):
+        fitted = fitted._replace(stop=fitted.stop or MAX_LAPS)
+    elif fitted is not None:
+        fitted = fitted._replace(stop=None, converged=False)
+    state, manifest = store.state()
+    state, method = replace(state, quiet=False), METHODS[store.method]
+    return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+
+
+def fitted_of(store: RunStore) -> Fitted:
+    """The model of the last lap; :class:`InputError` before the first."""
+    fitted = store.fitted()
+    if fitted is None:
+        raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
+    return fitted
+
+
+def stored_predictor(path: str | os.PathLike[str]) -> Predictor:
+    """What the mixture at `path`, however it was made, says of rows.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none.
+    InputError
+        If no lap was finished yet.
+    """
+    found: Predictor = _stored_predictor(path, Predictor, "clusters")
+    return found
+
+
+def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
+    """What the topic model at `path`, however it was made, says of documents; raises as :func:`stored_predictor`."""
+    found: DocumentPredictor = _stored_predictor(path, DocumentPredictor, "topics")
+    return found
+
+
+def _stored_predictor(path: str | os.PathLike[str], kind: type[Any], wanted: str) -> Any:
+    if is_pass(path):
+        passed = SequentialStore.open(path)
+        predictor: Any = predictor_of(passed.problem(), begun_state(passed).growth)
+    else:
+        store = open_run(path)
+        fitted = fitted_of(store)
+        predictor = METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
+    if not isinstance(predictor, kind):
+        raise CheckpointError(f"{path} holds no model of {wanted}; give another.")
+    return predictor
+
+
+def begun_state(store: SequentialStore) -> SequentialState:
+    """The state of a pass after its last round; :class:`InputError` before the first."""
+    state = store.state()
+    if not len(state.growth.table):
+        raise InputError(f"{store.path} holds no finished round yet; go on with: dpdist resume {store.path}")
+    return state

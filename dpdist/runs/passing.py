@@ -33,7 +33,8 @@ from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import Cadence
-from dpdist.runs.fitting import fitted_transform, prepared_family, writing
+from dpdist.runs.fitting import fitted_transform, prepared_family
+from dpdist.runs.run import writing
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
 from dpdist.storage.stored_sequence import PassHistory, SequentialStore

@@ -6,18 +6,17 @@ The command line and the estimators both begin here, from a recipe of checked va
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dpdist.core.checks import FLAG, PATH, check_fields
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.runs.fitting import Fit, Limits, Recipe, begin
-from dpdist.runs.opening import store_of
+from dpdist.runs.limits import Limits
+from dpdist.runs.method import Method, Problem, Spec
 from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows
-from dpdist.runs.topic_recipe import TopicRecipe
+from dpdist.runs.run import Run
 from dpdist.storage import generations as storage
-from dpdist.storage.history import History
 from dpdist.storage.stored_parts import Asked
 from dpdist.storage.stored_sequence import SequentialStore
 
@@ -43,34 +42,34 @@ class Keeping:
         check_fields(self, path=PATH.or_none("nowhere").called("checkpoint_path"), overwrite=FLAG)
 
 
-def prepare_fit(recipe: Recipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:
-    """The fit of a mixture before its first lap.
+def prepare(
+    method: Method[Spec, Problem], spec: Spec, source: Source, limits: Limits, backend: Backend, keeping: Keeping
+) -> Run[Problem]:
+    """A run before its first lap.
 
     Raises
     ------
     InputError
-        If the data are not such as the family takes.
+        If the data are not such as the method takes.
     OutputExistsError
         If something is where it should be kept, and is not to be replaced.
     """
+    method.check(spec, source, limits)
     _claim(keeping)
-    problem, state = begin(recipe, source, backend)
-    return _kept(Fit(problem, source, backend, state, limits, History()), keeping)
-
-
-def prepare_topics(recipe: TopicRecipe, source: Source, limits: Limits, backend: Backend, keeping: Keeping) -> Fit:
-    """The fit of a topic model before its first lap; raises as :func:`prepare_fit` does."""
-    begin_topics = recipe.begin(source, limits)
-    _claim(keeping)
-    fit = begin_topics(backend)
-    fit.problem = replace(fit.problem, words=source.names)
-    return _kept(fit, keeping)
+    problem, state = method.begin(spec, source, backend)
+    run = Run(method, problem, source, backend, state, limits)
+    if keeping.path is not None:
+        kept = (keeping.settings, source.fingerprint(), keeping.overwrite, keeping.asked)
+        run.store = method.store.create(keeping.path, problem, *kept)
+        run.save()
+        run.settle()
+    return run
 
 
 def prepare_pass(
     recipe: PassRecipe, source: Source, holdout: Source | None, backend: Backend, keeping: Keeping
 ) -> PassFit:
-    """A pass before its first round; raises as :func:`prepare_fit` does.
+    """A pass before its first round; raises as :func:`prepare` does.
 
     Parameters
     ----------
@@ -93,14 +92,3 @@ def _claim(keeping: Keeping) -> None:
     """Before anything is begun: raise unless the run can be kept where it should be."""
     if keeping.path is not None:
         storage.claim(keeping.path, keeping.overwrite)
-
-
-def _kept(fit: Fit, keeping: Keeping) -> Fit:
-    """The fit with its store, the first checkpoint written."""
-    if keeping.path is not None:
-        fingerprint, create = fit.source.fingerprint(), store_of(fit.problem).create
-        kept = (keeping.settings, fingerprint, keeping.overwrite, keeping.asked)
-        fit.store = create(keeping.path, fit.problem, *kept)
-        fit.save()
-        fit.settle()
-    return fit

@@ -1,11 +1,12 @@
-"""From documents and settings to a running fit of a topic model: one pass over the corpus, first topics, laps.
+"""Topic models by memoized inference: from documents and settings to the first lap, by one pass over the corpus.
 
 The pass checks all counts and draws the documents in which the first topics are looked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,17 +16,23 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
+from dpdist.inference.loop import Step
 from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.state import State
 from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
-from dpdist.inference.topics.prediction import counts_of
+from dpdist.inference.topics.prediction import TopicPredictor, counts_of
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.storage.history import History
+from dpdist.runs.limits import Limits
+from dpdist.runs.method import Method
+from dpdist.runs.topic_recipe import TopicRecipe
+from dpdist.storage.stored_topics import TopicStore
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 15
+#: Updates of a document in a lap, about.
+UPDATES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +57,43 @@ class Census:
         return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
 
 
-def topic_fit(problem: TopicProblem, topics: int, source: Source, limits: Limits, backend: Backend) -> Fit:
-    """A fit by memoized inference, before its first lap: at most `topics` topics to begin with.
+class MemoizedTopics(Method[TopicRecipe, TopicProblem]):
+    """Topic models by memoized or batch inference."""
+
+    store = TopicStore
+    command = "topics"
+    parts = "topics"
+    unit = "token"
+    updates = UPDATES
+
+    def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
+        spec.memoized(source.shape[1])
+
+    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[TopicProblem, State]:
+        problem = replace(spec.memoized(source.shape[1]), words=source.names)
+        census = take_census(source, backend, problem.seed)
+        start = backend.fetch(backend.map(first_topics, [problem], [census], [spec.initial_topics]))[0]
+        return problem, first_topic_state(problem, source, start)
+
+    def steps(self, problem: TopicProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        return topic_steps(problem, source, state, backend)
+
+    def predictor(self, problem: TopicProblem, total: TopicSummary, ids: np.ndarray) -> TopicPredictor:
+        return TopicPredictor(problem, total, ids)
+
+    def units(self, total: TopicSummary, rows: float) -> float:
+        """Tokens."""
+        return float(total.totals[TOKENS])
+
+
+def take_census(source: Source, backend: Backend, seed: int) -> Census:
+    """Look at all documents once, which leaves the source the digests of its partitions.
 
     Raises
     ------
     InputError
         If the documents have weights, are no counts, or none of them has words.
     """
-    census = take_census(source, backend, problem.seed)
-    start = backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
-    state = first_topic_state(problem, source, start)
-    return Fit(problem, source, backend, state, limits, History(), run=topic_steps)
-
-
-def take_census(source: Source, backend: Backend, seed: int) -> Census:
-    """Look at all documents once, which leaves the source the digests of its partitions; raises as :func:`topic_fit`
-    does."""
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
     partitions = source.partitions

@@ -1,16 +1,13 @@
-"""What a person asks of a topic model, before the documents are seen, and the problem and the fit it comes to."""
+"""What a person asks of a topic model, before the documents are seen, and the problem it comes to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dpdist.core.checks import COUNT, SCALE, Wanted, check_fields, instance, number, whole
 from dpdist.core.errors import InputError
-from dpdist.data.base import Source
-from dpdist.execution.base import Backend
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
@@ -18,9 +15,6 @@ from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.online import OnlinePlan, OnlineProblem
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.runs.fitting import Fit, Limits
-from dpdist.runs.online_topic_fitting import online_fit, pose_batch, pose_online
-from dpdist.runs.topic_fitting import topic_fit
 
 _SCHEDULES = (Memoized, Stochastic, Batch)
 
@@ -59,23 +53,6 @@ class TopicRecipe:
             seed=whole(0),
         )
 
-    def begin(self, source: Source, limits: Limits) -> Callable[[Backend], Fit]:
-        """What looks for the first topics and gives the fit; everything that needs no look at documents is checked.
-
-        Raises
-        ------
-        InputError
-            If the moves are not those of the schedule, or nothing would end the fit.
-        """
-        vocabulary, topics = source.shape[1], self.initial_topics
-        if isinstance(self.schedule, Batch):
-            return partial(online_fit, self.batch(vocabulary, self.schedule), topics, source, limits)
-        if isinstance(self.schedule, Stochastic):
-            if limits == Limits(None, None):
-                raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
-            return partial(online_fit, self.online(vocabulary), topics, source, limits)
-        return partial(topic_fit, self.memoized(vocabulary), topics, source, limits)
-
     def memoized(self, vocabulary: int) -> TopicProblem:
         """The problem of memoized inference over so many words."""
         if not isinstance(self.moves, TopicPlan | None):
@@ -99,6 +76,10 @@ class TopicRecipe:
         model, effort = self._model(vocabulary), self._effort()
         return pose_batch(model, schedule, self.moves, effort, self.seed, self.tolerance, self.learn)
 
+    def online_problem(self, vocabulary: int) -> OnlineProblem:
+        """The problem of inference with point estimates, online or batch as the schedule is, over so many words."""
+        return self.batch(vocabulary, self.schedule) if isinstance(self.schedule, Batch) else self.online(vocabulary)
+
     def online_choices(self) -> tuple[Stochastic, Any]:
         """The schedule and moves of online inference: those asked for, or defaults where others were."""
         if isinstance(self.schedule, Stochastic):
@@ -116,3 +97,57 @@ class TopicRecipe:
 def _are_learnable(names: Any) -> bool:
     is_sequence = isinstance(names, Collection) and not isinstance(names, str)
     return is_sequence and all(isinstance(name, str) and name in LEARNABLE for name in names)
+
+
+def pose_online(
+    model: TopicModel, schedule: Stochastic, moves: Any, effort: Effort, seed: int, learn: tuple[str, ...] = ()
+) -> OnlineProblem:
+    """The problem of an online fit.
+
+    Parameters
+    ----------
+    moves : OnlinePlan, or None for that of oHDP-SM
+
+    Raises
+    ------
+    InputError
+        If the moves are others, batches are to overlap, or hyperparameters to be learned that cannot be.
+    """
+    if not isinstance(moves, OnlinePlan | None):
+        raise InputError(
+            f"the moves of a Stochastic schedule should be an OnlinePlan; got {type(moves).__name__}. "
+            "Give dpdist.OnlinePlan, or a Memoized schedule."
+        )
+    if schedule.lookahead:
+        raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
+    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed, learn)
+
+
+def pose_batch(
+    model: TopicModel,
+    schedule: Batch,
+    moves: Any,
+    effort: Effort,
+    seed: int,
+    tolerance: float,
+    learn: tuple[str, ...] = (),
+) -> OnlineProblem:
+    """The problem of batch inference with a point estimate of the global weights (bHDP).
+
+    Parameters
+    ----------
+    moves : None, for there are none
+    tolerance : change of the bound in nats a token below which an update counts as settled
+
+    Raises
+    ------
+    InputError
+        If there are moves, or hyperparameters to be learned that cannot be.
+    """
+    if moves is not None:
+        raise InputError(
+            f"topics make no moves under a Batch schedule; got {type(moves).__name__}. Leave moves out, or choose a "
+            "Memoized schedule."
+        )
+    plan = OnlinePlan(split=False, merge=False)
+    return OnlineProblem(model, schedule, plan, effort, seed, learn, tolerance)

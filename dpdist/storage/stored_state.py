@@ -74,7 +74,9 @@ def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateK
         start=None if attrs["start"] is None else Kept(*attrs["start"]),
         running=None if attrs["running"] is None else Kept(*attrs["running"]),
         queue=tuple(Kept(*kept) for kept in attrs["queue"]),
-        component_map=kind.read_turning(schema.subgroup(group, "turning"), trials) if "turning" in group else None,
+        component_map=kind.read_turning(schema.subgroup(group, "component map"), trials)
+        if "component map" in group
+        else None,
     )
     packs = {name: read(name) for name in manifest.packs}
 

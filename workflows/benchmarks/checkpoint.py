@@ -33,7 +33,7 @@ from dpdist.inference.moves.merge import Merges
 from dpdist.inference.moves.split import Splits
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import begin
+from dpdist.runs.fitting import MemoizedMixture
 from dpdist.storage.checkpoint import Fitted, Store
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
@@ -67,7 +67,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
     folder = tempfile.mkdtemp() if place is None else None
     path = f"{folder or place}/checkpoint-{batches}.zarr"
     rng = np.random.default_rng(0)
-    problem, state = begin(
+    problem, state = MemoizedMixture().begin(
         dpdist.DPMixture(schedule=dpdist.schedules.Memoized(batches)).recipe(),
         ArraySource(rng.normal(size=(64 * batches, columns)), partition_rows=64),
         SerialBackend(),

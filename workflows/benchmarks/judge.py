@@ -28,7 +28,7 @@ from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDiric
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.mixture import Block, Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import begin
+from dpdist.runs.fitting import MemoizedMixture
 
 ALLOCATIONS = {"fixed": DirichletProcess(5.0), "learned": LearnedDirichletProcess()}
 
@@ -58,7 +58,7 @@ def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
     """A lap over drawn rows in which all the moves of the default plan were tried."""
     rows, _ = draw_clusters(size.rows * components, size.columns, max(2, components // 2), seed=0)
     start = DPMixture(IsotropicGaussian(), initial="k-means++", initial_components=components, random_state=0)
-    problem, state = begin(start.recipe(), ArraySource(rows), SerialBackend())
+    problem, state = MemoizedMixture().begin(start.recipe(), ArraySource(rows), SerialBackend())
     assert state.start is not None, "there is a start"
     model = Model(problem.model.family, allocation)
     posterior = model.posterior(state.start.summary, Precision())

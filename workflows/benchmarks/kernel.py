@@ -24,7 +24,7 @@ from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.mixture import Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import begin
+from dpdist.runs.fitting import MemoizedMixture
 
 LAPS = 5  # before the posterior counts as that of a fit under way
 
@@ -56,7 +56,7 @@ def concentrated(name: str, rows: np.ndarray, components: int) -> Case:
     still = MovePlan(split=False, merge=False, delete=False)
     model = DPMixture(initial="k-means++", initial_components=components, moves=still, random_state=0)
     source, backend = ArraySource(rows), SerialBackend()
-    problem, state = begin(model.recipe(), source, backend)
+    problem, state = MemoizedMixture().begin(model.recipe(), source, backend)
     *_, (_, info) = islice(laps(problem, source, state, backend), LAPS)
     return Case(name, rows, problem, info.total)
 
@@ -64,7 +64,9 @@ def concentrated(name: str, rows: np.ndarray, components: int) -> Case:
 def dense(rows: np.ndarray, components: int) -> Case:
     """A model whose components are all but the same, so that no responsibility is small."""
     shares = np.random.default_rng(1).dirichlet(np.full(components, 50.0), size=len(rows))
-    problem, state = begin(DPMixture(initial=shares, random_state=0).recipe(), ArraySource(rows), SerialBackend())
+    problem, state = MemoizedMixture().begin(
+        DPMixture(initial=shares, random_state=0).recipe(), ArraySource(rows), SerialBackend()
+    )
     assert state.start is not None, "responsibilities were given"
     return Case("dense", rows, problem, state.start.summary)
 

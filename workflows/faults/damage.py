@@ -40,8 +40,9 @@ from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.fitting import Stored
 from dpdist.runs.opening import open_run
+from dpdist.runs.passing import PassFit
+from dpdist.runs.run import Run
 from dpdist.storage.lease import latest_lease
 from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
@@ -122,7 +123,7 @@ def break_off(work: Any, steps: int) -> None:
     close(work)
 
 
-def close(work: Stored) -> None:
+def close(work: Run[Any] | PassFit) -> None:
     """Finish writing."""
     work.close()
 

@@ -30,8 +30,9 @@ from dpdist.data import as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.runs.config import FitConfig, parse_config
-from dpdist.runs.fitting import Limits, Recipe
-from dpdist.runs.preparing import Keeping, prepare_fit
+from dpdist.runs.fitting import MemoizedMixture, Recipe
+from dpdist.runs.limits import Limits
+from dpdist.runs.preparing import Keeping, prepare
 
 HERE = Path(__file__).resolve().parent
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
@@ -122,7 +123,7 @@ def fit(method: str, seed: int, path: str, labels: np.ndarray, settings: dict[st
     recipe = recipe_of(method, config, settings["baselines"]["components"])
     limits = Limits(config.max_laps, config.max_time)
     model, nowhere, began = DPMixture(), Keeping(None, {}, overwrite=False, asked=None), time.perf_counter()
-    fitting = prepare_fit(recipe, as_source(path), limits, SerialBackend(), nowhere)
+    fitting = prepare(MemoizedMixture(), recipe, as_source(path), limits, SerialBackend(), nowhere)
     infos = [info for _, info in model.follow(fitting)]
     seconds = time.perf_counter() - began
     found = model.predict(path)

@@ -1,0 +1,54 @@
+"""When a run stops whatever the ELBO does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from dpdist.core.checks import COUNT, POSITIVE, check_fields
+
+MAX_LAPS = "stopped: max_laps reached"
+MAX_TIME = "stopped: max_time reached"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop whatever the ELBO does.
+
+    Parameters
+    ----------
+    max_laps : laps in all, or None
+    max_time : seconds of this session, or None
+    """
+
+    max_laps: int | None = 100
+    max_time: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, max_laps=COUNT.or_none("no bound"), max_time=POSITIVE.or_none("no bound"))
+
+    def unmet(self, stop: str | None) -> str | None:
+        """The sentence about a fit that a limit ended before it converged; None for one that ended otherwise."""
+        told = {MAX_LAPS: f"max_laps={self.max_laps}", MAX_TIME: f"max_time={self.max_time}"}.get(stop or "")
+        if told is None:
+            return None
+        return (
+            f"the fit stopped at {told} before it converged: the ELBO still changes, or moves are pending. Raise the "
+            "limit or the tolerance, or go on from a checkpoint with dpdist.resume."
+        )
+
+    def but(self, max_laps: int | None, max_time: float | None) -> Limits:
+        """These limits, but for those that are given."""
+        return Limits(self.max_laps if max_laps is None else max_laps, self.max_time if max_time is None else max_time)
+
+    def reached(self, laps: int) -> bool:
+        """Whether so many laps are as many as there may be."""
+        return self.max_laps is not None and laps >= self.max_laps
+
+    def met(self, laps: int, began: float) -> str | None:
+        """Which limit is met after so many laps, or None."""
+        if self.reached(laps):
+            return MAX_LAPS
+        if self.max_time is not None and time.monotonic() - began >= self.max_time:
+            return MAX_TIME
+        return None

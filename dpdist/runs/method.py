@@ -1,0 +1,77 @@
+"""What a way of fitting says of itself; :class:`dpdist.runs.run.Run` drives any of them alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, Generic, TypeVar
+
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend
+from dpdist.inference.loop import Step, batch_count
+from dpdist.inference.state import State
+from dpdist.runs.limits import Limits
+from dpdist.storage.checkpoint import RunStore
+
+Spec = TypeVar("Spec")
+Problem = TypeVar("Problem")
+
+CONVERGED = "converged: the ELBO settled and no move is pending"
+
+
+class Method(ABC, Generic[Spec, Problem]):
+    """One way of fitting a model: how it begins, goes on, and what it says of rows in the end.
+
+    Attributes
+    ----------
+    store : where its runs are kept
+    command : the command that makes them
+    parts : what its components are called
+    unit : what its bound is told per
+    updates : of each row in a lap, about
+    ended : why a run is over whose state is quiet
+    """
+
+    store: ClassVar[type[RunStore]]
+    command: ClassVar[str]
+    parts: ClassVar[str] = "clusters"
+    unit: ClassVar[str] = "row"
+    updates: ClassVar[int] = 1
+    ended: ClassVar[str] = CONVERGED
+
+    def check(self, spec: Spec, source: Source, limits: Limits) -> None:
+        """Raise :class:`InputError` of what can be seen to be wrong before the data are read; nothing by default."""
+
+    @abstractmethod
+    def begin(self, spec: Spec, source: Source, backend: Backend) -> tuple[Problem, State]:
+        """All that is fixed for a run, and the state before its first lap; raises :class:`InputError` if the data are
+        not such as the method takes."""
+
+    @abstractmethod
+    def steps(self, problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        """Steps from `state` on; the caller decides when to stop."""
+
+    @abstractmethod
+    def predictor(self, problem: Problem, total: Any, ids: Any) -> Any:
+        """What a model says of rows.
+
+        Parameters
+        ----------
+        total : summary of the whole data, as a lap ended with it
+        ids : (K,) stable ids
+        """
+
+    def units(self, total: Any, rows: float) -> float:
+        """What the bound is told per: rows, unless a method says otherwise.
+
+        Parameters
+        ----------
+        total : as a lap ended with it
+        rows : in all
+        """
+        return rows
+
+    def batch_rows(self, problem: Any, source: Source) -> list[int]:
+        """Rows of each batch of a lap."""
+        batches = batch_count(problem.schedule, source)
+        return [sum(part.rows for part in source.partitions[batch::batches]) for batch in range(batches)]

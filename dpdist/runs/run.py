@@ -1,0 +1,177 @@
+"""The one driver of runs, whatever their method: limits, history, checkpoints, interruption, going on."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend
+from dpdist.inference.loop import Step
+from dpdist.inference.state import Info, State
+from dpdist.runs.cadence import Cadence
+from dpdist.runs.limits import Limits
+from dpdist.runs.method import CONVERGED, Method, Problem
+from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.generations import GenerationStore
+from dpdist.storage.history import History
+from dpdist.storage.memo import Manifest, Memo
+
+
+class Stored(Protocol):
+    """Work whose checkpoints go to a store."""
+
+    @property
+    def store(self) -> GenerationStore | None:
+        """Where; None for nowhere."""
+
+    def save(self) -> None:
+        """Write a checkpoint of the present moment."""
+
+    def close(self) -> None:
+        """Finish writing, and let others write."""
+
+
+@contextlib.contextmanager
+def writing(work: Stored) -> Iterator[None]:
+    """Be the one writer of the work's store while it goes on.
+
+    Whatever ends it leaves a checkpoint, unless that is what failed. Who only lost the cluster stays the writer, and
+    may go on.
+    """
+    if work.store is not None:
+        work.store.lock()
+    try:
+        yield
+    except ClusterLostError:
+        raise
+    except CheckpointError:
+        work.close()
+        raise
+    except BaseException:
+        try:
+            work.save()
+        finally:
+            work.close()
+        raise
+    work.close()
+
+
+@dataclass
+class Run(Generic[Problem]):
+    """A run under way: iterate over it for its steps; interrupt it at any time.
+
+    Checkpoints are written by a thread of their own, at most one at a time: the first before the first batch, the last
+    at the end, and between these as :class:`dpdist.runs.cadence.Cadence` says.
+
+    Parameters
+    ----------
+    method : how it goes on
+    problem, source, backend, state : as the method begins them, or a checkpoint
+    limits : when to stop
+    history : laps so far
+    store : where to checkpoint, or None
+    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
+    fitted : the model of the last lap; None before the first
+    manifest : stored objects of `state`, where it comes from a checkpoint
+    """
+
+    method: Method[Any, Problem]
+    problem: Problem
+    source: Source
+    backend: Backend
+    state: State
+    limits: Limits
+    history: History = field(default_factory=History)
+    store: RunStore | None = None
+    checkpoint_seconds: float = 600.0
+    fitted: Fitted | None = None
+    manifest: Manifest | None = None
+
+    def __post_init__(self) -> None:
+        self.source.prepare_for_laps()
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
+        self._writing: Future[None] | None = None
+        self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
+        self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
+
+    def __iter__(self) -> Iterator[Step]:
+        """Yield after each batch; the last step is the lap that met a limit.
+
+        A run that has ended yields nothing. An interruption such as Ctrl-C leaves a checkpoint of the last batch.
+        After an error that lost the cluster the run can be iterated over again, with another backend.
+
+        Raises
+        ------
+        CheckpointError
+            If a checkpoint could not be written, or another coordinator holds the run.
+        """
+        began = time.monotonic()
+        stop = None if self.fitted is None else self.fitted.stop
+        if stop is not None:
+            self.close()
+            return
+        with writing(self):
+            for step in self.method.steps(self.problem, self.source, self.state, self.backend):
+                if self.store is not None:
+                    self._memo.follow(step)
+                if step.info is not None:
+                    stop = self._finish_lap(step.state, step.info, began)
+                self.state = step.state
+                self._save_in_time(stop)
+                yield step
+                if stop is not None:
+                    return
+
+    def save(self) -> None:
+        """Begin to write a checkpoint of the present moment; raises what became of the one before."""
+        place = self.state.lap, self.state.visit
+        if self.store is not None and self._saved != place:
+            self.settle()
+            self._cadence.begin()
+            history = self.history.before(self.state.lap)
+            manifest, packs = self._memo.manifest(self.state)
+            given = (self.problem, self.fitted, history, self.state, manifest)
+            self._writing = self._writer.submit(self._write, self.store, packs, given)
+            self._memo.stored(self.state, manifest)
+            self._saved = place
+
+    def settle(self) -> None:
+        """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
+        if self._writing is not None:
+            wait([self._writing])
+            written, self._writing = self._writing, None
+            written.result()
+
+    def close(self) -> None:
+        """Wait as :meth:`settle` does, then let others write to the run."""
+        with contextlib.ExitStack() as last:
+            if self.store is not None:
+                last.callback(self.store.release)
+            last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
+            self.settle()
+
+    def _save_in_time(self, stop: str | None) -> None:
+        """Begin a checkpoint if one is due, or this is the end; raises what became of one that is done."""
+        if self._writing is not None and self._writing.done():
+            self.settle()
+        if stop is not None or self._cadence.due(self.checkpoint_seconds):
+            self.save()
+
+    def _write(self, store: RunStore, packs: dict[str, list[Any]], given: tuple[Any, ...]) -> None:
+        """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
+        with self._cadence.timed():
+            for name, batch_summaries in packs.items():
+                store.put_batch_summaries(name, batch_summaries)
+            store.commit(*given)
+
+    def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
+        self.history.add(info)
+        stop = self.method.ended if state.quiet else self.limits.met(info.lap, began)
+        self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
+        return stop
