@@ -9,9 +9,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Run the command line."""
-    from dpdist.cli import app as cli
+    from dpdist.cli import root
 
-    cli.main()
+    root.main()
 
 
 if __name__ == "__main__":

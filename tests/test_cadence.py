@@ -21,7 +21,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist.cli import app as cli
+from dpdist.cli import root as cli
 from dpdist.cluster import foreground
 from dpdist.cluster.running import drive, fit_course
 from dpdist.core.errors import CheckpointError, ClusterLostError

@@ -17,11 +17,10 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import LocalCluster
-from typer.main import get_command
 
 import dpdist
-from dpdist.cli import app as cli
-from dpdist.cluster.foreground import OPTIONS, as_options
+from dpdist.cli import root as cli
+from dpdist.cluster.terminal import OPTIONS, as_options
 from dpdist.execution.dask import connect
 from dpdist.storage.checkpoint import Store
 from tests.runs import clusters
@@ -90,7 +89,7 @@ def test_fit_show_predict(folder, run) -> None:
 
 def test_a_fit_does_not_import_what_only_estimators_need(folder) -> None:
     code = (
-        "import sys; from dpdist.cli.app import app; app(sys.argv[1:], standalone_mode=False); "
+        "import sys; from dpdist.cli.root import app; app(sys.argv[1:], standalone_mode=False); "
         "sys.exit(' '.join({'sklearn', 'pandas', 'xarray'} & {*sys.modules}) or None)"
     )
     command = ["fit", "rows.zarr", "--out", "lean.zarr", "--max-laps", "1", "--serial"]
@@ -279,7 +278,7 @@ def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
         before, *options = re.split("--[a-z]", text, maxsplit=1)
         assert not options or "dpdist " in before or "dask scheduler" in before, text
     assert {asked for asked in OPTIONS if any(asked in text for text in texts)} == set(OPTIONS)
-    commands = get_command(cli.app).commands.values()
+    commands = [cli.command_of(name) for name in cli.SENTENCES]
     known = {option for command in commands for each in command.params for option in each.opts}
     names = {asked: option.split()[0] for asked, option in OPTIONS.items()}
     assert set(names.values()) <= known
@@ -309,6 +308,12 @@ def test_the_demo_finds_the_digits(tmp_path) -> None:
     assert "purity" in succeeded(done)
     for name in ("clusters.png", "trace.png"):
         assert (tmp_path / "dpdist-demo" / name).read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("name", cli.SENTENCES)
+def test_the_list_of_commands_says_what_their_documentation_begins_with(name: str) -> None:
+    sentence, command = cli.SENTENCES[name], cli.command_of(name)
+    assert command.name == name and command.help.partition("\n")[0].startswith(sentence)
 
 
 def test_help_lists_the_commands(folder) -> None:

@@ -24,7 +24,7 @@ from scipy import sparse
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist.cli.app import app
+from dpdist.cli.root import app
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource, CorpusSource, as_source

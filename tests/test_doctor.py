@@ -23,7 +23,7 @@ import zarr
 from distributed import Client, Security
 from typer.testing import CliRunner
 
-from dpdist.cli.app import app
+from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.doctor import Finding, Level, examine, judgements
 from dpdist.cluster.doctor.command import (

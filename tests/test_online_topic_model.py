@@ -20,7 +20,7 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 import dpdist
-from dpdist.cli import app as cli
+from dpdist.cli import root as cli
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.randomness import generator
 from dpdist.data import ArraySource

@@ -19,7 +19,7 @@ import xarray as xr
 import zarr
 
 import dpdist
-from dpdist.cli import app as cli
+from dpdist.cli import root as cli
 from dpdist.core.places import place_of
 from dpdist.core.places.objects import zarr_store
 from dpdist.storage.checkpoint import Store

@@ -15,7 +15,7 @@ import pytest
 import zarr
 from typer.testing import CliRunner
 
-from dpdist.cli.app import app
+from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.submitted import job_of, latest_request
 from dpdist.core.places import place_of

@@ -16,7 +16,7 @@ import xarray as xr
 import zarr
 
 import dpdist
-from dpdist.cli import app as cli
+from dpdist.cli import root as cli
 from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.models.families import IsotropicGaussian
 from dpdist.runs.progress import PassProgress

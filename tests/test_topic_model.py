@@ -21,7 +21,7 @@ from scipy.special import psi
 from sklearn.base import clone
 
 import dpdist
-from dpdist.cli import app as cli
+from dpdist.cli import root as cli
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data import ArraySource, CorpusSource
 from dpdist.data.corpora import write_corpus

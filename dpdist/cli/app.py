@@ -1,11 +1,8 @@
-"""The command line: fit, sva, topics, extend, resume, show, predict, score; submit, status, ...; demo, convert, ..."""
+"""Commands that work on rows here: fit, sva, extend, resume, show, predict; demo, convert, corpus."""
 
 from __future__ import annotations
 
 import json
-import logging
-import sys
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,14 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from dpdist import __version__
-from dpdist.cli.job_commands import attach, cancel, resume_on, status, submit
-from dpdist.cli.topic_commands import predict_topics, score, topics
-from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.doctor import doctor
 from dpdist.cluster.foreground import (
-    MESSAGES,
-    OUTPUT,
     UPDATES,
     CheckpointEvery,
     Out,
@@ -29,7 +19,6 @@ from dpdist.cluster.foreground import (
     Scheduler,
     Serial,
     Workers,
-    as_options,
     backend_of,
     data_of,
     drive_fit,
@@ -37,7 +26,8 @@ from dpdist.cluster.foreground import (
     launcher_of,
 )
 from dpdist.cluster.running import Launch
-from dpdist.core.errors import DpdistError, InputError
+from dpdist.cluster.terminal import MESSAGES, OUTPUT
+from dpdist.core.errors import InputError
 from dpdist.core.outputs import claim_folder
 from dpdist.core.places import absolute
 from dpdist.data import Source, as_source
@@ -54,43 +44,7 @@ from dpdist.runs.run import Run
 from dpdist.storage.generations import claim
 from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Cluster any number of feature vectors without being told how many clusters there are.",
-)
 
-
-def main() -> None:
-    """Entry point: errors meant for people are printed as one sentence."""
-    warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"  # type: ignore[assignment]
-    try:
-        app(standalone_mode=True)
-    except DpdistError as error:
-        MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(1)
-    except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
-        told = f"dpdist: {error.strerror or error}{place}"
-        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(1)
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
-) -> None:
-    for name in ("distributed", "distributed.client"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    if version:
-        OUTPUT.print(__version__, highlight=False)
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        OUTPUT.print(context.get_help())
-
-
-@app.command()
 def fit(
     data: Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")] = None,
     out: Out = "run.zarr",
@@ -150,7 +104,6 @@ def fit(
     drive_fit(prepare, launcher_of(workers, scheduler, serial, source), out)
 
 
-@app.command()
 def sva(
     data: Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")] = None,
     out: Out = "model.zarr",
@@ -209,7 +162,6 @@ def sva(
     drive_pass(prepare, launcher_of(workers, scheduler, serial, source), out)
 
 
-@app.command()
 def extend(
     model: Annotated[str, typer.Argument(help="A model of dpdist sva or dpdist fit.")],
     data: Annotated[str, typer.Argument(help="Zarr array of new rows.")],
@@ -232,7 +184,6 @@ def extend(
     )
 
 
-@app.command()
 def resume(
     run: Annotated[str, typer.Argument(help="What dpdist fit, sva, topics or extend began.")],
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
@@ -248,6 +199,8 @@ def resume(
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
     if cluster is not None:
+        from dpdist.cli.job_commands import resume_on
+
         if serial or scheduler is not None or workers is not None:
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
         resume_on(run, cluster, max_laps, max_time, data)
@@ -292,7 +245,6 @@ def _resume_pass(
     drive_pass(prepare, launch_for(source), store.path)
 
 
-@app.command()
 def show(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
@@ -306,7 +258,6 @@ def show(
         OUTPUT.print(shown_tables(run))
 
 
-@app.command()
 def predict(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
     data: Annotated[str, typer.Argument(help="Zarr array of raw rows, or a corpus.")],
@@ -324,6 +275,8 @@ def predict(
     those of the raw columns, whatever transform was fitted.
     """
     if command_of(run) == "topics":
+        from dpdist.cli.topic_commands import predict_topics
+
         predict_topics(run, data, out, top, density, partial(launcher_of, workers, scheduler, serial), overwrite)
         return
     predictor = stored_predictor(run)
@@ -335,7 +288,6 @@ def predict(
     say(OUTPUT, f"{source.shape[0]} rows labelled in {out}")
 
 
-@app.command()
 def demo(
     out: Out = "dpdist-demo",
     seed: Annotated[int, typer.Option(help="Key of every draw.")] = 0,
@@ -357,7 +309,6 @@ def demo(
     say(OUTPUT, f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}")
 
 
-@app.command()
 def convert(
     file: Annotated[str, typer.Argument(help="Rows as .npy, .parquet, .csv, .fvecs or .bvecs.")],
     out: Out = "rows.zarr",
@@ -374,7 +325,6 @@ def convert(
     say(OUTPUT, f"{rows} rows of {width} columns in {out}{told}")
 
 
-@app.command()
 def corpus(
     file: Annotated[str, typer.Argument(help="Documents as .npz (SciPy CSR), docword.*.txt[.gz] or .ldac.")],
     out: Out = "corpus.zarr",
@@ -387,32 +337,3 @@ def corpus(
 
     documents, words = convert_corpus(file, out, vocabulary=vocabulary, format=format, overwrite=overwrite)
     say(OUTPUT, f"{documents} documents over {words} words in {out}")
-
-
-for command in (topics, score, submit, status, attach, cancel, doctor):
-    app.command()(command)
-
-
-@app.command("certificates")
-def make(
-    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
-    hosts: Annotated[str, typer.Option(help="Names and addresses of the hosts, separated by commas.")] = (
-        "localhost,127.0.0.1"
-    ),
-    days: Annotated[int, typer.Option(help="For how long they are valid.")] = 365,
-) -> None:
-    """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
-    made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
-    say(OUTPUT, f"certificates in {made}; name the folder in the cluster's [security] table.")
-
-
-@app.command(hidden=True)
-def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> None:
-    """What the job of a submitted run runs."""
-    from dpdist.cluster.coordinator import coordinate as run_coordinator
-
-    raise typer.Exit(run_coordinator(run, OUTPUT))
-
-
-if __name__ == "__main__":
-    main()

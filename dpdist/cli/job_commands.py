@@ -1,4 +1,4 @@
-"""Commands on runs that go on by themselves: submit, status, attach, cancel, and resume on a cluster."""
+"""Commands on runs that go on by themselves: submit, status, attach, cancel, resume on a cluster, certificates."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from dpdist.cluster.attach import follow
+from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.base import AGAIN
@@ -29,13 +29,14 @@ from dpdist.cluster.submitted import (
     latest_request,
     newest_request,
 )
+from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.runs.config import CONFIGS, read_config
 from dpdist.runs.events import LapEvent
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import command_of, open_run
-from dpdist.runs.progress import lap_line
+from dpdist.runs.progress import lap_line, say
 from dpdist.runs.units import per_unit, tokens_of
 from dpdist.storage.generations import claim, commits, read_commit
 from dpdist.storage.lease import describe, latest_lease, lives
@@ -45,7 +46,6 @@ from dpdist.storage.stored_sequence import SequentialStore, is_pass
 _STARTING = 5.0
 
 ClusterFile = Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")]
-_output, _messages = Console(), Console(stderr=True)
 
 
 def submit(
@@ -117,7 +117,7 @@ def status(
     for name, value in values.items():
         if value is not None:
             table.add_row(name.replace("_", " "), str(value))
-    _output.print(table, highlight=False)
+    OUTPUT.print(table, highlight=False)
 
 
 def attach(
@@ -139,10 +139,10 @@ def attach(
                 shown = _show_stored(place, shown)
             time.sleep(1.0)
     except KeyboardInterrupt:
-        _messages.print(f"left; the run goes on. Come back with: dpdist attach {run}", highlight=False)
+        MESSAGES.print(f"left; the run goes on. Come back with: dpdist attach {run}", highlight=False)
         return
     if sentence is not None:
-        _output.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        OUTPUT.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
 
 def cancel(
@@ -157,7 +157,7 @@ def cancel(
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
     if submitter.state(job)[0] is JobState.ENDED:
-        _output.print(f"{run} has ended already.", highlight=False)
+        OUTPUT.print(f"{run} has ended already.", highlight=False)
         return
     submitter.cancel(job)
     deadline = time.monotonic() + wait
@@ -165,7 +165,26 @@ def cancel(
         if time.monotonic() > deadline:
             raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
         time.sleep(0.2)
-    _output.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
+    OUTPUT.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
+
+
+def certificates(
+    folder: Annotated[Path, typer.Argument(help="Folder to make.")],
+    hosts: Annotated[str, typer.Option(help="Names and addresses of the hosts, separated by commas.")] = (
+        "localhost,127.0.0.1"
+    ),
+    days: Annotated[int, typer.Option(help="For how long they are valid.")] = 365,
+) -> None:
+    """Make the certificates by which the parts of a cluster know each other (mutual TLS)."""
+    made = make_certificates(folder, tuple(name.strip() for name in hosts.split(",")), days)
+    say(OUTPUT, f"certificates in {made}; name the folder in the cluster's [security] table.")
+
+
+def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> None:
+    """What the job of a submitted run runs."""
+    from dpdist.cluster.coordinator import coordinate as run_coordinator
+
+    raise typer.Exit(run_coordinator(run, OUTPUT))
 
 
 def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
@@ -182,7 +201,7 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
     add_job(place, number, job)
     where = f", log {job.log}" if job.log else ""
     typer.echo(request.identity)
-    _messages.print(
+    MESSAGES.print(
         f"{place.label} submitted ({job.kind} {job.identity}{where}). Watch it with: dpdist attach {place.label}",
         highlight=False,
         soft_wrap=True,
@@ -218,7 +237,7 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
     """
     before = newest_request(place)
     number, found = latest_lease(place)
-    if found is not None and lives(place, number, found, lambda sentence: _messages.print(sentence, highlight=False)):
+    if found is not None and lives(place, number, found, lambda sentence: MESSAGES.print(sentence, highlight=False)):
         raise CheckpointError(
             f"{place.label} is being written by another coordinator ({describe(found)}); end it first with: "
             f"dpdist cancel {place.label}"
@@ -258,7 +277,7 @@ def _watched(request: Request, address: str) -> bool:
     except InputError:
         return False  # between two lives of the coordinator, or out of reach from here
     with closing(client), suppress(ConnectionError):
-        if follow(client, _messages, request.identity) is None:
+        if follow(client, MESSAGES, request.identity) is None:
             raise KeyboardInterrupt
     return True
 
@@ -283,7 +302,7 @@ def _show_stored(place: Place, shown: int) -> int:
             batches=0,
             tokens=tokens_of(fitted.total),
         )
-        _messages.print(lap_line(event), highlight=False)
+        MESSAGES.print(lap_line(event), highlight=False)
     return len(history.laps)
 
 

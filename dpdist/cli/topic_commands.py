@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from dpdist.cluster.foreground import (
-    OUTPUT,
     UPDATES,
     CheckpointEvery,
     Out,
@@ -23,6 +22,7 @@ from dpdist.cluster.foreground import (
     launcher_of,
 )
 from dpdist.cluster.running import Launch
+from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.outputs import claim_folder
 from dpdist.core.places import absolute

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from dpdist.cluster.running import (
     Launch,
@@ -22,6 +21,7 @@ from dpdist.cluster.running import (
     pass_course,
     pass_outcome,
 )
+from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
@@ -29,21 +29,6 @@ from dpdist.execution.dask import connect, local_backend
 from dpdist.runs.passing import PassFit
 from dpdist.runs.progress import LiveProgress, PassProgress
 from dpdist.runs.run import Run
-
-#: Where results and messages are printed.
-OUTPUT, MESSAGES = Console(), Console(stderr=True)
-
-#: What sentences ask for as Python does, and how the command line is asked for the same.
-OPTIONS = {
-    "overwrite=True": "--overwrite",
-    "again=True": "--again",
-    "out=PATH": "--out PATH",
-    "columns=['A', 'B']": "--columns A,B",
-    "format=NAME": "--format NAME",
-    "row_transform=TransformPlan(scale=True)": "--scale",
-    "row_transform=TransformPlan(pca=50)": "--pca 50",
-    "compute_dtype='float64'": "--compute-dtype float64",
-}
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
@@ -151,13 +136,6 @@ def _ending_well(run: str) -> Iterator[None]:
 
 def _tell_outcome(sentence: str, run: str) -> None:
     OUTPUT.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
-
-
-def as_options(sentence: str) -> str:
-    """A sentence with what it asks for as options."""
-    for asked, option in OPTIONS.items():
-        sentence = sentence.replace(asked, option)
-    return sentence
 
 
 def data_of(kept: str | None, moved: str | None) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from dpdist.cli.app import app
+from dpdist.cli.root import app
 from dpdist.core.errors import DpdistError
 
 COMMAND = [sys.executable, "-m", "dpdist"]

@@ -1,0 +1,111 @@
+"""``dpdist`` itself: the list of commands, each of which is imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from dpdist import __version__
+from dpdist.cluster.terminal import MESSAGES, OUTPUT, as_options
+from dpdist.core.errors import DpdistError
+
+#: Module -> its commands, functions of the same name, with the first sentence of their documentation; none for what
+#: jobs call rather than people.
+COMMANDS = {
+    "cli.app": {
+        "fit": "Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap.",
+        "sva": "Cluster in one pass over the rows (sequential variational approximation).",
+        "extend": "Let new rows refine and grow a model, without the rows it was made from.",
+        "resume": "Go on where a run or a pass stopped, to the same bits.",
+        "show": "Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why.",
+        "predict": "Label rows with their most probable components, or documents with the proportions of their topics.",
+        "demo": "Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded.",
+        "convert": "Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is "
+        "named.",
+        "corpus": "Write documents as counts of words to a corpus, a block at a time.",
+    },
+    "cli.topic_commands": {
+        "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap.",
+        "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",
+    },
+    "cli.job_commands": {
+        "submit": "Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id.",
+        "status": "Say where a run is: its job, its coordinator, its last checkpoint and what it found so far.",
+        "attach": "Watch a run as if it ran here; Ctrl-C leaves it running.",
+        "cancel": "End a run after a last checkpoint; dpdist resume goes on with it.",
+        "certificates": "Make the certificates by which the parts of a cluster know each other (mutual TLS).",
+        "coordinate": "",
+    },
+    "cluster.doctor": {
+        "doctor": "Check a cluster, a run's place and data, and say what to fix; exits with 1 if there is a fault.",
+    },
+}
+SENTENCES = {name: sentence for commands in COMMANDS.values() for name, sentence in commands.items()}
+
+
+class Commands(TyperGroup):
+    """The commands by name and sentence, until one of them is called: importing them all takes a second and more."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, sentence in SENTENCES.items():
+            self.add_command(TyperCommand(name, help=sentence, hidden=not sentence))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that is called, with its options."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else command_of(name), rest
+
+
+def command_of(name: str) -> TyperCommand:
+    """A command with its options, imported now."""
+    module = next(module for module, commands in COMMANDS.items() if name in commands)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name)(getattr(importlib.import_module(f"dpdist.{module}"), name))
+    command = get_command(alone)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+app = typer.Typer(
+    cls=Commands,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Cluster any number of feature vectors without being told how many clusters there are.",
+)
+
+
+def main() -> None:
+    """Entry point: errors meant for people are printed as one sentence."""
+    warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"  # type: ignore[assignment]
+    try:
+        app(standalone_mode=True)
+    except DpdistError as error:
+        MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
+        sys.exit(1)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        told = f"dpdist: {error.strerror or error}{place}"
+        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if version:
+        OUTPUT.print(__version__, highlight=False)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        OUTPUT.print(context.get_help())
