@@ -15,8 +15,8 @@ import dask
 from distributed import Client, Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dpdist.cluster.certificates import ROLES
-from dpdist.cluster.kinds.security import Role, SecurityConfig
+from dpdist.cluster.certificates import ROLES, Role
+from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import WORKER_SETTINGS, DaskBackend, Limits
 from dpdist.execution.settings import worker_environment
@@ -61,7 +61,7 @@ class ClusterConfig(BaseModel, ABC):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     library: ClassVar[tuple[str, str] | None] = None
-    roles: ClassVar[tuple[Role, ...]] = ROLES  # type: ignore[assignment]
+    roles: ClassVar[tuple[Role, ...]] = ROLES
 
     type: str
     security: SecurityConfig | None = None
@@ -78,6 +78,21 @@ class ClusterConfig(BaseModel, ABC):
         InputError
             If a library or certificate is missing, or the cluster cannot be reached or started: what to do.
         """
+
+    @property
+    def expected(self) -> int | None:
+        """Workers that the configuration asks for; None if others start them."""
+        return None
+
+    @contextlib.contextmanager
+    def looked_at(self) -> Iterator[Client]:
+        """A client of the cluster for a while; what was launched for it is closed again."""
+        with contextlib.closing(self.launch()) as backend:
+            yield backend.client
+
+    def certificate_faults(self) -> list[str]:
+        """What is wrong, or soon will be, with the certificates: a sentence each."""
+        return [] if self.security is None else self.security.faults(self.roles)
 
     def require(self) -> None:
         """Raise :class:`InputError`, naming the command that installs it, if a library is missing."""
@@ -112,7 +127,7 @@ class ClusterConfig(BaseModel, ABC):
         """Environment variables that bring the settings to processes on other hosts."""
         return {**worker_environment(), **as_variables(self.settings())}
 
-    def tls(self, roles: Sequence[Role] = ROLES) -> Security | None:  # type: ignore[assignment]
+    def tls(self, roles: Sequence[Role] = ROLES) -> Security | None:
         """Mutual TLS for these roles in this process; None, with a warning, where the configuration switched it off."""
         if self.security is None:
             return None

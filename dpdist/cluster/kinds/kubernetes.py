@@ -22,6 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from distributed import Client, Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
 from dpdist.cluster.kinds.kubernetes_api import (
     delete,
@@ -40,7 +41,7 @@ from dpdist.cluster.kinds.kubernetes_pods import (
     in_bytes,
     scheduler_address,
 )
-from dpdist.cluster.kinds.security import Role, SecurityConfig
+from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend, Limits
 
@@ -159,6 +160,10 @@ class KubernetesConfig(ClusterConfig):
             )
         return self
 
+    @property
+    def expected(self) -> int | None:
+        return self.n_workers
+
     def launch(self) -> DaskBackend:
         """Create the DaskCluster and connect to it; to be called in a pod of the same Kubernetes cluster.
 
@@ -180,6 +185,10 @@ class KubernetesConfig(ClusterConfig):
             backend = KubernetesBackend(client, created, self.limits())
             undo.pop_all()
         return backend
+
+    def certificate_faults(self) -> list[str]:
+        """None is known of here: the files are in a Secret, which only pods see."""
+        return []
 
     def check_run_path(self, out: str) -> None:
         check_shared(out, self.volumes, self.volume_mounts)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 
+from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, is_size
-from dpdist.cluster.kinds.security import Role
 from dpdist.execution.dask import DaskBackend, local_backend
 
 
@@ -29,6 +30,10 @@ class LocalConfig(ClusterConfig):
     type: Literal["local"] = "local"
     n_workers: Count | None = None
     memory_limit: Annotated[str, AfterValidator(_is_limit)] = "auto"
+
+    @property
+    def expected(self) -> int | None:
+        return self.n_workers or len(os.sched_getaffinity(0))
 
     def launch(self) -> DaskBackend:
         self.require()

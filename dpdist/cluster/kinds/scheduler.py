@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from distributed import Client
 from pydantic import model_validator
 
+from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
-from dpdist.cluster.kinds.security import Role
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
 
@@ -44,6 +45,12 @@ class SchedulerConfig(ClusterConfig):
             how = "has certificates" if self.encrypted else "says tls = false"
             raise ValueError(f"[security] {how}, so that address should start with {expected}://; got {self.address!r}")
         return self
+
+    @contextlib.contextmanager
+    def looked_at(self) -> Iterator[Client]:
+        """A client that only looks on: the scheduler is left as it is."""
+        with contextlib.closing(self.watch(self.address, self.timeout)) as client:
+            yield client
 
     def launch(self) -> DaskBackend:
         self.require()

@@ -6,15 +6,13 @@ import re
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from distributed import Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, model_validator
 
-from dpdist.cluster.certificates import ROLES, key_mode_faults
+from dpdist.cluster.certificates import ROLES, Role, certificate_faults, key_mode_faults
 from dpdist.core.errors import InputError
-
-Role = Literal["scheduler", "worker", "client"]
 
 _SECRET_NAME = re.compile(r"(passw(or)?d|passphrase|pkcs11_pin|secret_?key|secret_?access_?key|token)$", re.IGNORECASE)
 _SECRET_LINE = re.compile(r"\w*(passw(or)?d|passphrase|secret|token)\w*=[\"']?[^\s\"'$]", re.IGNORECASE)
@@ -75,6 +73,13 @@ class SecurityConfig(BaseModel):
         given = self.model_dump()
         return [name for role in roles for name in (f"{role}_cert", f"{role}_key") if given[name] is None]
 
+    def faults(self, roles: Sequence[Role] = ROLES) -> list[str]:
+        """What is wrong, or soon will be, with the files of these roles: a sentence each, none if all is well."""
+        files = {role: self.options(role) for role in roles}
+        pairs = [(Path(files[role][f"tls_{role}_cert"]), Path(files[role][f"tls_{role}_key"])) for role in roles]
+        authority = Path(files[roles[0]]["tls_ca_file"])
+        return [*certificate_faults(authority, pairs), *key_mode_faults(authority.with_name("ca.key"))]
+
     def options(self, role: Role) -> dict[str, Any]:
         """Keywords of :class:`distributed.Security` for a process of one role: paths, never contents."""
         if self.certificates is not None:
@@ -85,7 +90,7 @@ class SecurityConfig(BaseModel):
             ca, cert, key = given["ca_file"], given[f"{role}_cert"], given[f"{role}_key"]
         return {"require_encryption": True, "tls_ca_file": ca, f"tls_{role}_cert": cert, f"tls_{role}_key": key}
 
-    def security(self, roles: Sequence[Role] = ROLES) -> Security:  # type: ignore[assignment]
+    def security(self, roles: Sequence[Role] = ROLES) -> Security:
         """Mutual TLS for these roles in this process.
 
         Raises

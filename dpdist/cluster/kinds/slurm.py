@@ -145,6 +145,10 @@ class SlurmConfig(ClusterConfig):
                 raise ValueError(f"security.{name}: a path with spaces cannot be put into a job script; got {path!r}")
         return self
 
+    @property
+    def expected(self) -> int | None:
+        return self.jobs * (self.job.processes or self.job.cores)
+
     def launch(self) -> DaskBackend:
         cluster = self.cluster()
         # scale() would never replace a job that ended.

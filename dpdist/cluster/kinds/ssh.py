@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from distributed import SSHCluster
 from pydantic import Field, model_validator
 
+from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, connected, in_force
-from dpdist.cluster.kinds.security import Role
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
 
@@ -66,6 +66,10 @@ class SSHConfig(ClusterConfig):
         if "'" in json.dumps([self._worker(), self._scheduler()]):
             raise ValueError("worker_options, scheduler_options and certificate paths cannot hold a single quote")
         return self
+
+    @property
+    def expected(self) -> int | None:
+        return (len(self.hosts) - 1) * int(self.worker_options.get("n_workers", 1))
 
     def launch(self) -> DaskBackend:
         self.require()

@@ -1,25 +1,21 @@
-"""What an examination finds: values, and how they are shown to people and to scripts."""
+"""What an examination finds: values, and how they are shown to people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 
 class Level(Enum):
-    """How bad a finding is; a fault makes runs fail, or end at other bits."""
+    """How bad a finding is; a fault makes runs fail, or end at other bits. With the colour it is shown in."""
 
-    OK = "ok"
-    WARNING = "warning"
-    FAULT = "fault"
-
-
-_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.FAULT: "bold red"}
+    OK = "ok", "green"
+    WARNING = "warning", "yellow"
+    FAULT = "fault", "bold red"
 
 
 @dataclass(frozen=True)
@@ -66,29 +62,16 @@ def of_error(subject: str, error: BaseException, advice: str = "") -> Finding:
     return of_sentence(Level.FAULT, subject, str(error) or type(error).__name__, advice)
 
 
-def once(findings: Iterable[Finding], otherwise: Finding | None = None) -> list[Finding]:
+def once(findings: Iterable[Finding], otherwise: Finding) -> list[Finding]:
     """Each finding once, in order; `otherwise` where there is none."""
-    found = list(dict.fromkeys(findings))
-    return found or ([] if otherwise is None else [otherwise])
+    return list(dict.fromkeys(findings)) or [otherwise]
 
 
-def has_fault(findings: Iterable[Finding]) -> bool:
-    """Whether one of the findings is a fault."""
-    return any(finding.level is Level.FAULT for finding in findings)
-
-
-def as_values(findings: list[Finding]) -> dict[str, Any]:
-    """Plain values for scripts."""
-    counts = {f"{level.value}s": sum(finding.level is level for finding in findings) for level in list(Level)[1:]}
-    return {**counts, "findings": [{**asdict(finding), "level": finding.level.value} for finding in findings]}
-
-
-def as_table(findings: list[Finding]) -> Table:
+def as_table(findings: Sequence[Finding]) -> Table:
     """A line each, for people."""
     table = Table(box=None, header_style="bold")
     for name in ("", "looked at", "found", "what to do"):
         table.add_column(name, overflow="fold")
     for each in findings:
-        style = _STYLES[each.level]
-        table.add_row(Text(each.level.value, style), Text(each.subject), Text(each.found), Text(each.advice))
+        table.add_row(Text(*each.level.value), Text(each.subject), Text(each.found), Text(each.advice))
     return table
