@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from dpdist.inference import schedules, sva
     from dpdist.inference.moves.plan import MovePlan
     from dpdist.inference.topics.documents import Effort
-    from dpdist.inference.topics.online import OnlinePlan
-    from dpdist.inference.topics.problem import TopicPlan
+    from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
     from dpdist.inference.transform import TransformPlan
     from dpdist.models import allocations, families, likelihoods
 
@@ -54,8 +53,7 @@ _HOMES = {
     "inference": ("schedules", "sva"),
     "inference.moves.plan": ("MovePlan",),
     "inference.topics.documents": ("Effort",),
-    "inference.topics.online": ("OnlinePlan",),
-    "inference.topics.problem": ("TopicPlan",),
+    "inference.topics.problem": ("OnlinePlan", "TopicPlan"),
     "inference.transform": ("TransformPlan",),
     "models": ("allocations", "families", "likelihoods"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,8 @@ from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.sva import DistanceTest, EvidenceTest
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan
-from dpdist.inference.topics.problem import TopicPlan
+from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import (
     Allocation,
@@ -220,3 +221,13 @@ def entropy_of(resp: np.ndarray, weights: np.ndarray | None = None) -> np.ndarra
     """-sum_n c_n r log r for each column."""
     logs = np.log(resp, out=np.zeros_like(resp), where=resp > 0)
     return -(np.ones(len(resp)) if weights is None else weights) @ (resp * logs)
+
+
+def online_bits(state: OnlineState) -> dict[str, bytes]:
+    """All that an online topic model goes on from, field by field."""
+    known = {
+        f"known{place}": b"".join(array.tobytes() for array in (topics.indptr, topics.topics, topics.counts))
+        for place, topics in enumerate(state.known)
+    }
+    fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state) if field.name != "known"}
+    return known | {name: np.asarray(value, dtype=float).tobytes() for name, value in fields.items()}

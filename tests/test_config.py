@@ -121,10 +121,12 @@ TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"schedule": {"batches": 3, "lookahead": 1}}, {"schedule": schedules.Memoized(3, 1)}),
     (
         {
+            "weights": "point",
             "schedule": {"name": "stochastic", "batches": 3, "delay": 2.0, "forgetting": 0.75},
             "online_moves": {"merges": 3, "lasting": False, "restricted": "free"},
         },
         {
+            "weights": "point",
             "schedule": schedules.Stochastic(3, 0, 2.0, 0.75),
             "moves": dpdist.OnlinePlan(merges=3, lasting=False, restricted="free"),
         },

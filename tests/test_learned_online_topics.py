@@ -73,8 +73,9 @@ def test_saved_models_go_on_learning(tmp_path: Path, form: str) -> None:
 
 
 def test_mini_batches_teach_a_model_that_memoized_inference_began() -> None:
-    plan = dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
-    model = model_of(schedule=Memoized(batches=3), moves=plan, max_laps=3, learn=["concentration"]).fit(blocks())
+    plan = dpdist.TopicPlan(births=2, sample=200, iterations=5, tries=2)
+    posterior = {"weights": "posterior", "schedule": Memoized(batches=3), "moves": plan}
+    model = model_of(**posterior, max_laps=3, learn=["concentration"]).fit(blocks())
     before = values_of(model)
     model.partial_fit(blocks(200, seed=4), documents=800)
     assert model.concentration_ != before[0] and values_of(model)[1:] == before[1:]

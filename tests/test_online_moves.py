@@ -26,7 +26,7 @@ from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.moves import ROUNDING
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.inference.topics.online import OnlineState, with_learned
 from dpdist.inference.topics.online_engine import batch_steps, online_steps, partial_step
 from dpdist.inference.topics.online_local_step import OnlineVisit, cut_tokens, visit_batch
 from dpdist.inference.topics.online_moves import judge_unions, propose_unions
@@ -40,6 +40,7 @@ from dpdist.inference.topics.online_splits import (
     with_split,
 )
 from dpdist.inference.topics.point_model import point_elbo, point_posterior, point_weights
+from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
@@ -321,8 +322,8 @@ def test_the_number_of_topics_keeps_its_bound_after_every_step(restricted: Any, 
     model, rng = TopicModel(100, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), np.random.default_rng(1)
     words = rng.gamma(1.0, 1000.0 / topics, size=(100, topics))
     state = OnlineState(words, np.full(topics + 1, 1 / (topics + 1)), 0, np.arange(topics), topics)
-    plan = OnlinePlan(iterations=4, topics=bound, restricted=restricted)
-    problem = OnlineProblem(model, Stochastic(4, forgetting=0.5), plan, Effort(1e-2, 50))
+    plan = OnlinePlan(iterations=4, max_topics=bound, restricted=restricted)
+    problem = TopicProblem(model, "point", Stochastic(4, forgetting=0.5), plan, Effort(1e-2, 50))
     reasons, sizes = set[Reason](), list[int]()
     for step in first(online_steps(problem, ArraySource(documents, partition_rows=100), state, SerialBackend()), 8):
         check_step(state, step.state, step.info.records, bound)
@@ -373,7 +374,7 @@ def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
     assert {len(batch) for batch in backend.visited} == {3}
 
 
-def kinds_in(problem: OnlineProblem, plan: OnlinePlan) -> tuple[int, int]:
+def kinds_in(problem: PointProblem, plan: OnlinePlan) -> tuple[int, int]:
     """How many merges and splits one step tries."""
     documents = corpus(3, documents=100)
     info = partial_step(replace(problem, plan=plan), documents, 300.0, started(documents, 6)).info
@@ -408,8 +409,11 @@ def test_topics_are_split_for_their_tokens_in_the_mini_batch_not_in_the_corpus()
     counts[:, 9], counts[7, 9] = 0.0, 1.0
     words = np.zeros((10, 3))
     words[:5, 0], words[5:9, 1], words[9, 2] = 900.0, 900.0, 900.0
-    problem = OnlineProblem(
-        TopicModel(10, 0.1, HierarchicalDirichletProcess(1.0, 1.0)), plan=OnlinePlan(merge=False, iterations=1)
+    problem = TopicProblem(
+        TopicModel(10, 0.1, HierarchicalDirichletProcess(1.0, 1.0)),
+        "point",
+        Stochastic(forgetting=0.5),
+        OnlinePlan(merge=False, iterations=1),
     )
     state = OnlineState(words, np.array([0.4, 0.4, 0.1, 0.1]), 0, np.arange(3), 3)
     records = partial_step(problem, sparse.csr_array(counts), 5000.0, state).info.records
@@ -421,7 +425,7 @@ def test_a_batch_update_tells_its_bound_with_what_it_has_learned() -> None:
     problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
     after, info = next(batch_steps(problem, ArraySource(documents), state, SerialBackend()))
     summary = summary_of(problem, documents, state)
-    expected = point_elbo(problem.at(after).model, summary, after.words, after.weights)
+    expected = point_elbo(with_learned(problem, after).model, summary, after.words, after.weights)
     assert info.elbo == pytest.approx(expected, rel=1e-9)
     assert abs(expected - point_elbo(problem.model, summary, after.words, after.weights)) > 1e-3 * abs(expected)
 
@@ -515,7 +519,9 @@ def test_a_pass_tells_what_all_its_mini_batches_did_wherever_it_goes_on_from() -
 def test_batch_inference_has_settled_when_the_bound_changes_by_less_than_a_tolerance_a_token() -> None:
     documents = corpus(1, documents=120)
     tokens, tolerance = documents.sum(), 2e-3
-    problem = OnlineProblem(model_of(documents), Batch(), effort=Effort(1e-4, 200), tolerance=tolerance)
+    problem = TopicProblem(
+        model_of(documents), "point", Batch(), NO_MOVES, effort=Effort(1e-4, 200), tolerance=tolerance
+    )
     source, state = ArraySource(documents, partition_rows=50), started(documents, 4)
     passes = list(islice(point_passes(problem, source, first_pass(problem, source, state), SerialBackend()), 15))
     bounds = [each.info.elbo for each in passes if each.info is not None]

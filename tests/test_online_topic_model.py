@@ -27,12 +27,13 @@ from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
-from dpdist.inference.topics.online import OnlinePlan, state_arrays
 from dpdist.inference.topics.online_engine import batch_steps
+from dpdist.inference.topics.problem import OnlinePlan
 from dpdist.runs.config import OnlineMovesConfig
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import open_run, resumed
 from dpdist.runs.run import Run
+from tests.cases import online_bits
 from tests.test_cli import started
 from tests.waiting import wait_until
 
@@ -51,6 +52,7 @@ def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
 def model_of(**parameters) -> dpdist.HDPTopicModel:
     given = {
         "initial_topics": 2,
+        "weights": "point",
         "schedule": Stochastic(batches=4, forgetting=0.5),
         "moves": OnlinePlan(splits=3, merges=5, iterations=5),
         "max_laps": 3,
@@ -69,7 +71,7 @@ def cut(x: sparse.csr_array) -> ArraySource:
 
 def bits(model: dpdist.HDPTopicModel) -> tuple:
     """Everything a model goes on from, and what it tells."""
-    state = {name: array.tobytes() for name, array in state_arrays(model._fitted.total).items()}
+    state = online_bits(model._fitted.total)
     told = (model.components_, model.topic_ids_, model.topic_sizes_, model.topic_weights_)
     columns = model._history.columns()
     columns.pop("seconds")
@@ -183,8 +185,10 @@ def test_saved_and_loaded_models_go_on_to_the_same_bits(tmp_path: Path, fitted, 
 
 
 def test_memoized_models_loaded_or_not_go_on_online(tmp_path: Path) -> None:
-    x, plan = blocks(), dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
-    model = model_of(schedule=Memoized(batches=3), moves=plan, max_laps=12, learn=["concentration"]).fit(x)
+    x, plan = blocks(), dpdist.TopicPlan(births=2, sample=200, iterations=5, tries=2)
+    model = model_of(
+        weights="posterior", schedule=Memoized(batches=3), moves=plan, max_laps=12, learn=["concentration"]
+    ).fit(x)
     model.save(tmp_path / "model.zarr")
     loaded = dpdist.load(tmp_path / "model.zarr")
     topics, weights = model.components_, model.topic_weights_
@@ -292,8 +296,11 @@ def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"moves": dpdist.TopicPlan()}, "moves of a Stochastic schedule should be an OnlinePlan; got TopicPlan"),
-        ({"schedule": Memoized()}, "moves of a Memoized schedule should be a TopicPlan; got OnlinePlan"),
+        ({"moves": dpdist.TopicPlan()}, "the moves of weights='point' should be of type OnlinePlan; got TopicPlan"),
+        (
+            {"schedule": Memoized()},
+            "weights='point' should have a Batch or Stochastic schedule; got Memoized",
+        ),
         ({"schedule": Stochastic(lookahead=1)}, "leave lookahead"),
         ({"max_laps": None}, "max_laps or max_time"),
         ({"max_laps": 0}, "max_laps should be a whole number from 1 on"),
@@ -351,9 +358,7 @@ def test_batch_laps_are_the_updates_of_the_engine(settled) -> None:
     source, fit = cut(blocks()), batch_of(initial_topics=3).prepare(cut(blocks()))
     updates = batch_steps(fit.problem, source, fit.state.running.state, SerialBackend())
     for step, update in zip(fit, itertools.islice(updates, 3), strict=False):
-        assert state_arrays(step.state.running.state).keys() == state_arrays(update.state).keys()
-        for name, array in state_arrays(update.state).items():
-            assert state_arrays(step.state.running.state)[name].tobytes() == array.tobytes()
+        assert online_bits(step.state.running.state) == online_bits(update.state)
         assert step.info is not None and step.info.elbo == update.info.elbo
 
 
@@ -381,7 +386,7 @@ def test_a_batch_model_saved_or_not_goes_on_online(tmp_path: Path, settled) -> N
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({"moves": OnlinePlan()}, "no moves under a Batch schedule; got OnlinePlan"),
+        ({"moves": OnlinePlan()}, "weights='point' makes no moves under a Batch schedule"),
         ({"tolerance": -1.0}, "tolerance should be finite and at least zero"),
     ],
 )
@@ -403,6 +408,8 @@ def test_batch_mixtures_are_memoized_in_one_batch() -> None:
 SETTINGS = """
 initial_topics = 2
 max_laps = 3
+
+weights = "point"
 
 [schedule]
 name = "stochastic"
@@ -476,7 +483,20 @@ def test_every_choice_of_the_moves_is_a_setting() -> None:
 
 
 def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:
-    options = ["--schedule", "stochastic", "--batches", 2, "--delay", 3, "--forgetting", 0.7, "--max-laps", 1]
+    options = [
+        "--weights",
+        "point",
+        "--schedule",
+        "stochastic",
+        "--batches",
+        2,
+        "--delay",
+        3,
+        "--forgetting",
+        0.7,
+        "--max-laps",
+        1,
+    ]
     command("topics", "corpus.zarr", "--config", "online.toml", "--out", "given.zarr", "--serial", *options)
     python = model_of(schedule=Stochastic(batches=2, delay=3.0, forgetting=0.7), max_laps=1)
     assert bits(dpdist.load(folder / "given.zarr")) == bits(python.fit(folder / "corpus.zarr"))
@@ -501,7 +521,7 @@ def test_show_score_and_predict_are_those_of_the_model(command, run: str, folder
 
 
 def test_batch_inference_is_typed_and_resumed(command, folder: Path) -> None:
-    given = ["--initial-topics", 3, "--schedule", "batch", "--out", "batch.zarr", "--serial"]
+    given = ["--initial-topics", 3, "--weights", "point", "--schedule", "batch", "--out", "batch.zarr", "--serial"]
     command("topics", "corpus.zarr", *given, "--max-laps", 2)
     command("resume", "batch.zarr", "--max-laps", 4, "--serial")
     python = batch_of(initial_topics=3, max_laps=4, tolerance=1e-5).fit(folder / "corpus.zarr")

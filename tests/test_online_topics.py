@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,31 +19,30 @@ from dpdist.data.base import Partition
 from dpdist.execution import SerialBackend
 from dpdist.execution.dask import local_backend
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.schedules import Stochastic
+from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.online import (
-    OnlinePlan,
-    OnlineProblem,
     OnlineState,
     first_online_state,
-    state_arrays,
-    state_from,
     updated,
+    with_learned,
 )
 from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
 from dpdist.inference.topics.online_moves import judge_unions
 from dpdist.inference.topics.online_splits import judge_splits, refine_splits, with_split
 from dpdist.inference.topics.point_hyperparameters import best_values
 from dpdist.inference.topics.point_model import point_elbo, point_posterior, word_values
+from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.models.allocations.point_weights import PointWeights
+from tests.cases import online_bits
 from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, start_of, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]
@@ -91,9 +91,9 @@ def test_the_bound_of_documents_fitted_under_other_weights_and_topics_is_brute_f
 
 def problem_of(
     documents: sparse.csr_array, plan: OnlinePlan = STILL, learn: tuple[str, ...] = (), **schedule: float
-) -> OnlineProblem:
+) -> PointProblem:
     rates = {"batches": 3, "forgetting": 0.5, **schedule}
-    return OnlineProblem(model_of(documents), Stochastic(**rates), plan, Effort(1e-4, 200), seed=5, learn=learn)
+    return TopicProblem(model_of(documents), "point", Stochastic(**rates), plan, Effort(1e-4, 200), seed=5, learn=learn)
 
 
 def started(documents: sparse.csr_array, topics: int) -> OnlineState:
@@ -118,7 +118,7 @@ def test_batch_updates_never_lower_the_bound(learn: tuple[str, ...]) -> None:
     assert bounds[-1] - bounds[-2] < 1e-4 * abs(bounds[-1])
 
 
-def summary_of(problem: OnlineProblem, documents: sparse.csr_array, state: OnlineState) -> TopicSummary:
+def summary_of(problem: PointProblem, documents: sparse.csr_array, state: OnlineState) -> TopicSummary:
     """Sums over documents fitted afresh."""
     posterior = point_posterior(problem.model, state.words, state.weights)
     unknown = DocumentTopics.unknown(documents.shape[0])
@@ -134,7 +134,7 @@ def test_learned_values_are_where_the_bound_is_highest(names: tuple[str, ...], b
     for name in names:  # a search may begin anywhere
         problem = replace(problem, model=changed(problem.model, name, begin / value_of(problem.model, name)))
     after = updated(problem, state, summary, 1.0)
-    model, unlearned = problem.at(after).model, updated(replace(problem, learn=()), state, summary, 1.0)
+    model, unlearned = with_learned(problem, after).model, updated(replace(problem, learn=()), state, summary, 1.0)
     np.testing.assert_array_equal(after.weights, unlearned.weights)
     best = point_elbo(model, summary, after.words, after.weights)
     assert best >= point_elbo(problem.model, summary, after.words, after.weights)
@@ -159,7 +159,7 @@ def test_learned_values_follow_mini_batches_in_logarithms() -> None:
     plain = partial_step(replace(problem, learn=()), documents[:100], 300, state).state
     np.testing.assert_array_equal(plain.words, after.words)
     again = partial_step(problem, documents[100:200], 300, after).info.elbo
-    fixed = replace(problem, model=problem.at(after).model, learn=())
+    fixed = replace(problem, model=with_learned(problem, after).model, learn=())
     assert again == partial_step(fixed, documents[100:200], 300, after).info.elbo
 
 
@@ -167,7 +167,9 @@ def test_alpha_and_eta_of_drawn_documents_are_found() -> None:
     rng, alpha, eta = np.random.default_rng(5), 0.5, 0.05
     words, shares = rng.dirichlet(np.full(100, eta), size=8), rng.dirichlet(np.full(8, alpha / 8), size=1000)
     documents = sparse.csr_array(np.array([rng.multinomial(200, share @ words) for share in shares]).astype(float))
-    problem = OnlineProblem(TopicModel(100, 0.5, HierarchicalDirichletProcess(1.0, 2.0)), learn=LEARNABLE)
+    problem = TopicProblem(
+        TopicModel(100, 0.5, HierarchicalDirichletProcess(1.0, 2.0)), "point", Batch(), NO_MOVES, learn=LEARNABLE
+    )
     state = OnlineState(4000 * words.T, np.append(np.full(8, 0.12), 0.04), 0, np.arange(8), 8)
     last = first(batch_steps(problem, ArraySource(documents), state, SerialBackend()), 15)[-1].state
     assert last.document_concentration == pytest.approx(alpha, rel=0.15)
@@ -179,7 +181,7 @@ def test_what_cannot_be_learned_is_refused() -> None:
     with pytest.raises(InputError, match=r"should be among concentration, .*; got alpha"):
         problem_of(corpus(), learn=("alpha",))
     with pytest.raises(InputError, match="over two words or more; got a vocabulary of one"):
-        OnlineProblem(TopicModel(1, 0.5, PROCESSES[0]), learn=("pseudocount",))
+        TopicProblem(TopicModel(1, 0.5, PROCESSES[0]), "point", Batch(), NO_MOVES, learn=("pseudocount",))
 
 
 def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None:
@@ -428,7 +430,7 @@ def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restric
     shares = rng.dirichlet(np.full(3, 0.2), size=400)
     documents = sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]).astype(float))
     plan = OnlinePlan(merge=False, restricted=restricted)
-    problem = OnlineProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), Stochastic(4), plan)
+    problem = TopicProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), "point", Stochastic(4), plan)
     words = np.stack([topics[0] + topics[1], topics[2]], axis=1) * 8000.0
     words += rng.gamma(1.0, 100.0, size=words.shape)
     state = OnlineState(words, np.array([0.6, 0.3, 0.1]), 0, np.arange(2), 2)
@@ -440,10 +442,6 @@ def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restric
     assert ((topics / np.linalg.norm(topics, axis=1, keepdims=True)) @ unit).max(axis=1).min() > 0.98
 
 
-def bits(state: OnlineState) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in state_arrays(state).items()}
-
-
 def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> None:
     documents = corpus(8, documents=900, topics=8)
     plan = OnlinePlan(splits=3, merges=6, iterations=4)
@@ -452,9 +450,9 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
     whole = first(online_steps(problem, source, state, SerialBackend()), 7)
     assert [(step.state.lap, step.state.visit) for step in whole[:4]] == [(1, 1), (1, 2), (2, 0), (2, 1)]
     for place in (1, 2, 4):
-        stored = state_from({name: array.copy() for name, array in state_arrays(whole[place].state).items()})
+        stored = pickle.loads(pickle.dumps(whole[place].state))
         again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)
-        assert bits(again[-1].state) == bits(whole[-1].state)
+        assert online_bits(again[-1].state) == online_bits(whole[-1].state)
     free = replace(problem, plan=replace(plan, restricted="free"))
     whole += first(online_steps(free, source, state, SerialBackend()), 2)
     backend = local_backend(2)
@@ -463,9 +461,9 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
         distributed += first(online_steps(free, source, state, backend), 2)
     finally:
         backend.close()
-    assert bits(whole[0].state) != bits(whole[7].state)
+    assert online_bits(whole[0].state) != online_bits(whole[7].state)
     for one, other in zip(whole, distributed, strict=True):
-        assert bits(one.state) == bits(other.state) and one.info.elbo == other.info.elbo
+        assert online_bits(one.state) == online_bits(other.state) and one.info.elbo == other.info.elbo
         assert one.info.records == other.info.records
     accepted = {record.kind for step in whole for record in step.info.records if record.reason is Reason.ACCEPTED}
     assert "split" in accepted
@@ -476,8 +474,8 @@ def test_a_batch_state_goes_on_to_the_same_bits() -> None:
     problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
     source = ArraySource(documents, partition_rows=90)
     whole = first(batch_steps(problem, source, state, SerialBackend()), 4)
-    again = first(batch_steps(problem, source, state_from(state_arrays(whole[1].state)), SerialBackend()), 2)
-    assert bits(again[-1].state) == bits(whole[-1].state)
+    again = first(batch_steps(problem, source, pickle.loads(pickle.dumps(whole[1].state)), SerialBackend()), 2)
+    assert online_bits(again[-1].state) == online_bits(whole[-1].state)
 
 
 def bars(documents: int) -> tuple[np.ndarray, sparse.csr_array]:
@@ -507,7 +505,7 @@ def test_splits_and_merges_find_all_bars_from_few_topics_and_from_many(topics: i
     state = OnlineState(words, np.full(topics + 1, 1 / (topics + 1)), 0, np.arange(topics), topics)
     source = ArraySource(documents, partition_rows=150)
     plan = OnlinePlan(iterations=10)
-    problem = OnlineProblem(model, Stochastic(8, forgetting=0.5), plan, Effort(1e-2, 100))
+    problem = TopicProblem(model, "point", Stochastic(8, forgetting=0.5), plan, Effort(1e-2, 100))
     moved = first(online_steps(problem, source, state, SerialBackend()), 24)[-1].state
     assert found_bars(moved, truth) == (20, 20)
     if topics == 2:

@@ -25,7 +25,6 @@ from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.prediction import (
-    TopicPredictor,
     complete_documents,
     documents_of,
     split_tokens,
@@ -522,9 +521,14 @@ def documents(seed: int, count: int = 30) -> sparse.csr_array:
 
 @pytest.fixture(scope="module", params=["memoized", "online"])
 def topics(request) -> dpdist.HDPTopicModel:
-    schedule = dpdist.schedules.Stochastic(batches=2) if request.param == "online" else None
+    online = {"weights": "point", "schedule": dpdist.schedules.Stochastic(batches=2)}
+    online = online if request.param == "online" else {}
     model = dpdist.HDPTopicModel(
-        initial_topics=2, schedule=schedule, effort=Effort(1e-9, 3000), max_laps=4, random_state=0
+        initial_topics=2,
+        **online,
+        effort=Effort(1e-9, 3000),
+        max_laps=4,
+        random_state=0,
     )
     model.fit(documents(0, 120))
     model._predictor = moved(model._predictor)
@@ -626,7 +630,7 @@ def test_the_weights_of_topics_are_those_of_sticks_by_their_groups(topics) -> No
     assert weights.shape == (topics.n_topics_ + 1,) and weights.sum() == pytest.approx(1) and (weights > 0).all()
     assert topics.rest_weight_ == weights[-1]
     assert predictor.tokens == pytest.approx(documents(0, 120).sum(), rel=0.2)
-    if isinstance(predictor, TopicPredictor):
+    if topics.weights == "posterior":
         assert predictor.tokens == documents(0, 120).sum()
 
 

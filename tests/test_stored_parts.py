@@ -308,13 +308,14 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
         {
             "learn": ["concentration"],
             "initial_topics": 2,
+            "weights": "point",
             "schedule": Stochastic(2),
             "moves": dpdist.OnlinePlan(merge=False),
             "max_laps": 1,
         },
         COUNTS,
     ),
-    (dpdist.HDPTopicModel, {"initial_topics": 2, "schedule": Batch(), "max_laps": 1}, COUNTS),
+    (dpdist.HDPTopicModel, {"initial_topics": 2, "weights": "point", "schedule": Batch(), "max_laps": 1}, COUNTS),
     (dpdist.HDPTopicModel, {"initial_topics": 2, "max_laps": 1}, COUNTS),
 ]
 
@@ -431,7 +432,9 @@ CONFIGS = [
     PassConfig(),
     PassConfig(merge="none", family={"name": "dirichlet"}, transform={"center": True}, own_clock=False, seed=9),
     TopicsConfig(),
-    TopicsConfig(schedule={"name": "stochastic"}, online_moves={"split": False}, learn=("pseudocount",), seed=2),
+    TopicsConfig(
+        weights="point", schedule={"name": "stochastic"}, online_moves={"split": False}, learn=("pseudocount",), seed=2
+    ),
     TopicsConfig(schedule={"name": "batch"}, effort={"most": 7}),
 ]
 

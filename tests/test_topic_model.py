@@ -26,7 +26,7 @@ from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data import ArraySource, CorpusSource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
-from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
+from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.evaluation import coherence, completion_score
 from dpdist.inference.topics.prediction import split_tokens
 from dpdist.runs import run as running
@@ -49,9 +49,18 @@ def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:
     return sparse.csr_array(x)
 
 
+#: Every combination of global weights and schedule that there is.
+CHOICES = [
+    {"weights": "posterior", "schedule": Memoized(batches=3)},
+    {"weights": "posterior", "schedule": Batch()},
+    {"weights": "point", "schedule": Stochastic(batches=3)},
+    {"weights": "point", "schedule": Batch()},
+]
+
+
 def model_of(**parameters) -> dpdist.HDPTopicModel:
     """A topic model with small moves."""
-    plan = dpdist.TopicPlan(topics=2, sample=200, iterations=5, tries=2)
+    plan = dpdist.TopicPlan(births=2, sample=200, iterations=5, tries=2)
     given = {"initial_topics": 2, "moves": plan, "schedule": Memoized(batches=3), "max_laps": 12, "random_state": 0}
     return dpdist.HDPTopicModel(**{**given, **parameters})
 
@@ -252,12 +261,24 @@ def test_documents_have_no_weights() -> None:
         model_of().fit(ArraySource(blocks(), np.ones(600)))
 
 
+def test_batch_inference_with_posteriors_is_memoized_inference_of_one_batch() -> None:
+    batch, memoized = (model_of(schedule=schedule, max_laps=4).fit(blocks(300)) for schedule in (Batch(), Memoized(1)))
+    assert batch.history_["elbo"].values.tobytes() == memoized.history_["elbo"].values.tobytes()
+    assert batch.components_.tobytes() == memoized.components_.tobytes()
+
+
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
         ({"learn": ["alpha"]}, "^learn should be a sequence of names among concentration, document_concentration,"),
         ({"schedule": "batch"}, "schedule: Memoized, Stochastic or Batch, or None"),
-        ({"schedule": Stochastic(), "moves": dpdist.TopicPlan()}, "OnlinePlan; got TopicPlan"),
+        ({"weights": "point", "schedule": Stochastic(), "moves": dpdist.TopicPlan()}, "OnlinePlan; got TopicPlan"),
+        (
+            {"weights": "posterior", "schedule": Stochastic()},
+            "^weights='posterior' should have a Memoized or Batch",
+        ),
+        ({"weights": "point", "schedule": Memoized()}, "^weights='point' should have a Batch or Stochastic schedule"),
+        ({"weights": "mean"}, "^weights should be 'posterior' or 'point'; got 'mean'"),
         *(({name: wrong}, f"^{name} should be") for name, wrong in itertools.product(SCALES, NO_SCALES)),
         *(({"initial_topics": wrong}, "^initial_topics should be") for wrong in (0, "3", 3.0)),
         *(({"learn": wrong}, "^learn should be a sequence of names") for wrong in ("pseudocount", 5, [1], [["a"]])),
@@ -266,18 +287,18 @@ def test_documents_have_no_weights() -> None:
         ({"max_time": 0.0}, "^max_time should be finite and above zero"),
     ],
 )
-@pytest.mark.parametrize("schedule", [Memoized(batches=3), Stochastic(batches=3), Batch()], ids=lambda each: each.name)
-def test_parameters_out_of_range_are_refused(schedule: Schedule, parameters: dict, sentence: str) -> None:
+@pytest.mark.parametrize("choice", CHOICES)
+def test_parameters_out_of_range_are_refused(choice: dict, parameters: dict, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        model_of(**{"schedule": schedule, "moves": None, **parameters}).fit(blocks(30))
+        model_of(**{**choice, "moves": None, **parameters}).fit(blocks(30))
 
 
 @pytest.mark.parametrize(
     ("kind", "names", "least"),
     [
-        (dpdist.TopicPlan, ("topics", "most", "sample", "iterations"), 1),
-        (dpdist.TopicPlan, ("tries", "refine", "rest", "partners"), 0),
-        (dpdist.OnlinePlan, ("iterations", "topics"), 1),
+        (dpdist.TopicPlan, ("births", "max_births", "sample", "iterations"), 1),
+        (dpdist.TopicPlan, ("tries", "refine", "cooldown", "partners"), 0),
+        (dpdist.OnlinePlan, ("iterations", "max_topics"), 1),
         (dpdist.OnlinePlan, ("splits", "merges", "alike"), 0),
         (dpdist.Effort, ("most",), 1),
     ],
@@ -288,7 +309,7 @@ def test_plans_are_of_whole_numbers(kind: type, names: tuple[str, ...], least: i
             kind(**{name: wrong})
 
 
-@pytest.mark.parametrize("schedule", [Memoized(batches=3), Stochastic(batches=3), Batch()], ids=lambda each: each.name)
+@pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize(
     "x",
     [
@@ -300,8 +321,8 @@ def test_plans_are_of_whole_numbers(kind: type, names: tuple[str, ...], least: i
     ],
     ids=["all alike", "one word", "one token", "largest counts", "boolean"],
 )
-def test_documents_that_leave_nothing_to_find_are_fitted(x: np.ndarray, schedule: Schedule) -> None:
-    model = model_of(schedule=schedule, moves=None, max_laps=3).fit(x)
+def test_documents_that_leave_nothing_to_find_are_fitted(x: np.ndarray, choice: dict) -> None:
+    model = model_of(**choice, moves=None, max_laps=3).fit(x)
     assert np.isfinite(model.elbo_) and np.isfinite(model.components_).all()
     np.testing.assert_allclose(model.transform(x).sum(axis=1), 1)
 
@@ -366,11 +387,11 @@ max_laps = 4
 schedule.batches = 3
 
 [moves]
-topics = 2
+births = 2
 sample = 200
 tries = 2
 """
-PLAN = dpdist.TopicPlan(topics=2, sample=200, tries=2)
+PLAN = dpdist.TopicPlan(births=2, sample=200, tries=2)
 
 
 @pytest.fixture(scope="module")

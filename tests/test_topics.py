@@ -383,8 +383,10 @@ def test_topics_cut_in_two_are_put_together() -> None:
 def problem_of(
     documents: sparse.csr_array, batches: int = 3, lookahead: int = 0, learn: tuple[str, ...] = (), **plan: object
 ) -> TopicProblem:
-    plans = TopicPlan(**{"topics": 3, "sample": 100, "iterations": 5, **plan})
-    return TopicProblem(model_of(documents), Memoized(batches, lookahead), plans, Effort(1e-4, 200), 3, learn=learn)
+    plans = TopicPlan(**{"births": 3, "sample": 100, "iterations": 5, **plan})
+    return TopicProblem(
+        model_of(documents), "posterior", Memoized(batches, lookahead), plans, Effort(1e-4, 200), 3, learn=learn
+    )
 
 
 def run(

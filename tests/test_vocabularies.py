@@ -23,8 +23,8 @@ from tests.test_topic_model import VOCABULARY, blocks, model_of
 WORDS = ["", "word", "Wörter", "語", "a b\n", *VOCABULARY[5:]]
 SCHEDULES = {
     "memoized": {"schedule": Memoized(batches=3), "max_laps": 2},
-    "online": {"schedule": Stochastic(batches=2), "moves": dpdist.OnlinePlan(), "max_laps": 1},
-    "batch": {"schedule": Batch(), "moves": None, "max_laps": 2},
+    "online": {"weights": "point", "schedule": Stochastic(batches=2), "moves": dpdist.OnlinePlan(), "max_laps": 1},
+    "batch": {"weights": "point", "schedule": Batch(), "moves": None, "max_laps": 2},
 }
 
 

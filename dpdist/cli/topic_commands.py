@@ -49,7 +49,8 @@ def topics(
         list[str] | None, typer.Option(help="Name of one of these three to learn; may be given several times.")
     ] = None,
     initial_topics: Annotated[int | None, typer.Option(help="Topics to begin with. Default: 50.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="memoized, stochastic (online) or batch (bHDP).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Global weights: posterior, or point (a point estimate).")] = None,
+    schedule: Annotated[str | None, typer.Option(help="memoized or batch; of point: stochastic or batch.")] = None,
     batches: Annotated[
         int | None, typer.Option(help="Groups of partitions, or mini-batches of a pass; 1 is batch inference.")
     ] = None,
@@ -74,6 +75,7 @@ def topics(
         "pseudocount": pseudocount,
         "learn": learn or None,
         "initial_topics": initial_topics,
+        "weights": weights,
         "schedule": {
             "name": schedule,
             "batches": batches,

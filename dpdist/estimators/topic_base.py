@@ -19,7 +19,6 @@ from dpdist.estimators.base import default_backend
 from dpdist.inference.mixture.local_step import stack_rows
 from dpdist.inference.prediction import predict_partition
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
-from dpdist.inference.topics.online import OnlineProblem
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.storage.history import History
@@ -28,7 +27,7 @@ from dpdist.storage.history import History
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """An estimator that has topics once it is fitted; subclasses fit it."""
 
-    _problem: TopicProblem | OnlineProblem
+    _problem: TopicProblem[Any]
     _predictor: DocumentPredictor
     _history: History
     n_topics_: int

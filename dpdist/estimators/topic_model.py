@@ -25,9 +25,9 @@ from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule, Stochastic
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.prediction import predictor_of_topics
-from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan, TopicProblem
 from dpdist.runs.limits import Limits
 from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online, topics_by
 from dpdist.runs.preparing import prepare
@@ -58,15 +58,18 @@ class HDPTopicModel(TopicEstimator):
         online they follow what is best for each mini-batch, at its rate.
     initial_topics : int
         Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
-    schedule : Memoized, Stochastic or Batch, optional
-        Default: ``Memoized(batches=20)``. ``Memoized(batches=1)`` is batch variational Bayes. ``Stochastic(batches,
-        delay, forgetting)`` is online inference in `batches` mini-batches a pass, of whole partitions, and so fewer
-        where these are few; nothing converges, so `max_laps` or `max_time` ends it.
-        ``Batch()`` is bHDP: updates by the whole corpus, with a point estimate of the global weights as online, which
-        never lower the bound; there are no moves, so the number of topics stays.
-    moves : TopicPlan or, online, OnlinePlan, optional
-        Which moves to make; default: births, merges and deletes; online, splits and merges (oHDP-SM). oHDP is
-        ``OnlinePlan(split=False, merge=False)``.
+    weights : "posterior" or "point"
+        How the global weights of topics are known: by Beta posteriors over sticks, or by a point estimate.
+    schedule : Memoized, Batch or Stochastic, optional
+        Default: ``Memoized(batches=20)``. ``Batch()`` updates by the whole corpus. ``Stochastic(batches, delay,
+        forgetting)`` is online inference in `batches` mini-batches a pass, of whole partitions, and so fewer where
+        these are few; nothing converges, so `max_laps` or `max_time` ends it.
+    moves : TopicPlan or OnlinePlan, optional
+        Which moves to make; default: all that `weights` and `schedule` allow. With ``weights="posterior"``, under
+        Memoized or Batch, a TopicPlan of births, merges and deletes: memoized inference of Hughes, Kim & Sudderth.
+        With ``weights="point"`` under Stochastic, an OnlinePlan of splits and merges, oHDP-SM of Bryant & Sudderth,
+        or of neither, ``OnlinePlan(split=False, merge=False)``, their oHDP; under Batch none, their bHDP, whose
+        updates never lower the bound. No other combinations are there.
     effort : Effort, optional
         How far documents are iterated.
     tolerance : float
@@ -84,8 +87,8 @@ class HDPTopicModel(TopicEstimator):
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
         comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
-        before it, and no bound on the evidence of the whole. Batch: with the density of the point estimate, which is
-        not comparable across numbers of topics.
+        before it, and no bound on the evidence of the whole. Of a point estimate
+        under Batch: with its density, which is not comparable across numbers of topics.
     components_ : (K, W)
         Expected probability of each word in each topic; rows sum to 1.
     concentration_, document_concentration_, pseudocount_ : float
@@ -133,6 +136,7 @@ class HDPTopicModel(TopicEstimator):
         *,
         learn: Sequence[str] = (),
         initial_topics: int = 50,
+        weights: GlobalWeights = "posterior",
         schedule: Schedule | None = None,
         moves: TopicPlan | OnlinePlan | None = None,
         effort: Effort | None = None,
@@ -146,6 +150,7 @@ class HDPTopicModel(TopicEstimator):
         self.pseudocount = pseudocount
         self.learn = learn
         self.initial_topics = initial_topics
+        self.weights = weights
         self.schedule = schedule
         self.moves = moves
         self.effort = effort
@@ -251,14 +256,12 @@ class HDPTopicModel(TopicEstimator):
         self.adopt(problem, fitted, history)
         return self
 
-    def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[OnlineProblem, OnlineState]:
+    def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[PointProblem, OnlineState]:
         problem = self.recipe().online(batch.shape[1])
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
-    def _going_on(self) -> tuple[OnlineProblem, OnlineState]:
-        recipe = self.recipe()
-        schedule, plan = recipe.online_choices()
-        return as_online(self._problem, self._fitted, schedule, plan, recipe.learn)
+    def _going_on(self) -> tuple[PointProblem, OnlineState]:
+        return as_online(self._problem, self._fitted, self.recipe().online(self._problem.model.vocabulary))
 
     def follow(self, fit: Run[Any]) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -289,7 +292,7 @@ class HDPTopicModel(TopicEstimator):
         recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
         keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
         backend = chosen_backend(backend)
-        return prepare(topics_by(recipe.schedule), recipe, as_source(x), limits, backend, keeping)
+        return prepare(topics_by(recipe.weights), recipe, as_source(x), limits, backend, keeping)
 
     def recipe(self) -> TopicRecipe:
         """The parameters, limits apart, checked and made into values."""
@@ -299,6 +302,7 @@ class HDPTopicModel(TopicEstimator):
             pseudocount=self.pseudocount,
             learn=self.learn,
             initial_topics=self.initial_topics,
+            weights=self.weights,
             schedule=self.schedule,
             moves=self.moves,
             effort=self.effort,
@@ -310,12 +314,12 @@ class HDPTopicModel(TopicEstimator):
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
         asked = asked_of(self, self._problem.seed)
-        store = topics_by(self._problem.schedule).store.create(path, self._problem, {}, {}, overwrite, asked)
+        store = topics_by(self._problem.weights).store.create(path, self._problem, {}, {}, overwrite, asked)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()
 
-    def adopt(self, problem: TopicProblem | OnlineProblem, fitted: Fitted | None, history: History) -> None:
+    def adopt(self, problem: TopicProblem[Any], fitted: Fitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._predictor = predictor_of_topics(problem, fitted.total, fitted.ids)

@@ -20,8 +20,7 @@ from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.prune_merge import PruneMerge, merge_test
 from dpdist.inference.sva.sequence import Rounds
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan
-from dpdist.inference.topics.problem import TopicPlan
+from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
 from dpdist.models.families import FAMILIES, Family
@@ -331,12 +330,12 @@ class TopicMovesConfig(_Strict):
     birth: Flag = TopicPlan.birth
     merge: Flag = TopicPlan.merge
     delete: Flag = TopicPlan.delete
-    topics: Whole = TopicPlan.topics
-    most: Whole = TopicPlan.most
+    births: Whole = TopicPlan.births
+    max_births: Whole = TopicPlan.max_births
     sample: Whole = TopicPlan.sample
     tries: Whole = TopicPlan.tries
     refine: Whole = TopicPlan.refine
-    rest: Whole = TopicPlan.rest
+    cooldown: Whole = TopicPlan.cooldown
     partners: Whole = TopicPlan.partners
 
     def build(self) -> TopicPlan:
@@ -355,7 +354,7 @@ class OnlineMovesConfig(_Strict):
     lasting: Flag = OnlinePlan.lasting
     iterations: Whole = OnlinePlan.iterations
     smoothing: Real = OnlinePlan.smoothing
-    topics: Whole = OnlinePlan.topics
+    max_topics: Whole = OnlinePlan.max_topics
     restricted: Name = OnlinePlan.restricted
 
     def build(self) -> OnlinePlan:
@@ -375,7 +374,7 @@ class EffortConfig(_Strict):
 
 
 class TopicsConfig(_Strict):
-    """Everything that ``dpdist topics`` can be told; `online_moves` are those of a stochastic schedule."""
+    """Everything that ``dpdist topics`` can be told; `online_moves` are those of a point estimate of the weights."""
 
     data: Name | None = None
     seed: Whole = 0
@@ -384,6 +383,7 @@ class TopicsConfig(_Strict):
     pseudocount: Real = 0.1
     learn: Names = ()
     initial_topics: Whole = 50
+    weights: Name = "posterior"
     schedule: TopicScheduleConfig = TopicScheduleConfig()
     moves: TopicMovesConfig = TopicMovesConfig()
     online_moves: OnlineMovesConfig = OnlineMovesConfig()
@@ -405,6 +405,7 @@ class TopicsConfig(_Strict):
             pseudocount=self.pseudocount,
             learn=self.learn,
             initial_topics=self.initial_topics,
+            weights=self.weights,
             schedule=self.schedule.build(),
             moves=self._moves(),
             effort=self.effort.build(),
@@ -416,7 +417,7 @@ class TopicsConfig(_Strict):
         """The fit to `source`, ready to run and kept at `out`."""
         recipe, limits = self.build()
         keeping = Keeping(out, self.model_dump(), overwrite, self.asked())
-        return prepare(topics_by(recipe.schedule), recipe, source, limits, backend, keeping)
+        return prepare(topics_by(recipe.weights), recipe, source, limits, backend, keeping)
 
     def asked(self) -> Asked:
         """These settings as parameters of the estimator."""
@@ -429,9 +430,9 @@ class TopicsConfig(_Strict):
         return Asked("dpdist:HDPTopicModel", {**_same_named(self), **made})
 
     def _moves(self) -> TopicPlan | OnlinePlan | None:
-        if self.schedule.name == "batch":
-            return None
-        return self.online_moves.build() if self.schedule.name == "stochastic" else self.moves.build()
+        if self.weights == "posterior":
+            return self.moves.build()
+        return None if self.schedule.name == "batch" else self.online_moves.build()
 
 
 #: What each command that makes a model can be told.

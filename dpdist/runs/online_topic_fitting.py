@@ -21,17 +21,17 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.loop import Step
-from dpdist.inference.schedules import Memoized, Schedule, Stochastic
+from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Info, State
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import partial_step
 from dpdist.inference.topics.online_passes import OnlinePass, first_pass, pass_info, point_passes
-from dpdist.inference.topics.prediction import PointPredictor, predictor_of_topics
-from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.prediction import DocumentPredictor, predictor_of_topics
+from dpdist.inference.topics.problem import GlobalWeights, PointProblem, TopicProblem
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
 from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census
-from dpdist.runs.topic_recipe import TopicRecipe, pose_online
+from dpdist.runs.topic_recipe import TopicRecipe
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
 from dpdist.storage.stored_online_topics import OnlineTopicStore
@@ -40,7 +40,7 @@ from dpdist.storage.stored_online_topics import OnlineTopicStore
 GOES_ON = "goes on with the next mini-batch of partial_fit"
 
 
-class OnlineTopics(Method[TopicRecipe, OnlineProblem]):
+class OnlineTopics(Method[TopicRecipe, PointProblem]):
     """Topic models with point estimates of their weights, by passes over a corpus, online or batch."""
 
     store = OnlineTopicStore
@@ -50,31 +50,31 @@ class OnlineTopics(Method[TopicRecipe, OnlineProblem]):
     updates = UPDATES
 
     def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
-        problem = spec.online_problem(source.shape[1])
+        problem = spec.problem(source.shape[1])
         if isinstance(problem.schedule, Stochastic) and limits == Limits(None, None):
             raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
 
-    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[OnlineProblem, State]:
-        problem = replace(spec.online_problem(source.shape[1]), words=source.names)
+    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[PointProblem, State]:
+        problem = replace(spec.problem(source.shape[1]), words=source.names)
         return problem, first_pass(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 
-    def steps(self, problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(self, problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
         return point_passes(problem, source, state, backend)
 
-    def predictor(self, problem: OnlineProblem, total: OnlineState, ids: np.ndarray) -> PointPredictor:
-        return PointPredictor(problem, total, ids)
+    def predictor(self, problem: PointProblem, total: OnlineState, ids: np.ndarray) -> DocumentPredictor:
+        return predictor_of_topics(problem, total, ids)
 
     def units(self, total: OnlineState, rows: float) -> float:
         """Tokens, as the running total expects them of the corpus."""
         return float(total.words.sum())
 
 
-def topics_by(schedule: Schedule | None) -> MemoizedTopics | OnlineTopics:
-    """The method by which topics are fitted under a schedule."""
-    return MemoizedTopics() if isinstance(schedule, Memoized | None) else OnlineTopics()
+def topics_by(weights: GlobalWeights) -> MemoizedTopics | OnlineTopics:
+    """The method by which topics are fitted with such global weights."""
+    return OnlineTopics() if weights == "point" else MemoizedTopics()
 
 
-def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
+def begin_partial(problem: PointProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
     """The state before the first mini-batch, of topics found in that; raises as :meth:`OnlineTopics.begin` does.
 
     Parameters
@@ -87,7 +87,7 @@ def begin_partial(problem: OnlineProblem, topics: int, documents: sparse.csr_arr
 
 
 def continue_online(
-    problem: OnlineProblem,
+    problem: PointProblem,
     documents: sparse.csr_array,
     corpus: float,
     state: OnlineState,
@@ -109,19 +109,19 @@ def continue_online(
     return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 
-def as_online(
-    problem: TopicProblem | OnlineProblem,
-    fitted: Fitted,
-    schedule: Stochastic,
-    plan: OnlinePlan | None,
-    learn: tuple[str, ...],
-) -> tuple[OnlineProblem, OnlineState]:
+def as_online(problem: TopicProblem[Any], fitted: Fitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
     """What online inference goes on from: a model of its own as it is, one of memoized or batch inference as before
-    the first step; raises as :func:`pose_online` does."""
-    if isinstance(problem, OnlineProblem) and isinstance(problem.schedule, Stochastic):
-        return pose_online(problem.model, schedule, plan, problem.effort, problem.seed, learn), fitted.total
+    the first step.
+
+    Parameters
+    ----------
+    problem, fitted : the model so far
+    asked : schedule, moves and what is to be learned from now on
+    """
+    if isinstance(problem.schedule, Stochastic):
+        return replace(asked, model=problem.model, effort=problem.effort, seed=problem.seed), fitted.total
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-    online = pose_online(predictor.model, schedule, plan, problem.effort, problem.seed, learn)
+    online = replace(asked, model=predictor.model, effort=problem.effort, seed=problem.seed)
     next_id = int(fitted.ids.max()) + 1
     return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)
 
@@ -135,9 +135,8 @@ def check_corpus(corpus: Any, documents: int) -> None:
         )
 
 
-def _begun(problem: OnlineProblem, topics: int, source: Source, backend: Backend, scale: float) -> OnlineState:
+def _begun(problem: PointProblem, topics: int, source: Source, backend: Backend, scale: float) -> OnlineState:
     census = take_census(source, backend, problem.seed)
-    posed = TopicProblem(problem.model, problem.schedule, seed=problem.seed)
-    start = backend.fetch(backend.map(first_topics, [posed], [census], [topics]))[0]
+    start = backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
     with one_thread():
         return first_online_state(problem.model, start.scaled(scale))

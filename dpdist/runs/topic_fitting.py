@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.state import State
 from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
-from dpdist.inference.topics.prediction import TopicPredictor, counts_of
-from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
+from dpdist.inference.topics.problem import PosteriorProblem, TopicProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
@@ -57,7 +58,7 @@ class Census:
         return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
 
 
-class MemoizedTopics(Method[TopicRecipe, TopicProblem]):
+class MemoizedTopics(Method[TopicRecipe, PosteriorProblem]):
     """Topic models by memoized or batch inference."""
 
     store = TopicStore
@@ -67,19 +68,19 @@ class MemoizedTopics(Method[TopicRecipe, TopicProblem]):
     updates = UPDATES
 
     def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
-        spec.memoized(source.shape[1])
+        spec.problem(source.shape[1])
 
-    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[TopicProblem, State]:
-        problem = replace(spec.memoized(source.shape[1]), words=source.names)
+    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[PosteriorProblem, State]:
+        problem = replace(spec.problem(source.shape[1]), words=source.names)
         census = take_census(source, backend, problem.seed)
         start = backend.fetch(backend.map(first_topics, [problem], [census], [spec.initial_topics]))[0]
         return problem, first_topic_state(problem, source, start)
 
-    def steps(self, problem: TopicProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(self, problem: PosteriorProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
         return topic_steps(problem, source, state, backend)
 
-    def predictor(self, problem: TopicProblem, total: TopicSummary, ids: np.ndarray) -> TopicPredictor:
-        return TopicPredictor(problem, total, ids)
+    def predictor(self, problem: PosteriorProblem, total: TopicSummary, ids: np.ndarray) -> DocumentPredictor:
+        return predictor_of_topics(problem, total, ids)
 
     def units(self, total: TopicSummary, rows: float) -> float:
         """Tokens."""
@@ -108,7 +109,7 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
     return census
 
 
-def first_topics(problem: TopicProblem, census: Census, topics: int) -> TopicSummary:
+def first_topics(problem: TopicProblem[Any], census: Census, topics: int) -> TopicSummary:
     """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
     whole = np.zeros(4)
     whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens

@@ -6,14 +6,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from dpdist.core.checks import COUNT, SCALE, Wanted, check_fields, instance, number, whole
-from dpdist.core.errors import InputError
-from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.core.checks import COUNT, SCALE, Wanted, check_fields, instance, number, one_of, whole
+from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem
-from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.inference.topics.problem import (
+    GLOBAL_WEIGHTS,
+    GlobalWeights,
+    OnlinePlan,
+    PointProblem,
+    TopicPlan,
+    TopicProblem,
+    moves_of,
+)
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 
 _SCHEDULES = (Memoized, Stochastic, Batch)
@@ -34,6 +40,7 @@ class TopicRecipe:
     pseudocount: float
     learn: Any
     initial_topics: int
+    weights: Any
     schedule: Any
     moves: Any
     effort: Any
@@ -46,6 +53,7 @@ class TopicRecipe:
             **dict.fromkeys(LEARNABLE, SCALE),
             learn=Wanted(f"a sequence of names among {', '.join(LEARNABLE)}", _are_learnable, tuple),
             initial_topics=COUNT,
+            weights=one_of(*GLOBAL_WEIGHTS),
             schedule=instance("a schedule: Memoized, Stochastic or Batch", *_SCHEDULES).or_none("the default"),
             moves=instance("a dpdist.TopicPlan or dpdist.OnlinePlan", TopicPlan, OnlinePlan).or_none("the default"),
             effort=instance("a dpdist.Effort", Effort).or_none("the default"),
@@ -53,101 +61,29 @@ class TopicRecipe:
             seed=whole(0),
         )
 
-    def memoized(self, vocabulary: int) -> TopicProblem:
-        """The problem of memoized inference over so many words."""
-        if not isinstance(self.moves, TopicPlan | None):
-            raise InputError(
-                f"the moves of a Memoized schedule should be a TopicPlan; got {type(self.moves).__name__}. "
-                "Give a TopicPlan, or a Stochastic schedule."
-            )
+    def problem(self, vocabulary: int) -> TopicProblem[Any]:
+        """What is asked for, over so many words."""
         schedule = Memoized(batches=20) if self.schedule is None else self.schedule
-        plan = TopicPlan() if self.moves is None else self.moves
-        return TopicProblem(
-            self._model(vocabulary), schedule, plan, self._effort(), self.seed, self.tolerance, self.learn
-        )
+        plan = moves_of(self.weights, schedule) if self.moves is None else self.moves
+        return self._posed(vocabulary, self.weights, schedule, plan)
 
-    def online(self, vocabulary: int) -> OnlineProblem:
-        """The problem of online inference over so many words."""
-        schedule, plan = self.online_choices()
-        return pose_online(self._model(vocabulary), schedule, plan, self._effort(), self.seed, self.learn)
-
-    def batch(self, vocabulary: int, schedule: Batch) -> OnlineProblem:
-        """The problem of batch inference with a point estimate (bHDP) over so many words."""
-        model, effort = self._model(vocabulary), self._effort()
-        return pose_batch(model, schedule, self.moves, effort, self.seed, self.tolerance, self.learn)
-
-    def online_problem(self, vocabulary: int) -> OnlineProblem:
-        """The problem of inference with point estimates, online or batch as the schedule is, over so many words."""
-        return self.batch(vocabulary, self.schedule) if isinstance(self.schedule, Batch) else self.online(vocabulary)
-
-    def online_choices(self) -> tuple[Stochastic, Any]:
-        """The schedule and moves of online inference: those asked for, or defaults where others were."""
+    def online(self, vocabulary: int) -> PointProblem:
+        """What mini-batches over so many words are taken in by: the schedule and moves asked for where they are those
+        of online inference, else its usual ones."""
         if isinstance(self.schedule, Stochastic):
-            return self.schedule, self.moves
-        return Stochastic(forgetting=0.5), None if isinstance(self.moves, TopicPlan) else self.moves
+            return self._posed(vocabulary, "point", self.schedule, OnlinePlan() if self.moves is None else self.moves)
+        plan = self.moves if isinstance(self.moves, OnlinePlan) else OnlinePlan()
+        return self._posed(vocabulary, "point", Stochastic(forgetting=0.5), plan)
+
+    def _posed(self, vocabulary: int, weights: GlobalWeights, schedule: Schedule, plan: Any) -> TopicProblem[Any]:
+        model, effort = self._model(vocabulary), Effort() if self.effort is None else self.effort
+        return TopicProblem(model, weights, schedule, plan, effort, self.seed, self.tolerance, self.learn)
 
     def _model(self, vocabulary: int) -> TopicModel:
         allocation = HierarchicalDirichletProcess(self.concentration, self.document_concentration)
         return TopicModel(vocabulary, self.pseudocount, allocation)
 
-    def _effort(self) -> Effort:
-        return Effort() if self.effort is None else self.effort
-
 
 def _are_learnable(names: Any) -> bool:
     is_sequence = isinstance(names, Collection) and not isinstance(names, str)
     return is_sequence and all(isinstance(name, str) and name in LEARNABLE for name in names)
-
-
-def pose_online(
-    model: TopicModel, schedule: Stochastic, moves: Any, effort: Effort, seed: int, learn: tuple[str, ...] = ()
-) -> OnlineProblem:
-    """The problem of an online fit.
-
-    Parameters
-    ----------
-    moves : OnlinePlan, or None for that of oHDP-SM
-
-    Raises
-    ------
-    InputError
-        If the moves are others, batches are to overlap, or hyperparameters to be learned that cannot be.
-    """
-    if not isinstance(moves, OnlinePlan | None):
-        raise InputError(
-            f"the moves of a Stochastic schedule should be an OnlinePlan; got {type(moves).__name__}. "
-            "Give dpdist.OnlinePlan, or a Memoized schedule."
-        )
-    if schedule.lookahead:
-        raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
-    return OnlineProblem(model, schedule, OnlinePlan() if moves is None else moves, effort, seed, learn)
-
-
-def pose_batch(
-    model: TopicModel,
-    schedule: Batch,
-    moves: Any,
-    effort: Effort,
-    seed: int,
-    tolerance: float,
-    learn: tuple[str, ...] = (),
-) -> OnlineProblem:
-    """The problem of batch inference with a point estimate of the global weights (bHDP).
-
-    Parameters
-    ----------
-    moves : None, for there are none
-    tolerance : change of the bound in nats a token below which an update counts as settled
-
-    Raises
-    ------
-    InputError
-        If there are moves, or hyperparameters to be learned that cannot be.
-    """
-    if moves is not None:
-        raise InputError(
-            f"topics make no moves under a Batch schedule; got {type(moves).__name__}. Leave moves out, or choose a "
-            "Memoized schedule."
-        )
-    plan = OnlinePlan(split=False, merge=False)
-    return OnlineProblem(model, schedule, plan, effort, seed, learn, tolerance)

@@ -11,8 +11,9 @@ import zarr
 
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState
+from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.online_passes import OnlinePass
+from dpdist.inference.topics.problem import OnlinePlan, PointProblem, TopicProblem
 from dpdist.storage import schema
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History, ProposalRow
@@ -83,7 +84,7 @@ class OnlineTopicStore(RunStore):
     kind = TOPICS._replace(write_batch_summaries=_write_pass, read_batch_summaries=_read_pass)
 
     @staticmethod
-    def write_problem(group: zarr.Group, problem: OnlineProblem) -> None:
+    def write_problem(group: zarr.Group, problem: PointProblem) -> None:
         group.attrs.update(
             {
                 **_plain_fields(problem, _PARTS),
@@ -95,10 +96,10 @@ class OnlineTopicStore(RunStore):
         write_words(group, problem.words)
 
     @staticmethod
-    def read_problem(group: zarr.Group) -> OnlineProblem:
+    def read_problem(group: zarr.Group) -> PointProblem:
         attrs: dict[str, Any] = dict(group.attrs)
-        plain = {field.name: _plain(attrs[field.name]) for field in fields(OnlineProblem) if field.name not in _PARTS}
-        return OnlineProblem(
+        plain = {field.name: _plain(attrs[field.name]) for field in fields(TopicProblem) if field.name not in _PARTS}
+        return TopicProblem(
             model=model_of(attrs["model"]),
             schedule=read_part(group, "schedule", (Stochastic, Batch)),
             plan=read_part(group, "plan", OnlinePlan),
@@ -108,7 +109,7 @@ class OnlineTopicStore(RunStore):
         )
 
     @staticmethod
-    def write_fitted(group: zarr.Group, problem: OnlineProblem, fitted: Fitted) -> None:
+    def write_fitted(group: zarr.Group, problem: PointProblem, fitted: Fitted) -> None:
         _write_state(group, fitted.total)
 
     @staticmethod

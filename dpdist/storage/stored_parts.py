@@ -23,8 +23,7 @@ from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.sva.prune_merge import MergeTest
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan
-from dpdist.inference.topics.problem import TopicPlan
+from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families.base import Family

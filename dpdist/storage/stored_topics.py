@@ -15,9 +15,10 @@ from dpdist.data.vocabularies import Words
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, join_documents
+from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.lap_moves import Merging, TopicMap, TopicTrials
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan, TopicProblem
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.storage import schema
@@ -189,7 +190,7 @@ class TopicStore(RunStore):
     kind = TOPICS
 
     @staticmethod
-    def write_problem(group: zarr.Group, problem: TopicProblem) -> None:
+    def write_problem(group: zarr.Group, problem: PosteriorProblem) -> None:
         group.attrs.update(
             {
                 "model": asdict(problem.model),
@@ -203,10 +204,11 @@ class TopicStore(RunStore):
         write_words(group, problem.words)
 
     @staticmethod
-    def read_problem(group: zarr.Group) -> TopicProblem:
+    def read_problem(group: zarr.Group) -> PosteriorProblem:
         attrs: dict[str, Any] = dict(group.attrs)
         return TopicProblem(
             model=model_of(attrs["model"]),
+            weights="posterior",
             schedule=read_part(group, "schedule", Schedule),
             plan=read_part(group, "plan", TopicPlan),
             effort=read_part(group, "effort", Effort),
@@ -217,8 +219,8 @@ class TopicStore(RunStore):
         )
 
     @staticmethod
-    def write_fitted(group: zarr.Group, problem: TopicProblem, fitted: Fitted) -> None:
-        weights = problem.model_of(fitted.total).sticks(fitted.total).weights
+    def write_fitted(group: zarr.Group, problem: PosteriorProblem, fitted: Fitted) -> None:
+        weights = learned(problem.model, fitted.total, problem.learn).sticks(fitted.total).weights
         group.attrs["rest_weight"] = float(weights[-1])
         schema.write(group, "id", fitted.ids)
         schema.write(group, "topic_weight", weights[:-1])

@@ -129,9 +129,9 @@ def topic_models() -> Iterator[tuple[str, Fitted, Any]]:
     learned = ("concentration", "document_concentration", "pseudocount")
     yield "topics", topics(), x
     yield "topics, learned", topics(learn=learned), x
-    yield "topics, online", topics(schedule=Stochastic(batches=4)), x
-    yield "topics, online, learned", topics(schedule=Stochastic(batches=4), learn=learned), x
-    yield "topics, point estimate", topics(schedule=Batch()), x
+    yield "topics, online", topics(weights="point", schedule=Stochastic(batches=4)), x
+    yield "topics, online, learned", topics(weights="point", schedule=Stochastic(batches=4), learn=learned), x
+    yield "topics, point estimate", topics(weights="point", schedule=Batch()), x
 
 
 def source_of(x: Any) -> ArraySource:

@@ -15,7 +15,7 @@ from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, opti
 
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
-from dpdist.inference.topics.online import OnlinePlan
+from dpdist.inference.topics.problem import OnlinePlan
 
 STARTS = (2, 5, 10, 20, 40, 50, 80, 100)
 #: The paper's merges: here every topic is in many documents, and one that says what another says should go.

@@ -20,7 +20,7 @@ from scipy import sparse
 from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, options, others
 
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.online import OnlinePlan
+from dpdist.inference.topics.problem import OnlinePlan
 
 #: Short documents want topics that are spread over more words.
 PRIORS = {"nips": Prior(10.0, 10.0, 0.02), "kos": Prior(10.0, 1.0, 0.3)}

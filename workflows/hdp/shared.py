@@ -23,9 +23,9 @@ from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import online_steps
-from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.runs.topic_fitting import first_topics, take_census
 
@@ -146,8 +146,8 @@ def online(
     source, backend = ArraySource(corpus.train, partition_rows=batch), SerialBackend()
     rows, batches = corpus.train.shape[0], len(source.partitions)
     census = take_census(source, backend, 0)
-    first = first_topics(TopicProblem(model, Memoized(1)), census, start)
-    problem = OnlineProblem(model, Stochastic(batches, forgetting=0.5), plan, effort or Effort())
+    first = first_topics(TopicProblem(model, "posterior", Memoized(1), TopicPlan()), census, start)
+    problem = TopicProblem(model, "point", Stochastic(batches, forgetting=0.5), plan, effort or Effort())
     began, points, seen = time.perf_counter(), list[Point](), 0
     state = first_online_state(model, first)
     for step in online_steps(problem, source, state, backend):

@@ -25,8 +25,9 @@ from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlinePlan, OnlineProblem, OnlineState, first_online_state
+from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import partial_step
+from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 
 PRIOR = Prior(concentration=10.0, document_concentration=5.0, pseudocount=0.02)
@@ -92,7 +93,7 @@ def follow(
         PRIOR.pseudocount,
         HierarchicalDirichletProcess(PRIOR.concentration, PRIOR.document_concentration),
     )
-    problem = OnlineProblem(model, Stochastic(batches, forgetting=0.5), plan, Effort(1e-2, 60))
+    problem = TopicProblem(model, "point", Stochastic(batches, forgetting=0.5), plan, Effort(1e-2, 60))
     corpus, state = float(batches * batch), _first(model, test.train, batches * batch, start)
     points, began = list[Point](), time.perf_counter()
     for number in range(batches):

@@ -15,11 +15,11 @@ from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
 from dpdist.inference.topics.lap_moves import TopicTrials, heirs, take_topic_turn, wanted_documents
 from dpdist.inference.topics.local_step import Known, TopicLocalStepTask, Under, visit_documents
-from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.problem import PosteriorProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 
 
-def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary) -> State:
+def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSummary) -> State:
     """The state before the first lap.
 
     Parameters
@@ -39,13 +39,13 @@ def first_topic_state(problem: TopicProblem, source: Source, start: TopicSummary
     )
 
 
-def topic_steps(problem: TopicProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def topic_steps(problem: PosteriorProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
     """Run laps from `state` without end, stopping after every batch; the caller decides when to stop."""
     return run_steps(_TopicWork(problem), source, state, backend)
 
 
 class _TopicWork(Work):
-    def __init__(self, problem: TopicProblem) -> None:
+    def __init__(self, problem: PosteriorProblem) -> None:
         self._problem = problem
         self.schedule, self.shared, self.visit = problem.schedule, None, visit_documents
 
@@ -122,6 +122,6 @@ def _trials(state: State) -> TopicTrials:
     return trials
 
 
-def _sampling_probabilities(problem: TopicProblem, trials: TopicTrials, documents: float) -> np.ndarray:
+def _sampling_probabilities(problem: PosteriorProblem, trials: TopicTrials, documents: float) -> np.ndarray:
     """The chance with which a document joins the sample of a lap, (1,)."""
     return np.array([min(1.0, 1.2 * wanted_documents(problem.plan, trials) / max(documents, 1))])

@@ -20,9 +20,10 @@ from dpdist.inference.state import Cooldown, Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
+from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.moves import ROUNDING, judge_merges, propose_pairs
-from dpdist.inference.topics.problem import TopicPlan, TopicProblem
+from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.models.families.base import Rows
 
@@ -175,7 +176,7 @@ class _Side:
 class _Ground:
     """What the next trials are chosen from."""
 
-    problem: TopicProblem
+    problem: PosteriorProblem
     backend: Backend
     total: TopicSummary
     sample: Rows | None
@@ -186,7 +187,7 @@ class _Ground:
 
 
 def take_topic_turn(
-    problem: TopicProblem,
+    problem: PosteriorProblem,
     backend: Backend,
     trials: TopicTrials,
     exact: TopicBatchSummary,
@@ -215,7 +216,7 @@ def take_topic_turn(
     there = set(best.ids.tolist())
     kept = {identity: rest for identity, rest in cooldowns.items() if rest.until > lap and identity in there}
     if verdict is not None and reason is Reason.NO_GAIN and trials.kind == "delete" and len(verdict.components) == 1:
-        kept[verdict.components[0]] = Cooldown(1, lap + problem.plan.rest, 0.0)
+        kept[verdict.components[0]] = Cooldown(1, lap + problem.plan.cooldown, 0.0)
     if other is not None and verdict is not None and reason is Reason.REFINING:
         after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
     else:
@@ -224,7 +225,7 @@ def take_topic_turn(
         (after, start), going_on = _next_trials(ground, refusals), None
     elbo = best.bound
     if problem.learn:
-        following = problem.model_of(best.total)
+        following = learned(problem.model, best.total, problem.learn)
         after, elbo = replace(after, model=following), following.elbo(best.total)
     component_map = TopicMap(reason is Reason.ACCEPTED, best.merging, going_on, after)
     records = (*(() if verdict is None else (verdict,)), *best.records)
@@ -341,12 +342,12 @@ def _seek(ground: _Ground, refused: int) -> Seeds | None:
     return seeds if len(seeds) else None
 
 
-def _seek_task(problem: TopicProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
+def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
     plan, topics = problem.plan, len(total.entropy)
     rng = generator(problem.seed, "seek topics", lap)
-    targets, wanted = 0, max(1, min(max(plan.topics, topics), plan.most) >> refused)
+    targets, wanted = 0, max(1, min(max(plan.births, topics), plan.max_births) >> refused)
     if refused % 2:  # what all topics leave unexplained held nothing: look into topics that may be several
-        targets = min(topics, max(1, plan.most >> (2 * refused)))
+        targets = min(topics, max(1, plan.max_births >> (2 * refused)))
         wanted = 2 * targets
     with one_thread():
         found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, targets)

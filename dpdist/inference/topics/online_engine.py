@@ -19,12 +19,13 @@ from dpdist.execution.base import Backend, Ref
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.loop import batch_count
 from dpdist.inference.moves.accept import Verdict
+from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.moves import ROUNDING
-from dpdist.inference.topics.online import OnlineProblem, OnlineState, updated
+from dpdist.inference.topics.online import OnlineState, updated, with_learned
 from dpdist.inference.topics.online_local_step import (
     OnlineVisit,
     measure_unions,
@@ -42,6 +43,7 @@ from dpdist.inference.topics.online_splits import (
     restricted_form,
 )
 from dpdist.inference.topics.point_model import point_elbo, point_posterior
+from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import TopicSummary
 
 
@@ -76,26 +78,26 @@ class OnlineStep(NamedTuple):
     info: OnlineInfo
 
 
-def batch_steps(problem: OnlineProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
+def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
     """bHDP: batch updates from `state` without end, each of which never lowers the bound; the caller decides when to
     stop. The schedule and the plan play no part."""
     partitions = backend.share_each(source.partitions)
     while True:
         began = time.perf_counter()
         known = state.known or (None,) * len(partitions)
-        visits = _visit(problem.at(state), backend, partitions, state, known, moments=False)
+        visits = _visit(with_learned(problem, state), backend, partitions, state, known, moments=False)
         total: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
         topics = tuple(backend.fetch(backend.map(topics_of, visits)))
         with one_thread():
             summary = total.measured.summary
-            after = updated(problem.at(state), state, summary, 1.0)
+            after = updated(with_learned(problem, state), state, summary, 1.0)
             state = replace(after, lap=state.lap + 1, known=topics)
-            elbo = point_elbo(problem.at(state).model, summary, state.words, state.weights)
+            elbo = point_elbo(with_learned(problem, state).model, summary, state.words, state.weights)
         seconds = time.perf_counter() - began
         yield OnlineStep(state, OnlineInfo(state.step, state.lap - 1, elbo, summary.documents, state.ids, (), seconds))
 
 
-def online_steps(problem: OnlineProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
+def online_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
     """oHDP, or oHDP-SM where the plan has moves: mini-batches from `state` without end; the caller says when to stop.
 
     Each pass takes the partitions in an order of its own and cuts them into as many mini-batches as the schedule has
@@ -113,7 +115,7 @@ def online_steps(problem: OnlineProblem, source: Source, state: OnlineState, bac
 
 
 def partial_step(
-    problem: OnlineProblem,
+    problem: PointProblem,
     documents: sparse.csr_array,
     corpus: float,
     state: OnlineState,
@@ -146,7 +148,7 @@ def partial_step(
 
 
 def _visit(
-    problem: OnlineProblem,
+    problem: PointProblem,
     backend: Backend,
     partitions: Sequence[Ref],
     state: OnlineState,
@@ -160,9 +162,10 @@ def _visit(
 
 
 def _online_step(
-    problem: OnlineProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
+    problem: PointProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
 ) -> OnlineStep:
-    began, before, problem = time.perf_counter(), state, problem.at(state)
+    began, before, problem = time.perf_counter(), state, with_learned(problem, state)
+    assert isinstance(problem.schedule, Stochastic), "the schedule of mini-batches"
     rate = problem.schedule.rate(state.step)
     visits = _visit(problem, backend, partitions, state, [None] * len(partitions), problem.plan.merge)
     refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
@@ -177,7 +180,7 @@ def _online_step(
         state = updated(problem, merged, summary, rate)
     if problem.plan.split and rate < 1:
         batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
-        state, splits = _split(problem.at(state), backend, batch, merged, state)
+        state, splits = _split(with_learned(problem, state), backend, batch, merged, state)
         records += splits
     seconds = time.perf_counter() - began
     info = OnlineInfo(state.step, before.lap, elbo, corpus / scale, state.ids, tuple(records), seconds)
@@ -185,7 +188,7 @@ def _online_step(
 
 
 def _with_unions(
-    problem: OnlineProblem, backend: Backend, partitions: Sequence[Ref], visits: Sequence[Ref], state: OnlineState
+    problem: PointProblem, backend: Backend, partitions: Sequence[Ref], visits: Sequence[Ref], state: OnlineState
 ) -> tuple[list[Ref], Measured, np.ndarray]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
     visit: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
@@ -241,7 +244,7 @@ class _Batch:
 
 
 def _split(
-    problem: OnlineProblem, backend: Backend, batch: _Batch, before: OnlineState, after: OnlineState
+    problem: PointProblem, backend: Backend, batch: _Batch, before: OnlineState, after: OnlineState
 ) -> tuple[OnlineState, list[Record]]:
     """Splits after the global update that led from one state to the other."""
     model, plan, rows = problem.model, problem.plan, len(batch.partitions)
@@ -257,7 +260,7 @@ def _split(
     tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
     with one_thread():
         splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, form, plan.iterations)
-        chosen, judged = judge_splits(model, after.weights, splits, plan.topics - len(after.ids), batch.noise)
+        chosen, judged = judge_splits(model, after.weights, splits, plan.max_topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:
         after = apply_split(after, splits[place])

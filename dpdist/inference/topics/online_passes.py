@@ -12,8 +12,9 @@ from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.schedules import Batch
 from dpdist.inference.state import Info, Record, State
-from dpdist.inference.topics.online import OnlineProblem, OnlineState
+from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.online_engine import OnlineInfo, OnlineStep, batch_steps, online_steps
+from dpdist.inference.topics.problem import PointProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +48,12 @@ class OnlinePass:
         return OnlinePass(step.state, self.records + info.records, self.seconds + info.seconds)
 
 
-def first_pass(problem: OnlineProblem, source: Source, start: OnlineState) -> State:
+def first_pass(problem: PointProblem, source: Source, start: OnlineState) -> State:
     """The state of a fit before its first mini-batch."""
     return _standing(problem, source, OnlinePass(start))
 
 
-def point_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def point_passes(problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
     """Run passes from `state` without end, online or batch as the schedule is; the caller decides when to stop.
 
     There are no leaves: all that a fit goes on from is the running total, an :class:`OnlinePass`.
@@ -61,7 +62,7 @@ def point_passes(problem: OnlineProblem, source: Source, state: State, backend: 
     return run(problem, source, state, backend)
 
 
-def _batch_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def _batch_passes(problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
     """Batch updates, each of which is a lap of one batch."""
     for step in batch_steps(problem, source, state.running.state, backend):
         told = OnlinePass(replace(step.state, known=()), seconds=step.info.seconds)
@@ -72,7 +73,7 @@ def _batch_passes(problem: OnlineProblem, source: Source, state: State, backend:
         yield Step(state, info, None, 0, None)
 
 
-def _online_passes(problem: OnlineProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def _online_passes(problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
     """Mini-batches, each of which is a batch; each pass is a lap."""
     under_way: OnlinePass = state.running
     batch = state.visit
@@ -110,7 +111,7 @@ def pass_info(passed: OnlinePass, last: OnlineInfo, lap: int, rows: float) -> In
     )
 
 
-def _standing(problem: OnlineProblem, source: Source, under_way: OnlinePass) -> State:
+def _standing(problem: PointProblem, source: Source, under_way: OnlinePass) -> State:
     """As the state of a fit; mini-batches are numbered in the order in which a pass takes them."""
     state = under_way.state
     return State(

@@ -25,9 +25,10 @@ from scipy.special import expit, psi
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.moves.accept import Reason, Verdict, reason_for
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlinePlan, OnlineState
+from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.online_local_step import Halves
 from dpdist.inference.topics.point_model import point_weights, word_values
+from dpdist.inference.topics.problem import OnlinePlan
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import TopicSummary
 

@@ -9,7 +9,6 @@ over the topics in use: the mass of topics not in use is left out. A document wi
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,10 +25,11 @@ from dpdist.data.documents import check_block
 from dpdist.execution.base import Backend
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.evaluation import Score, completion_score
+from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.model import TopicModel, TopicPosterior
-from dpdist.inference.topics.online import OnlineProblem, OnlineState
+from dpdist.inference.topics.online import with_learned
 from dpdist.inference.topics.problem import TopicProblem
-from dpdist.inference.topics.summary import TOKENS, TopicSummary
+from dpdist.inference.topics.summary import TOKENS
 from dpdist.models.families.base import Rows
 
 #: Types of counts that matrices of documents may have.
@@ -38,36 +38,26 @@ COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
 MOST_DRAWN = 10**9
 
 
-class DocumentPredictor(ABC):
-    """Topics and their global weights, held fixed, ready for documents; picklable."""
+@dataclass(frozen=True, eq=False)
+class DocumentPredictor:
+    """Topics and their global weights, held fixed, ready for documents; picklable.
 
-    #: Stable ids of the topics, (K,).
+    Parameters
+    ----------
+    model : the prior, with the hyperparameters that were learned
+    effort : how far documents are iterated
+    words : (W, K) expected tokens of each word in each topic, in the whole corpus
+    weights : (K + 1,) global weights; the last is the mass of all topics not in use
+    tokens : in the whole corpus; online as the topics have them, near their number
+    ids : (K,) stable ids of the topics
+    """
+
+    model: TopicModel
+    effort: Effort
+    words: np.ndarray
+    weights: np.ndarray
+    tokens: float
     ids: np.ndarray
-
-    @property
-    @abstractmethod
-    def model(self) -> TopicModel:
-        """The prior, with the hyperparameters that were learned."""
-
-    @property
-    @abstractmethod
-    def effort(self) -> Effort:
-        """How far documents are iterated."""
-
-    @property
-    @abstractmethod
-    def words(self) -> np.ndarray:
-        """Expected tokens of each word in each topic, in the whole corpus, (W, K)."""
-
-    @property
-    @abstractmethod
-    def weights(self) -> np.ndarray:
-        """Global weights, (K + 1,); the last is the mass of all topics not in use."""
-
-    @property
-    @abstractmethod
-    def tokens(self) -> float:
-        """Tokens in the whole corpus; online as the topics have them, near their number."""
 
     @property
     def prior(self) -> np.ndarray:
@@ -119,91 +109,21 @@ class DocumentPredictor(ABC):
         return completion_score(self.topics, self.prior, observed, held)
 
 
-@dataclass(frozen=True, eq=False)
-class TopicPredictor(DocumentPredictor):
-    """A topic model fitted by memoized inference.
-
-    Parameters
-    ----------
-    problem : the prior, and how far documents are iterated
-    total : sums over the corpus it was fitted to
-    ids : (K,) stable ids of the topics
-    """
-
-    problem: TopicProblem
-    total: TopicSummary
-    ids: np.ndarray
-
-    @cached_property
-    def model(self) -> TopicModel:
-        with one_thread():
-            return self.problem.model_of(self.total)
-
-    @property
-    def effort(self) -> Effort:
-        return self.problem.effort
-
-    @property
-    def words(self) -> np.ndarray:
-        return self.total.words
-
-    @property
-    def tokens(self) -> float:
-        return float(self.total.totals[TOKENS])
-
-    @cached_property
-    def weights(self) -> np.ndarray:
-        with one_thread():
-            return self.model.sticks(self.total).weights
-
-
-@dataclass(frozen=True, eq=False)
-class PointPredictor(DocumentPredictor):
-    """A topic model fitted online, whose global weights are a point estimate.
-
-    Parameters
-    ----------
-    problem : the prior, and how far documents are iterated
-    state : after the last mini-batch
-    ids : (K,) stable ids of the topics
-    """
-
-    problem: OnlineProblem
-    state: OnlineState
-    ids: np.ndarray
-
-    @cached_property
-    def model(self) -> TopicModel:
-        return self.problem.at(self.state).model
-
-    @property
-    def effort(self) -> Effort:
-        return self.problem.effort
-
-    @property
-    def words(self) -> np.ndarray:
-        return self.state.words
-
-    @property
-    def tokens(self) -> float:
-        return float(self.state.words.sum())
-
-    @property
-    def weights(self) -> np.ndarray:
-        return self.state.weights
-
-
-def predictor_of_topics(problem: TopicProblem | OnlineProblem, total: Any, ids: np.ndarray) -> DocumentPredictor:
+def predictor_of_topics(problem: TopicProblem[Any], total: Any, ids: np.ndarray) -> DocumentPredictor:
     """What a fitted topic model says of documents.
 
     Parameters
     ----------
-    total : TopicSummary or OnlineState, as it was fitted
+    total : OnlineState of a point estimate, else TopicSummary of the whole corpus, as it was fitted
     ids : (K,) stable ids of the topics
     """
-    if isinstance(problem, OnlineProblem):
-        return PointPredictor(problem, total, ids)
-    return TopicPredictor(problem, total, ids)
+    if problem.weights == "point":
+        model = with_learned(problem, total).model
+        return DocumentPredictor(model, problem.effort, total.words, total.weights, float(total.words.sum()), ids)
+    with one_thread():
+        model = learned(problem.model, total, problem.learn)
+        weights = model.sticks(total).weights
+    return DocumentPredictor(model, problem.effort, total.words, weights, float(total.totals[TOKENS]), ids)
 
 
 def complete_documents(

@@ -1,44 +1,68 @@
-"""What is fixed for a whole run of a topic model, apart from the documents and the place where it runs."""
+"""What is fixed for a whole run of a topic model: its global weights, its schedule and its moves, three choices.
+
+What each combination of the three is called:
+
+==========  ==========  ====================  ==================================================================
+weights     schedule    moves                 method
+==========  ==========  ====================  ==================================================================
+posterior   Memoized    births, merges,       memoized inference, Hughes, Kim & Sudderth (AISTATS 2015)
+                        deletes
+posterior   Batch       births, merges,       the same with the whole corpus as one batch, ``Memoized(batches=1)``
+                        deletes
+point       Batch       none                  bHDP, Bryant & Sudderth (NeurIPS 2012)
+point       Stochastic  none                  oHDP, ibid.
+point       Stochastic  splits, merges        oHDP-SM, ibid.
+==========  ==========  ====================  ==================================================================
+
+The others are refused: births and deletes compare numbers of topics on the bound of the whole corpus, which a
+stochastic schedule does not hold, and for which the density of a point estimate is no judge (see
+:mod:`dpdist.models.allocations.point_weights`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
 
-from dpdist.core.checks import COUNT, FLAG, check_fields, whole
-from dpdist.inference.schedules.base import Schedule
+from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, one_of, whole
+from dpdist.core.errors import InputError
+from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.hyperparameters import check_learnable, learned
+from dpdist.inference.topics.hyperparameters import check_learnable
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.summary import TopicSummary
+
+#: How global weights are known: by Beta posteriors over sticks, or by a point estimate.
+GlobalWeights = Literal["posterior", "point"]
+GLOBAL_WEIGHTS: tuple[GlobalWeights, ...] = ("posterior", "point")
 
 
 @dataclass(frozen=True)
 class TopicPlan:
-    """Which moves a run makes, and how hard it tries.
+    """Moves at the end of each lap, judged on the bound of the whole corpus, and how hard they are tried.
 
     Parameters
     ----------
     birth, merge, delete : whether to try them
-    topics : new topics looked for at once, at least; where there are more in use, as many as these
-    most : new topics looked for at once, at most
+    births : new topics looked for at once, at least; where there are more in use, as many as these
+    max_births : new topics looked for at once, at most
     sample : documents in which they are looked for
     iterations : of batch inference on that sample
     tries : refused births in a row after which no more are tried until topics change
     refine : laps that topics which do not pay yet are fitted on, while they may
-    rest : laps that a topic rests after it was refused to go
+    cooldown : laps for which a topic that was refused to go is not tried again
     partners : topics each topic may be made one with, per lap
     """
 
     birth: bool = True
     merge: bool = True
     delete: bool = True
-    topics: int = 10
-    most: int = 200
+    births: int = 10
+    max_births: int = 200
     sample: int = 1000
     iterations: int = 15
     tries: int = 4
     refine: int = 3
-    rest: int = 20
+    cooldown: int = 20
     partners: int = 3
 
     def __post_init__(self) -> None:
@@ -46,36 +70,102 @@ class TopicPlan:
             self,
             " of TopicPlan",
             **dict.fromkeys(("birth", "merge", "delete"), FLAG),
-            **dict.fromkeys(("topics", "most", "sample", "iterations"), COUNT),
-            **dict.fromkeys(("tries", "refine", "rest", "partners"), whole(0)),
+            **dict.fromkeys(("births", "max_births", "sample", "iterations"), COUNT),
+            **dict.fromkeys(("tries", "refine", "cooldown", "partners"), whole(0)),
         )
 
 
+@dataclass(frozen=True)
+class OnlinePlan:
+    """Moves after each mini-batch, judged on the bound of that, and how hard they are tried.
+
+    Parameters
+    ----------
+    split, merge : whether to try them; neither is oHDP, both are oHDP-SM
+    splits : topics that are tried to be split, at most
+    merges : pairs of topics with positive covariance of theta that are tried to be made one, at most
+    alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
+        their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
+        them out
+    lasting : whether topics made one must raise the bound also with their own counts in place of the words seen, as
+        :mod:`dpdist.inference.topics.online_moves` says. Without, as in the paper, topics that few
+        documents use are soon lost; with it, topics that say the same as others stay longer
+    iterations : restricted iterations of a split, one or more
+    smoothing : above zero, tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and
+        so many more that are divided as all of the topic's are. The more, the less splits follow the noise of a
+        mini-batch, and the less rare words tell topics apart
+    max_topics : K that splits do not go beyond
+    restricted : "shared": documents divide the tokens of a topic between its halves, and a gain is the change of one
+        bound; "free", nearer to the paper: they share out all their tokens afresh, and it is not; both as
+        :mod:`dpdist.inference.topics.restricted` says
+    """
+
+    split: bool = True
+    merge: bool = True
+    splits: int = 10
+    merges: int = 50
+    alike: int = 20
+    lasting: bool = True
+    iterations: int = 20
+    smoothing: float = 0.1
+    max_topics: int = 1000
+    restricted: Literal["shared", "free"] = "shared"
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            " of OnlinePlan",
+            **dict.fromkeys(("split", "merge", "lasting"), FLAG),
+            **dict.fromkeys(("iterations", "max_topics"), COUNT),
+            **dict.fromkeys(("splits", "merges", "alike"), whole(0)),
+            smoothing=SCALE,
+            restricted=one_of("shared", "free"),
+        )
+
+
+Plan = TypeVar("Plan", bound=TopicPlan | OnlinePlan, covariant=True)
+
+#: No moves, for a point estimate.
+NO_MOVES = OnlinePlan(split=False, merge=False)
+#: The moves of each combination of weights and schedule, by their names, where no others are asked for.
+MOVES: dict[tuple[str, str], TopicPlan | OnlinePlan] = {
+    ("posterior", "memoized"): TopicPlan(),
+    ("posterior", "batch"): TopicPlan(),
+    ("point", "batch"): NO_MOVES,
+    ("point", "stochastic"): OnlinePlan(),
+}
+
+
 @dataclass(frozen=True, eq=False)
-class TopicProblem:
+class TopicProblem(Generic[Plan]):
     """The model and how to fit it.
 
     Parameters
     ----------
     model : TopicModel
-    schedule : how summaries become the total
+    weights : "posterior" or "point", how global weights are known
+    schedule : how sums over batches become those that the next posterior is made of. That of Bryant & Sudderth is
+        ``Stochastic(delay=1, forgetting=0.5)``, although with kappa <= 0.5 the squares of the rates have no finite
+        sum: that leaves the Robbins-Monro conditions, and the noise of mini-batches does not die out
     plan : the moves
     effort : how far documents are iterated
     seed : key of every draw
     tolerance : change of the ELBO in nats a token below which a lap counts as settled
-    learn : hyperparameters of the model that every lap's end sets anew, as
+    learn : hyperparameters of the model that every lap's end, or mini-batch, sets anew, as
         :mod:`dpdist.inference.topics.hyperparameters` says
     words : (W,) the words of the documents' columns, where they are known; nothing but what is told depends on them
 
     Raises
     ------
     InputError
-        If `learn` names none of them.
+        If these weights, schedule and moves do not go together, batches of a point estimate are to overlap, or
+        `learn` names what cannot be learned.
     """
 
     model: TopicModel
+    weights: GlobalWeights
     schedule: Schedule
-    plan: TopicPlan = field(default_factory=TopicPlan)
+    plan: Plan
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
     tolerance: float = 1e-5
@@ -84,7 +174,39 @@ class TopicProblem:
 
     def __post_init__(self) -> None:
         check_learnable(self.learn, self.model.vocabulary)
+        usual = moves_of(self.weights, self.schedule)
+        if type(self.plan) is not type(usual):
+            raise InputError(
+                f"the moves of weights={self.weights!r} should be of type {type(usual).__name__}; got "
+                f"{type(self.plan).__name__}. Give a dpdist.{type(usual).__name__}, or leave moves out."
+            )
+        if usual == NO_MOVES and self.plan != NO_MOVES:
+            raise InputError(
+                "weights='point' makes no moves under a Batch schedule, for its bounds do not compare numbers of "
+                "topics; leave moves out, or choose weights='posterior'."
+            )
+        if self.weights == "point" and self.schedule.lookahead:
+            raise InputError("online topics take one mini-batch after the other; leave lookahead of Stochastic at 0.")
 
-    def model_of(self, total: TopicSummary) -> TopicModel:
-        """The model with the hyperparameters that are learned as they are best for sums over the whole corpus."""
-        return learned(self.model, total, self.learn) if self.learn else self.model
+
+PosteriorProblem = TopicProblem[TopicPlan]
+PointProblem = TopicProblem[OnlinePlan]
+
+
+def moves_of(weights: GlobalWeights, schedule: Schedule) -> TopicPlan | OnlinePlan:
+    """The usual moves of a combination.
+
+    Raises
+    ------
+    InputError
+        If there is no such combination.
+    """
+    found = MOVES.get((weights, schedule.name))
+    if found is None:
+        possible = " or ".join(name.capitalize() for known, name in MOVES if known == weights)
+        other = next(each for each in GLOBAL_WEIGHTS if each != weights)
+        raise InputError(
+            f"weights={weights!r} should have a {possible} schedule; got {schedule.name.capitalize()}. Choose one of "
+            f"these, or weights={other!r}."
+        )
+    return found
