@@ -28,7 +28,8 @@ from dpdist.cluster.kinds.base import validated
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
 from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
 from dpdist.cluster.kinds.kubernetes_pods import CERTIFICATES, cluster_manifest, in_bytes
-from dpdist.cluster.submission import AGAIN, CANCELLED, JobState, submitter_for, submitter_of
+from dpdist.cluster.statuses import AGAIN, CANCELLED
+from dpdist.cluster.submission import JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.kubernetes import (
     coordinator_manifest,
     job_state,

@@ -17,8 +17,8 @@ from rich.table import Table
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
+from dpdist.cluster.statuses import AGAIN
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
-from dpdist.cluster.submission.base import AGAIN
 from dpdist.cluster.submitted import (
     Request,
     add_job,

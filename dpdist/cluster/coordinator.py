@@ -24,7 +24,7 @@ from dpdist.cluster.running import (
     pass_course,
     pass_outcome,
 )
-from dpdist.cluster.submission.base import AGAIN
+from dpdist.cluster.statuses import AGAIN
 from dpdist.cluster.submitted import Request, forget_end, latest_request, tell_address, tell_end
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import Place, place_of

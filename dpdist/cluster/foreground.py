@@ -25,7 +25,6 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
-from dpdist.execution.dask import connect, local_backend
 from dpdist.runs.passing import PassFit
 from dpdist.runs.progress import LiveProgress, PassProgress
 from dpdist.runs.run import Run
@@ -79,17 +78,31 @@ def launcher_of(
     if serial:
         return SerialBackend
     if scheduler is not None:
-        return partial(connect, scheduler)
+        return partial(_connected, scheduler)
     if workers is None and source is not None:
         return _chosen(lap_seconds(source, updates), len(os.sched_getaffinity(0)))
-    return partial(local_backend, workers)
+    return partial(_started, workers)
+
+
+def _connected(scheduler: str) -> Backend:
+    """A running cluster; Dask, which takes long to import, is imported here by those who need it."""
+    from dpdist.execution.dask import connect
+
+    return connect(scheduler)
+
+
+def _started(workers: int | None = None) -> Backend:
+    """A local cluster."""
+    from dpdist.execution.dask import local_backend
+
+    return local_backend(workers)
 
 
 def _chosen(seconds: float, cores: int) -> Launch:
     """Where work runs that may run anywhere, to the same bits."""
     if cluster_pays(seconds, cores):
         _tell(f"running on a local cluster of {cores} workers; with --serial in this process, to the same bits.")
-        return local_backend
+        return _started
     _tell(f"running in this process, which is faster for so little work; with --workers {cores} on a local cluster.")
     return SerialBackend
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from dpdist.cluster.submission.base import AGAIN, CANCELLED
+from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
 from dpdist.inference.sva.sequence import SequentialState

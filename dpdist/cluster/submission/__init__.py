@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dpdist.cluster.kinds.base import ClusterConfig
-from dpdist.cluster.submission.base import AGAIN, CANCELLED, Job, JobState, Submitter
+from dpdist.cluster.submission.base import Job, JobState, Submitter
 from dpdist.cluster.submission.kubernetes import KubernetesSubmitter
 from dpdist.cluster.submission.process import ProcessSubmitter
 from dpdist.cluster.submission.slurm import SlurmSubmitter
 from dpdist.core.errors import InputError
 
-__all__ = ["AGAIN", "CANCELLED", "SUBMITTERS", "Job", "JobState", "Submitter", "submitter_for", "submitter_of"]
+__all__ = ["SUBMITTERS", "Job", "JobState", "Submitter", "submitter_for", "submitter_of"]
 
 #: By the kind of their jobs; a new one is one more name here.
 SUBMITTERS: dict[str, type[Submitter]] = {

@@ -20,9 +20,6 @@ from typing import Any, ClassVar
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.core.errors import InputError
 
-#: Exit statuses of a coordinator: start me again; I was asked to end.
-AGAIN, CANCELLED = 75, 143
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

@@ -27,9 +27,8 @@ from dpdist.cluster.kinds.kubernetes_api import (
     troubles,
 )
 from dpdist.cluster.kinds.kubernetes_pods import Manifest, environment, pod_spec, pod_variables
+from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
-    AGAIN,
-    CANCELLED,
     Job,
     JobState,
     Submitter,

@@ -25,9 +25,8 @@ from typing import ClassVar
 
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.kinds.slurm import SlurmConfig, walltime_seconds
+from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
-    AGAIN,
-    CANCELLED,
     Job,
     JobState,
     Submitter,

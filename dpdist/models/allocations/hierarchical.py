@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, minimize
+import scipy  # which imports scipy.optimize where that is first used: it takes long
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
@@ -97,7 +97,7 @@ class HierarchicalDirichletProcess:
 
         start = np.log(np.concatenate([begin.first, begin.second]))
         bounds = np.stack([start - _REACH, start + _REACH], axis=1)
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
+        found = scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
         if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
             raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
         return Sticks(*np.exp(found.x).reshape(2, topics))
@@ -113,7 +113,7 @@ class HierarchicalDirichletProcess:
             return Sticks(ones, zeros)
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
-        shift = brentq(lambda x: (1 / (x + (pull - least))).sum() - 1, 1.0, len(log_pi), xtol=1e-14)
+        shift = scipy.optimize.brentq(lambda x: (1 / (x + (pull - least))).sum() - 1, 1.0, len(log_pi), xtol=1e-14)
         weights = 1 / (shift + (pull - least))
         means = weights[:-1] / np.cumsum(weights[::-1])[::-1][:-1]
         return Sticks(means * (ones + zeros), (1 - means) * (ones + zeros))

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, minimize
+import scipy  # which imports scipy.optimize where that is first used: it takes long
 from scipy.special import gammaln, polygamma, psi
 
 from dpdist.core.errors import InputError, PrecisionError
@@ -125,7 +125,7 @@ class PointWeights:
 
         start = np.log(self._without_prior(log_pi / documents))
         bounds = np.stack([start - _REACH, start + _REACH], axis=1)
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
+        found = scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
         weights = _softmax(found.x)
         if not (np.isfinite(found.fun) and (weights > 0).all()):
             raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
@@ -137,7 +137,9 @@ class PointWeights:
         alpha = self.process.document_concentration
         pull = mean_log_pi - mean_log_pi.max()
         least, most = float(psi(alpha / len(pull))), float(psi(alpha))
-        shift = brentq(lambda x: _inverse_psi(pull + x).sum() - alpha, least - 1e-9, most + 1e-9, xtol=1e-13)
+        shift = scipy.optimize.brentq(
+            lambda x: _inverse_psi(pull + x).sum() - alpha, least - 1e-9, most + 1e-9, xtol=1e-13
+        )
         prior = _inverse_psi(pull + shift)
         return prior / prior.sum()
 
