@@ -27,10 +27,15 @@ from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.moves import ROUNDING
 from dpdist.inference.topics.online import OnlineState, with_learned
-from dpdist.inference.topics.online_engine import batch_steps, online_steps, partial_step
+from dpdist.inference.topics.online_engine import (
+    batch_steps,
+    first_point_state,
+    online_steps,
+    partial_step,
+    point_steps,
+)
 from dpdist.inference.topics.online_local_step import OnlineVisit, cut_tokens, visit_batch
 from dpdist.inference.topics.online_moves import judge_unions, propose_unions
-from dpdist.inference.topics.online_passes import first_pass, point_passes
 from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,
@@ -253,7 +258,7 @@ def test_a_step_refines_its_splits_as_often_as_its_plan_says() -> None:
     state, gains = started(documents, 4), list[list[float]]()
     for iterations in (1, 2, 12):
         problem = problem_of(documents, OnlinePlan(merge=False, iterations=iterations))
-        records = partial_step(problem, documents[:100], 300.0, state).info.records
+        records = partial_step(problem, documents[:100], 300.0, state).records
         gains.append([record.gain for record in sorted(records, key=lambda record: record.components)])
     assert len(gains[0]) == 4
     assert (np.diff(gains, axis=0).sum(axis=1) > 0).all()
@@ -326,10 +331,10 @@ def test_the_number_of_topics_keeps_its_bound_after_every_step(restricted: Any, 
     problem = TopicProblem(model, "point", Stochastic(4, forgetting=0.5), plan, Effort(1e-2, 50))
     reasons, sizes = set[Reason](), list[int]()
     for step in first(online_steps(problem, ArraySource(documents, partition_rows=100), state, SerialBackend()), 8):
-        check_step(state, step.state, step.info.records, bound)
+        check_step(state, step.state, step.records, bound)
         state = step.state
         sizes.append(len(state.ids))
-        reasons |= {record.reason for record in step.info.records if record.kind == "split"}
+        reasons |= {record.reason for record in step.records if record.kind == "split"}
     assert max(sizes[1:]) >= bound or topics > bound
     assert Reason.LIMIT in reasons
 
@@ -338,7 +343,8 @@ def test_merged_topics_hand_on_their_words_and_weights() -> None:
     model, state, _, _ = doubled(4)
     late = replace(state, step=10**13)  # so that nothing is learned
     problem = replace(problem_of(corpus(4), OnlinePlan(split=False, merges=100, lasting=False)), model=model)
-    after, info = partial_step(problem, corpus(4), 240.0, late)
+    info = partial_step(problem, corpus(4), 240.0, late)
+    after = info.state
     np.testing.assert_allclose(after.words.sum(axis=1), state.words.sum(axis=1), rtol=1e-5, atol=1e-5)
     assert after.weights.sum() == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(after.weights[-1], state.weights[-1], rtol=1e-5)
@@ -377,7 +383,7 @@ def test_each_pass_takes_every_partition_once_in_an_order_of_its_own() -> None:
 def kinds_in(problem: PointProblem, plan: OnlinePlan) -> tuple[int, int]:
     """How many merges and splits one step tries."""
     documents = corpus(3, documents=100)
-    info = partial_step(replace(problem, plan=plan), documents, 300.0, started(documents, 6)).info
+    info = partial_step(replace(problem, plan=plan), documents, 300.0, started(documents, 6))
     kinds = [record.kind for record in info.records]
     return kinds.count("merge"), kinds.count("split")
 
@@ -400,7 +406,7 @@ def test_lasting_merges_are_the_choice_of_the_plan() -> None:
         )
         for each in (True, False)
     )
-    gains = [{one.components: one.gain for one in step.info.records} for step in (lasting, batch)]
+    gains = [{one.components: one.gain for one in step.records} for step in (lasting, batch)]
     assert any(gains[0][pair] < gains[1][pair] - 1 for pair in gains[0])
 
 
@@ -416,14 +422,15 @@ def test_topics_are_split_for_their_tokens_in_the_mini_batch_not_in_the_corpus()
         OnlinePlan(merge=False, iterations=1),
     )
     state = OnlineState(words, np.array([0.4, 0.4, 0.1, 0.1]), 0, np.arange(3), 3)
-    records = partial_step(problem, sparse.csr_array(counts), 5000.0, state).info.records
+    records = partial_step(problem, sparse.csr_array(counts), 5000.0, state).records
     assert sorted(record.components for record in records) == [(0,), (1,)]
 
 
 def test_a_batch_update_tells_its_bound_with_what_it_has_learned() -> None:
     documents = corpus(1, documents=120)
     problem, state = problem_of(documents, learn=LEARNABLE), started(documents, 4)
-    after, info = next(batch_steps(problem, ArraySource(documents), state, SerialBackend()))
+    info = next(batch_steps(problem, ArraySource(documents), state, SerialBackend()))
+    after = info.state
     summary = summary_of(problem, documents, state)
     expected = point_elbo(with_learned(problem, after).model, summary, after.words, after.weights)
     assert info.elbo == pytest.approx(expected, rel=1e-9)
@@ -434,17 +441,17 @@ def test_each_step_draws_topics_of_its_own() -> None:
     documents, state = corpus(3, documents=100), started(corpus(3), 6)
     problem = problem_of(documents, OnlinePlan(merge=False, splits=1, iterations=1))
     steps = [replace(state, step=step) for step in (0, 1, 2, 3, 4, 5, 0)]
-    drawn = [partial_step(problem, documents, 300.0, each).info.records[0].components for each in steps]
+    drawn = [partial_step(problem, documents, 300.0, each).records[0].components for each in steps]
     assert len(set(drawn)) > 1 and drawn[0] == drawn[-1]
 
 
 def test_a_step_tells_the_bound_of_its_mini_batch_under_the_topics_before_it() -> None:
     documents, state = corpus(3, documents=100), started(corpus(3), 4)
     problem = problem_of(documents, OnlinePlan(splits=2, iterations=2), LEARNABLE)
-    info = partial_step(problem, documents, 700.0, state).info
+    info = partial_step(problem, documents, 700.0, state)
     summary = summary_of(problem, documents, state).scaled(7.0)
     assert info.elbo == pytest.approx(point_elbo(problem.model, summary, state.words, state.weights), rel=1e-6)
-    assert (info.step, info.lap, info.documents) == (1, 1, 100.0)
+    assert (info.state.step, info.documents) == (1, 100.0)
 
 
 def test_splits_are_judged_with_what_their_step_has_learned() -> None:
@@ -452,8 +459,8 @@ def test_splits_are_judged_with_what_their_step_has_learned() -> None:
     problem = problem_of(documents, OnlinePlan(merge=False, iterations=2))
     fixed, learned = (partial_step(replace(problem, learn=names), documents, 300.0, state) for names in ((), LEARNABLE))
     assert learned.state.pseudocount is not None
-    assert [one.components for one in fixed.info.records] == [one.components for one in learned.info.records]
-    for one, other in zip(fixed.info.records, learned.info.records, strict=True):
+    assert [one.components for one in fixed.records] == [one.components for one in learned.records]
+    for one, other in zip(fixed.records, learned.records, strict=True):
         assert abs(one.gain - other.gain) > 1e-3
 
 
@@ -466,9 +473,9 @@ def test_a_step_does_not_depend_on_how_its_documents_are_cut_into_partitions() -
     )
     np.testing.assert_allclose(cut.state.words, whole.state.words, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(cut.state.weights, whole.state.weights, rtol=1e-4)
-    assert cut.info.elbo == pytest.approx(whole.info.elbo, rel=1e-9)
-    assert {one.kind for one in whole.info.records} == {"merge", "split"}
-    for one, other in zip(whole.info.records, cut.info.records, strict=True):
+    assert cut.elbo == pytest.approx(whole.elbo, rel=1e-9)
+    assert {one.kind for one in whole.records} == {"merge", "split"}
+    for one, other in zip(whole.records, cut.records, strict=True):
         assert one.components == other.components and one.reason is other.reason
         assert one.gain == pytest.approx(other.gain, rel=1e-4, abs=1e-2)
 
@@ -501,19 +508,19 @@ def test_a_pass_tells_what_all_its_mini_batches_did_wherever_it_goes_on_from() -
     problem, state = problem_of(documents, OnlinePlan(splits=3, iterations=3)), started(documents, 4)
     source = ArraySource(documents, partition_rows=50)
     steps = first(online_steps(problem, source, state, SerialBackend()), 6)
-    passes = list(islice(point_passes(problem, source, first_pass(problem, source, state), SerialBackend()), 6))
+    passes = list(islice(point_steps(problem, source, first_point_state(problem, source, state), SerialBackend()), 6))
     assert [each.info is None for each in passes] == [True, True, False] * 2
     assert [(each.state.lap, each.state.visit) for each in passes] == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
     for place, batches in ((2, steps[:3]), (5, steps[3:])):
         info, last = passes[place].info, batches[-1]
-        assert info is not None and info.lap == last.info.lap == place // 3 + 1
-        records = tuple(itertools.chain(*(each.info.records for each in batches)))
+        assert info is not None and info.lap == place // 3 + 1
+        records = tuple(itertools.chain(*(each.records for each in batches)))
         counts, ids = last.state.words.sum(axis=0).tolist(), last.state.ids.tolist()
-        assert plain(info) == (records, last.info.elbo, len(ids), ids, counts, 300.0)
+        assert plain(info) == (records, last.elbo, len(ids), ids, counts, 300.0)
         assert info.seconds > 0 and passes[place].state.running.records == ()
-        again = next(point_passes(problem, source, passes[place - 1].state, SerialBackend())).info
+        again = next(point_steps(problem, source, passes[place - 1].state, SerialBackend())).info
         assert again is not None and plain(again) == plain(info)
-    assert len({step.info.records for step in steps}) == 6
+    assert len({step.records for step in steps}) == 6
 
 
 def test_batch_inference_has_settled_when_the_bound_changes_by_less_than_a_tolerance_a_token() -> None:
@@ -523,11 +530,11 @@ def test_batch_inference_has_settled_when_the_bound_changes_by_less_than_a_toler
         model_of(documents), "point", Batch(), NO_MOVES, effort=Effort(1e-4, 200), tolerance=tolerance
     )
     source, state = ArraySource(documents, partition_rows=50), started(documents, 4)
-    passes = list(islice(point_passes(problem, source, first_pass(problem, source, state), SerialBackend()), 15))
+    passes = list(islice(point_steps(problem, source, first_point_state(problem, source, state), SerialBackend()), 15))
     bounds = [each.info.elbo for each in passes if each.info is not None]
-    assert bounds == [each.info.elbo for each in first(batch_steps(problem, source, state, SerialBackend()), 15)]
+    assert bounds == [each.elbo for each in first(batch_steps(problem, source, state, SerialBackend()), 15)]
     settled = [bool(abs(change) < tolerance * tokens) for change in np.diff(bounds)]
     assert [each.state.quiet for each in passes] == [False, *settled] and any(settled) and not all(settled)
     falling = replace(passes[0].state, elbo=bounds[0] + 2 * tolerance * tokens + abs(bounds[1] - bounds[0]))
-    after = next(point_passes(problem, source, falling, SerialBackend()))
+    after = next(point_steps(problem, source, falling, SerialBackend()))
     assert not after.state.quiet

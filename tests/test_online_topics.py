@@ -111,7 +111,7 @@ def test_batch_updates_never_lower_the_bound(learn: tuple[str, ...]) -> None:
     problem = problem_of(documents, learn=learn)
     source = ArraySource(documents, partition_rows=90)
     steps = first(batch_steps(problem, source, started(documents, 6), SerialBackend()), 35)
-    bounds = [step.info.elbo for step in steps]
+    bounds = [step.elbo for step in steps]
     for before, after in itertools.pairwise(bounds):
         assert after >= before - 1e-9 * abs(before)
     assert bounds[-1] > bounds[0]
@@ -158,9 +158,9 @@ def test_learned_values_follow_mini_batches_in_logarithms() -> None:
         assert np.log(getattr(after, name)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
     plain = partial_step(replace(problem, learn=()), documents[:100], 300, state).state
     np.testing.assert_array_equal(plain.words, after.words)
-    again = partial_step(problem, documents[100:200], 300, after).info.elbo
+    again = partial_step(problem, documents[100:200], 300, after).elbo
     fixed = replace(problem, model=with_learned(problem, after).model, learn=())
-    assert again == partial_step(fixed, documents[100:200], 300, after).info.elbo
+    assert again == partial_step(fixed, documents[100:200], 300, after).elbo
 
 
 def test_alpha_and_eta_of_drawn_documents_are_found() -> None:
@@ -463,9 +463,9 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
         backend.close()
     assert online_bits(whole[0].state) != online_bits(whole[7].state)
     for one, other in zip(whole, distributed, strict=True):
-        assert online_bits(one.state) == online_bits(other.state) and one.info.elbo == other.info.elbo
-        assert one.info.records == other.info.records
-    accepted = {record.kind for step in whole for record in step.info.records if record.reason is Reason.ACCEPTED}
+        assert online_bits(one.state) == online_bits(other.state) and one.elbo == other.elbo
+        assert one.records == other.records
+    accepted = {record.kind for step in whole for record in step.records if record.reason is Reason.ACCEPTED}
     assert "split" in accepted
 
 

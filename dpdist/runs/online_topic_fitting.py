@@ -24,8 +24,7 @@ from dpdist.inference.loop import Step
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.online import OnlineState, first_online_state
-from dpdist.inference.topics.online_engine import partial_step
-from dpdist.inference.topics.online_passes import OnlinePass, first_pass, pass_info, point_passes
+from dpdist.inference.topics.online_engine import first_point_state, lap_info, partial_step, point_steps
 from dpdist.inference.topics.prediction import DocumentPredictor, predictor_of_topics
 from dpdist.inference.topics.problem import GlobalWeights, PointProblem, TopicProblem
 from dpdist.runs.limits import Limits
@@ -56,10 +55,10 @@ class OnlineTopics(Method[TopicRecipe, PointProblem]):
 
     def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[PointProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
-        return problem, first_pass(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
+        return problem, first_point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 
     def steps(self, problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-        return point_passes(problem, source, state, backend)
+        return point_steps(problem, source, state, backend)
 
     def predictor(self, problem: PointProblem, total: OnlineState, ids: np.ndarray) -> DocumentPredictor:
         return predictor_of_topics(problem, total, ids)
@@ -105,7 +104,7 @@ def continue_online(
     history : numbers the mini-batch
     """
     step = partial_step(problem, documents, float(corpus), state)
-    info = pass_info(OnlinePass(state).after(step), step.info, len(history.laps) + 1, seen)
+    info = lap_info(step, len(history.laps) + 1, seen)
     return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 

@@ -12,7 +12,6 @@ import zarr
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.online_passes import OnlinePass
 from dpdist.inference.topics.problem import OnlinePlan, PointProblem, TopicProblem
 from dpdist.storage import schema
 from dpdist.storage.checkpoint import Fitted, RunStore
@@ -29,7 +28,7 @@ from dpdist.storage.stored_topics import (
 
 #: What of a problem and of a state is stored in a form of its own; all else is plain values.
 _PARTS = ("model", "schedule", "plan", "effort", "words")
-_ARRAYS = ("words", "weights", "ids", "known")
+_ARRAYS = ("words", "weights", "ids", "known", "records")
 
 
 def _write_state(group: zarr.Group, state: OnlineState) -> None:
@@ -47,24 +46,21 @@ def _read_state(group: zarr.Group) -> OnlineState:
     return OnlineState(words=schema.read(group, "word_count"), weights=weights, ids=schema.read(group, "id"), **plain)
 
 
-def _write_pass(group: zarr.Group, totals: Sequence[OnlinePass]) -> None:
+def _write_running(group: zarr.Group, totals: Sequence[OnlineState]) -> None:
     """A state has no batch summaries, and of totals but one."""
-    (under_way,) = totals
-    group.attrs["seconds"] = under_way.seconds
-    _write_state(group.create_group("state"), under_way.state)
-    if under_way.records:
-        proposals = [ProposalRow.of(under_way.state.lap, record) for record in under_way.records]
+    (running,) = totals
+    _write_state(group, running)
+    if running.records:
+        proposals = [ProposalRow.of(running.lap, record) for record in running.records]
         History((), proposals).write(group.create_group("history"))
-    if under_way.state.known:
-        write_documents(group.create_group("known"), under_way.state.known)
+    if running.known:
+        write_documents(group.create_group("known"), running.known)
 
 
-def _read_pass(group: zarr.Group) -> list[OnlinePass]:
-    seconds: Any = group.attrs["seconds"]
+def _read_running(group: zarr.Group) -> list[OnlineState]:
     proposals = History.read(schema.subgroup(group, "history")).proposals if "history" in group else []
-    records = tuple(row.record for row in proposals)
     known = tuple(read_documents(schema.subgroup(group, "known"))) if "known" in group else ()
-    return [OnlinePass(replace(_read_state(schema.subgroup(group, "state")), known=known), records, seconds)]
+    return [replace(_read_state(group), known=known, records=tuple(row.record for row in proposals))]
 
 
 def _plain_fields(value: Any, apart: tuple[str, ...]) -> dict[str, Any]:
@@ -81,7 +77,7 @@ class OnlineTopicStore(RunStore):
     """A run of a topic model with point estimates of its weights, online or batch, or a model saved from one."""
 
     method = "online topics"
-    kind = TOPICS._replace(write_batch_summaries=_write_pass, read_batch_summaries=_read_pass)
+    kind = TOPICS._replace(write_batch_summaries=_write_running, read_batch_summaries=_read_running)
 
     @staticmethod
     def write_problem(group: zarr.Group, problem: PointProblem) -> None:

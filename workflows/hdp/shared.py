@@ -151,9 +151,9 @@ def online(
     began, points, seen = time.perf_counter(), list[Point](), 0
     state = first_online_state(model, first)
     for step in online_steps(problem, source, state, backend):
-        seen, state = seen + int(step.info.documents), step.state
+        seen, state = seen + int(step.documents), step.state
         done = seen >= passes * rows
-        if done or step.info.step % often == 0:
+        if done or step.state.step % often == 0:
             points.append(_scored(model, state, corpus, seen, time.perf_counter() - began))
             say(f"{method} from {start}, {seen} documents: {_told(points[-1])}")
         if done:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.core.errors import InputError
+from dpdist.inference.state import Record
 from dpdist.inference.topics.documents import DocumentTopics
 from dpdist.inference.topics.hyperparameters import LEARNABLE, values_of, with_values
 from dpdist.inference.topics.model import TopicModel
@@ -40,6 +41,7 @@ class OnlineState:
     visit : mini-batches of this pass taken in so far
     known : topics of the documents by partition, which batch inference goes on from; empty before, and online
     concentration, document_concentration, pseudocount : gamma, alpha and eta as learned so far; None: the model's own
+    records, seconds : of the pass under way so far: every proposal judged, and wall time
     """
 
     words: np.ndarray
@@ -53,6 +55,18 @@ class OnlineState:
     concentration: float | None = None
     document_concentration: float | None = None
     pseudocount: float | None = None
+    records: tuple[Record, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Shape of what is stored of it."""
+        return self.words.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, of its largest part."""
+        return self.words.nbytes
 
 
 def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:

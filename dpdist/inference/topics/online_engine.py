@@ -17,10 +17,10 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend, Ref
 from dpdist.execution.serial import SerialBackend
-from dpdist.inference.loop import batch_count
+from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.moves.accept import Verdict
-from dpdist.inference.schedules import Stochastic
-from dpdist.inference.state import Record
+from dpdist.inference.schedules import Batch, Stochastic
+from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.lap_moves import Merging
@@ -47,35 +47,93 @@ from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import TopicSummary
 
 
-class OnlineInfo(NamedTuple):
-    """One mini-batch, or one batch update.
+class OnlineStep(NamedTuple):
+    """What one mini-batch, or one batch update, came to.
 
     Parameters
     ----------
-    step : t, from 1
-    lap : pass over the corpus, from 1
+    state : after it
     elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus,
         under the topics before it
     documents : in the mini-batch
-    ids : (K,) after the moves
     records : every merge and split judged
     seconds : wall time
     """
 
-    step: int
-    lap: int
+    state: OnlineState
     elbo: float
     documents: float
-    ids: np.ndarray
     records: tuple[Record, ...]
     seconds: float
 
 
-class OnlineStep(NamedTuple):
-    """The state after a mini-batch or a batch update, and what a person wants to see of it."""
+def first_point_state(problem: PointProblem, source: Source, start: OnlineState) -> State:
+    """The state of a fit before its first mini-batch."""
+    return _run_state(problem, source, start)
 
-    state: OnlineState
-    info: OnlineInfo
+
+def point_steps(problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    """Run passes from `state` without end, online or batch as the schedule is; the caller decides when to stop.
+
+    Each mini-batch is a batch and each pass a lap. There are no summaries of batches: all that a fit goes on from is
+    the running total, an :class:`OnlineState`.
+    """
+    in_batches = isinstance(problem.schedule, Batch)
+    steps = batch_steps if in_batches else online_steps
+    running: OnlineState = state.running
+    for step in steps(problem, source, running, backend):
+        batch, lap = running.visit, running.lap
+        records, seconds = running.records + step.records, running.seconds + step.seconds
+        if step.state.visit:
+            running = replace(step.state, records=records, seconds=seconds)
+            yield Step(_run_state(problem, source, running), None, None, batch, None)
+            continue
+        running = replace(step.state, records=(), seconds=0.0)
+        info = lap_info(step._replace(records=records, seconds=seconds), lap, float(source.shape[0]))
+        change = np.inf if state.elbo is None else abs(info.elbo - state.elbo)
+        settled = in_batches and bool(change < problem.tolerance * max(info.counts.sum(), 1.0))
+        state = replace(_run_state(problem, source, running), elbo=info.elbo, quiet=settled)
+        yield Step(state, info, None, batch, None)
+
+
+def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
+    """A pass as one lap; online, the bound is that of its last mini-batch, scaled to the corpus.
+
+    Parameters
+    ----------
+    step : the last one, with the records and seconds of all
+    lap : its number
+    rows : documents
+    """
+    state = replace(step.state, known=(), records=(), seconds=0.0)
+    return Info(
+        lap=lap,
+        elbo=step.elbo,
+        elbo_before_moves=step.elbo,
+        rows=rows,
+        n_components=len(state.ids),
+        ids=state.ids,
+        counts=state.words.sum(axis=0),
+        records=step.records,
+        seconds=step.seconds,
+        total=state,
+    )
+
+
+def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
+    """The state of a fit; mini-batches are numbered in the order in which a pass takes them."""
+    return State(
+        lap=running.lap,
+        order=tuple(range(batch_count(problem.schedule, source))),
+        visit=running.visit,
+        ids=running.ids,
+        next_id=running.next_id,
+        batch_summaries=(),
+        start=None,
+        trials=(),
+        sampling_probabilities=np.zeros(0),
+        running=running,
+    )
 
 
 def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
@@ -93,8 +151,7 @@ def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backe
             after = updated(with_learned(problem, state), state, summary, 1.0)
             state = replace(after, lap=state.lap + 1, known=topics)
             elbo = point_elbo(with_learned(problem, state).model, summary, state.words, state.weights)
-        seconds = time.perf_counter() - began
-        yield OnlineStep(state, OnlineInfo(state.step, state.lap - 1, elbo, summary.documents, state.ids, (), seconds))
+        yield OnlineStep(state, elbo, summary.documents, (), time.perf_counter() - began)
 
 
 def online_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
@@ -164,7 +221,7 @@ def _visit(
 def _online_step(
     problem: PointProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
 ) -> OnlineStep:
-    began, before, problem = time.perf_counter(), state, with_learned(problem, state)
+    began, problem = time.perf_counter(), with_learned(problem, state)
     assert isinstance(problem.schedule, Stochastic), "the schedule of mini-batches"
     rate = problem.schedule.rate(state.step)
     visits = _visit(problem, backend, partitions, state, [None] * len(partitions), problem.plan.merge)
@@ -182,9 +239,7 @@ def _online_step(
         batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
         state, splits = _split(with_learned(problem, state), backend, batch, merged, state)
         records += splits
-    seconds = time.perf_counter() - began
-    info = OnlineInfo(state.step, before.lap, elbo, corpus / scale, state.ids, tuple(records), seconds)
-    return OnlineStep(state, info)
+    return OnlineStep(state, elbo, corpus / scale, tuple(records), time.perf_counter() - began)
 
 
 def _with_unions(
