@@ -27,13 +27,13 @@ from dpdist.cluster.kinds import parse_cluster, read_cluster
 from dpdist.cluster.kinds.base import validated
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
 from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
-from dpdist.cluster.kinds.kubernetes_pods import CERTIFICATES, cluster_manifest, in_bytes
+from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest
+from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, in_bytes
 from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission import JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.kubernetes import (
     coordinator_manifest,
     job_state,
-    role_manifests,
     unique_name,
 )
 from dpdist.core.errors import InputError
@@ -93,6 +93,12 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedKub
         yield emulated
 
 
+def roles() -> list[dict[str, Any]]:
+    """The coordinator's account, role and its binding, as they are shipped."""
+    shipped = Path(__file__).parents[1] / "cluster_configs" / "kubernetes-role.yaml"
+    return list(yaml.safe_load_all(shipped.read_text()))
+
+
 # What is asked for holds to the definitions
 
 
@@ -105,7 +111,7 @@ def test_every_manifest_holds_to_its_definition(values: dict[str, Any]) -> None:
         {"apiVersion": "v1", "kind": "Pod", "spec": cluster["spec"][role]["spec"]} for role in ("scheduler", "worker")
     ]
     job = coordinator_manifest(config, COMMAND, "run-1")
-    for manifest in [*pods, job, *role_manifests("science")]:
+    for manifest in [*pods, job, *roles()]:
         assert kubernetes_faults(manifest) == []
 
 
@@ -154,7 +160,7 @@ def test_a_fault_in_a_job_is_caught(fault: Fault) -> None:
 
 
 def test_a_fault_in_a_role_is_caught() -> None:
-    role = copy.deepcopy(role_manifests("science")[1])
+    role = copy.deepcopy(roles()[1])
     role["rules"][0]["verb"] = role["rules"][0].pop("verbs")
     assert len(kubernetes_faults(role)) == 2
 
@@ -206,7 +212,7 @@ def test_a_secret_in_the_environment_is_refused_and_not_repeated(name: str) -> N
 def test_no_manifest_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     config = config_of(FULL)
-    manifests = [cluster_manifest(config), coordinator_manifest(config, COMMAND, "run-1"), *role_manifests("science")]
+    manifests = [cluster_manifest(config), coordinator_manifest(config, COMMAND, "run-1"), *roles()]
     text = json.dumps(manifests)
     assert "hunter2" not in text and "PRIVATE KEY" not in text
     assert all(manifest["kind"] != "Secret" for manifest in manifests)
@@ -215,7 +221,7 @@ def test_no_manifest_holds_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_coordinator_may_do_no_more_than_it_does() -> None:
-    _, role, binding = role_manifests("science", "runner")
+    _, role, binding = roles()
     allowed = {
         (group, kind): rule["verbs"]
         for rule in role["rules"]
@@ -225,7 +231,7 @@ def test_the_coordinator_may_do_no_more_than_it_does() -> None:
     assert {"create", "delete", "get"} <= set(allowed["kubernetes.dask.org", "daskclusters"])
     assert allowed["", "pods"] == ["get", "list", "watch"]
     assert ("", "secrets") not in allowed and "*" not in json.dumps(role)
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "runner", "namespace": "science"}]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "dpdist", "namespace": "default"}]
 
 
 # Settings
@@ -382,7 +388,7 @@ def operator(
     """A configuration whose DaskCluster runs on this host, and its HTTP port."""
     folder, port, http = str(make_certificates(tmp_path / "certificates")), free_port(), free_port()
     address = f"tls://127.0.0.1:{port}"
-    monkeypatch.setattr(clusters, "CERTIFICATES", folder)
+    monkeypatch.setattr("dpdist.cluster.kinds.kubernetes_settings.CERTIFICATES", folder)
     monkeypatch.setattr(clusters, "scheduler_address", lambda config: address)
     config = config_of(PLAIN, security={"certificates": folder}, n_workers=1, resource_timeout=120)
     replacements = {
@@ -591,8 +597,3 @@ def test_troubles_of_pods_are_told_in_words() -> None:
 def test_names_of_jobs_are_ones_that_kubernetes_takes(name: str) -> None:
     made = unique_name(name)
     assert KubernetesConfig(image="i", certificates_secret="c", name=made).name == made != unique_name(name)
-
-
-def test_the_role_that_is_shipped_is_the_one_the_coordinator_needs() -> None:
-    shipped = Path(__file__).parents[1] / "cluster_configs" / "kubernetes-role.yaml"
-    assert list(yaml.safe_load_all(shipped.read_text())) == role_manifests("default")

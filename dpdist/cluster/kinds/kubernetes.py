@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import ssl
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any
 
 from distributed import Client, Security
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
 from dpdist.cluster.kinds.kubernetes_api import (
     delete,
     kubernetes,
@@ -32,137 +29,19 @@ from dpdist.cluster.kinds.kubernetes_api import (
     pods_of,
     troubles,
 )
-from dpdist.cluster.kinds.kubernetes_pods import (
-    CERTIFICATES,
-    NANNY_BYTES,
-    Manifest,
-    check_shared,
-    cluster_manifest,
-    in_bytes,
-    scheduler_address,
-)
-from dpdist.cluster.kinds.security import SecurityConfig
+from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest, scheduler_address
+from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, Manifest, PodSettings
 from dpdist.core.errors import InputError
+from dpdist.core.waiting import wait_until
 from dpdist.execution.dask import DaskBackend, Limits
 
-SECRET_WORDS = re.compile(r"SECRET|PASSWORD|PASSWD|TOKEN|ACCESS_KEY|PRIVATE_KEY|CREDENTIAL", re.IGNORECASE)
 #: The coordinator's pod is told by these which Job it belongs to.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"
-POLL_SECONDS = 0.5
+_WAITED = "(waited as long as resource_timeout says)."
 
 
-def not_a_secret(name: str) -> str:
-    """The name of an environment variable, if it does not look like that of a secret.
-
-    Only the name is looked at, so that no error can show the value.
-    """
-    if SECRET_WORDS.search(name):
-        raise ValueError(
-            f"{name} looks like a secret, and its value would stand in manifests for all to read; "
-            "put it into a Kubernetes Secret and name that in env_from_secret"
-        )
-    return name
-
-
-class Resources(BaseModel):
-    """Requests and limits of one container; memory is requested in full, so that no node promises it twice."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    limits: dict[str, str]
-    requests: dict[str, str] = {}
-
-    @model_validator(mode="after")
-    def _memory_is_promised(self) -> Resources:
-        if "memory" not in self.limits:
-            raise ValueError('a limit of memory was expected, such as limits = { memory = "4Gi" }')
-        if in_bytes(self.limits["memory"]) < 2 * NANNY_BYTES:
-            raise ValueError(f"limits.memory must be 512Mi or more, got {self.limits['memory']}")
-        if self.requests.get("memory", self.limits["memory"]) != self.limits["memory"]:
-            raise ValueError("requests.memory must equal limits.memory, or be left out")
-        return self
-
-    def manifest(self) -> Manifest:
-        """As Kubernetes takes them: what is not requested is requested up to its limit."""
-        return {"limits": self.limits, "requests": self.limits | self.requests}
-
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=53)]
-SecretName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(not_a_secret)]
-ONE_CPU = {"cpu": "1"}
-
-
-class KubernetesConfig(ClusterConfig):
-    """Where and how pods run. Keys that ``dask_kubernetes.KubeCluster`` has mean here what they mean there.
-
-    Parameters
-    ----------
-    name : of the DaskCluster, where no Job of a coordinator gives another
-    image : container image with dpdist, ``dask`` on its PATH, for all pods
-    python : interpreter in the image
-    n_workers : pods with one worker of one thread each
-    resources, scheduler_resources, coordinator_resources : of the containers
-    env : environment of all pods; no secrets
-    env_from_secret : Kubernetes Secrets whose keys become environment variables of all pods
-    certificates_secret : Kubernetes Secret with the files that ``dpdist certificates`` writes, without ``ca.key``
-    service_account : of all pods; only the coordinator's speaks to the Kubernetes API
-    run_as_user : number of the user and the group of all processes
-    volumes, volume_mounts : of all pods, as Kubernetes takes them
-    resource_timeout : seconds to wait for the operator, the pods and the scheduler
-    termination_grace_period : seconds the coordinator has for a last checkpoint
-    backoff_limit : failures of the coordinator, evictions not counted, before its Job is given up
-    ttl_seconds_after_finished : how long a finished Job is kept
-    """
-
-    library: ClassVar[tuple[str, str] | None] = ("dask_kubernetes", "kubernetes")
-
-    type: Literal["kubernetes"] = "kubernetes"
-    security: SecurityConfig = SecurityConfig(certificates=CERTIFICATES)
-    name: Name = "dpdist"
-    namespace: Name = "default"
-    image: Annotated[str, Field(min_length=1)]
-    python: Annotated[str, Field(min_length=1)] = "python"
-    image_pull_policy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
-    image_pull_secrets: tuple[SecretName, ...] = ()
-    n_workers: Count = 2
-    resources: Resources = Resources(limits={"memory": "4Gi"}, requests=ONE_CPU)
-    scheduler_resources: Resources = Resources(limits={"memory": "4Gi"}, requests=ONE_CPU)
-    coordinator_resources: Resources = Resources(limits={"memory": "8Gi"}, requests=ONE_CPU)
-    env: dict[Variable, str] = Field(default_factory=dict)
-    env_from_secret: tuple[SecretName, ...] = ()
-    scheduler_service_type: Literal["ClusterIP"] = "ClusterIP"
-    certificates_secret: SecretName | None = None
-    service_account: Name = "dpdist"
-    run_as_user: Annotated[int, Field(ge=1)] = 1000
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    tolerations: tuple[Manifest, ...] = ()
-    volumes: tuple[Manifest, ...] = ()
-    volume_mounts: tuple[Manifest, ...] = ()
-    resource_timeout: Positive = 600.0
-    termination_grace_period: Annotated[int, Field(ge=30)] = 300
-    backoff_limit: Annotated[int, Field(ge=0)] = 6
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 86_400
-
-    @model_validator(mode="after")
-    def _certificates_are_in_a_secret(self) -> Self:
-        if not self.security.tls:
-            return self
-        if self.security.certificates != CERTIFICATES:
-            raise ValueError(
-                "certificates reach pods by certificates_secret, not by files: leave them out of [security]"
-            )
-        if self.certificates_secret is None:
-            raise ValueError(
-                "certificates_secret is needed: make certificates with `dpdist certificates FOLDER`, move ca.key out "
-                "of it, run `kubectl create secret generic NAME --from-file=FOLDER` and give NAME; or say tls = false "
-                "under [security] to go without"
-            )
-        return self
-
-    @property
-    def expected(self) -> int | None:
-        return self.n_workers
+class KubernetesConfig(PodSettings):
+    """Settings of a DaskCluster, and how it is started and reached."""
 
     def launch(self) -> DaskBackend:
         """Create the DaskCluster and connect to it; to be called in a pod of the same Kubernetes cluster.
@@ -189,9 +68,6 @@ class KubernetesConfig(ClusterConfig):
     def certificate_faults(self) -> list[str]:
         """None is known of here: the files are in a Secret, which only pods see."""
         return []
-
-    def check_run_path(self, out: str) -> None:
-        check_shared(out, self.volumes, self.volume_mounts)
 
     def tls(self, roles: Sequence[Role] = ("client",)) -> Security | None:
         """Mutual TLS with the certificates mounted into this pod.
@@ -251,8 +127,8 @@ def _created(api: Any, manifest: Manifest, until: float) -> Any:
                 f"or delete it with: kubectl delete daskcluster {name} -n {namespace}"
             )
         delete(before)
-        while named(api, "DaskCluster", name, namespace) is not None:
-            _pause(until, f"the DaskCluster {name} of an earlier attempt is not gone")
+        if not wait_until(lambda: named(api, "DaskCluster", name, namespace) is None, until):
+            raise InputError(f"the DaskCluster {name} of an earlier attempt is not gone {_WAITED}")
     created = kubernetes_object(api, "DaskCluster", manifest)
     created.create()
     return created
@@ -260,17 +136,23 @@ def _created(api: Any, manifest: Manifest, until: float) -> Any:
 
 def _wait_for_operator(created: Any, config: KubernetesConfig, until: float) -> None:
     """Until the operator has taken up the DaskCluster."""
-    while created.raw.get("status", {}).get("phase") != "Running":
-        _pause(until, f"the Dask operator has not taken up the DaskCluster {config.name}; is it installed and running?")
+
+    def taken() -> bool:
         created.refresh()
+        return bool(created.raw.get("status", {}).get("phase") == "Running")
+
+    if not wait_until(taken, until):
+        raise InputError(
+            f"the Dask operator has not taken up the DaskCluster {config.name}; is it installed and running? {_WAITED}"
+        )
 
 
 def _connected(api: Any, config: KubernetesConfig, security: Security | None, until: float) -> Client:
     """A client of the scheduler, once it has a worker."""
     address, client = scheduler_address(config), None
     try:
-        client = Client(address, timeout=_left(until), security=security, set_as_default=False)
-        client.wait_for_workers(1, timeout=_left(until))
+        client = Client(address, timeout=max(until - time.monotonic(), 0.01), security=security, set_as_default=False)
+        client.wait_for_workers(1, timeout=max(until - time.monotonic(), 0.01))
     except (OSError, TimeoutError) as error:
         if client is not None:
             client.close()
@@ -281,18 +163,3 @@ def _connected(api: Any, config: KubernetesConfig, security: Security | None, un
             f"({reasons})."
         ) from error
     return client
-
-
-def _left(until: float) -> float:
-    """Seconds left; raises TimeoutError if there are none."""
-    seconds = until - time.monotonic()
-    if seconds <= 0:
-        raise TimeoutError
-    return seconds
-
-
-def _pause(until: float, complaint: str) -> None:
-    """Wait a little, or give up with a sentence."""
-    if time.monotonic() > until:
-        raise InputError(f"{complaint} (waited as long as resource_timeout says).")
-    time.sleep(POLL_SECONDS)

@@ -55,8 +55,8 @@ def _remedy(error: Any) -> str:
     status = None if error.response is None else error.response.status_code
     if status in (401, 403):
         return (
-            " The service account lacks a role; apply those that "
-            "dpdist.cluster.submission.kubernetes.role_manifests gives."
+            " The service account lacks a role; have it applied with: "
+            "kubectl apply -f cluster_configs/kubernetes-role.yaml"
         )
     if status == 404:
         return " The Dask operator's resources are missing, or the namespace; see kubernetes.dask.org to install it."

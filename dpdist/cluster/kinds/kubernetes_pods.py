@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping
 
+from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import as_variables
-from dpdist.core.errors import InputError
+from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, NANNY_BYTES, Manifest, PodSettings, in_bytes
 
-if TYPE_CHECKING:
-    from dpdist.cluster.kinds.kubernetes import KubernetesConfig
-
-Manifest = dict[str, Any]
-Role = Literal["scheduler", "worker", "client"]
-
-#: Where pods find their certificates, and room for spilled values and compiled kernels.
-CERTIFICATES, SCRATCH = "/etc/dpdist/certificates", "/scratch"
+#: Room for spilled values and compiled kernels.
+SCRATCH = "/scratch"
 SCHEDULER_PORT, HTTP_PORT = 8786, 8787
-#: Kept free of a worker pod's memory, for the nanny beside the worker.
-NANNY_BYTES = 256 * 2**20
 #: All that the HTTP port answers: the pages that show tasks and workers, and the calls that end workers, stay off.
 HTTP_ROUTES = ["distributed.http.health", "distributed.http.scheduler.prometheus"]
-#: Kubernetes' suffixes of quantities.
-SUFFIXES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4}
-QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)(Ki|Mi|Gi|Ti|k|M|G|)")
 
 
-def in_bytes(quantity: str) -> int:
-    """Bytes in a Kubernetes quantity such as ``4Gi``; raises :class:`InputError` for anything else."""
-    found = QUANTITY.fullmatch(quantity)
-    if found is None:
-        raise InputError(f"a quantity of memory such as 4Gi or 500M was expected, got {quantity!r}")
-    return int(Decimal(found[1]) * SUFFIXES[found[2]])
-
-
-def cluster_manifest(config: KubernetesConfig) -> Manifest:
+def cluster_manifest(config: PodSettings) -> Manifest:
     """The DaskCluster of a configuration."""
     return {
         "apiVersion": "kubernetes.dask.org/v1",
@@ -50,13 +28,13 @@ def cluster_manifest(config: KubernetesConfig) -> Manifest:
     }
 
 
-def scheduler_address(config: KubernetesConfig) -> str:
+def scheduler_address(config: PodSettings) -> str:
     """Where pods of the same Kubernetes cluster reach the scheduler."""
     protocol = "tls" if config.encrypted else "tcp"
     return f"{protocol}://{config.name}-scheduler.{config.namespace}.svc:{SCHEDULER_PORT}"
 
 
-def pod_spec(config: KubernetesConfig, role: Role, container: Manifest) -> Manifest:
+def pod_spec(config: PodSettings, role: Role, container: Manifest) -> Manifest:
     """The pod around one container, which gets the configuration's environment, volumes and certificates.
 
     Nobody but the coordinator (`role` ``client``) may speak to the Kubernetes API; no process is root or becomes it.
@@ -87,32 +65,12 @@ def pod_spec(config: KubernetesConfig, role: Role, container: Manifest) -> Manif
     }
 
 
-def check_shared(out: str, volumes: Sequence[Manifest], mounts: Sequence[Manifest]) -> None:
-    """Raise :class:`InputError` unless every pod, wherever it runs, finds the run at `out` and may write there."""
-    if out.startswith("s3://"):
-        return
-    above = [mount for mount in mounts if PurePosixPath(out).is_relative_to(str(mount.get("mountPath")))]
-    if not above:
-        raise InputError(
-            f"pods share no folder for {out}: give an out such as s3://BUCKET/NAME, or an absolute path below a "
-            "mountPath of volume_mounts in the cluster configuration."
-        )
-    deepest = max(above, key=lambda mount: len(str(mount["mountPath"])))
-    lost = {volume.get("name") for volume in volumes if "emptyDir" in volume}
-    if deepest.get("readOnly") or deepest.get("name") in lost:
-        why = "is read-only" if deepest.get("readOnly") else "is an emptyDir, which ends with its pod"
-        raise InputError(
-            f"the volume {deepest.get('name')} at {deepest['mountPath']} {why}, so that {out} cannot hold the run; "
-            "give a volume that all pods can write to, or an out such as s3://BUCKET/NAME."
-        )
-
-
 def environment(variables: Mapping[str, str]) -> list[Manifest]:
     """Environment variables as Kubernetes takes them."""
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
-def pod_variables(config: KubernetesConfig) -> dict[str, str]:
+def pod_variables(config: PodSettings) -> dict[str, str]:
     """Environment of every pod; the user's own entries last. Compiled kernels go where any user may write."""
     own = {"NUMBA_CACHE_DIR": f"{SCRATCH}/numba"}
     return (
@@ -120,7 +78,7 @@ def pod_variables(config: KubernetesConfig) -> dict[str, str]:
     )
 
 
-def _scheduler_pod(config: KubernetesConfig) -> Manifest:
+def _scheduler_pod(config: PodSettings) -> Manifest:
     command = ["dask", "scheduler", *_comm_flags(config, "scheduler"), "--port", str(SCHEDULER_PORT)]
     container = {
         "name": "scheduler",
@@ -138,7 +96,7 @@ def _scheduler_pod(config: KubernetesConfig) -> Manifest:
     return pod_spec(config, "scheduler", container)
 
 
-def _worker_pod(config: KubernetesConfig) -> Manifest:
+def _worker_pod(config: PodSettings) -> Manifest:
     """Workers have no probes: the nanny replaces one that dies, the scheduler drops one that falls silent.
 
     The operator would set the scheduler's address without TLS, were it not set here.
@@ -158,7 +116,7 @@ def _worker_pod(config: KubernetesConfig) -> Manifest:
     return pod_spec(config, "worker", container)
 
 
-def _service(config: KubernetesConfig) -> Manifest:
+def _service(config: PodSettings) -> Manifest:
     """The scheduler's name; the operator looks for ports of just these names."""
     ports = {"tcp-comm": SCHEDULER_PORT, "http-dashboard": HTTP_PORT}
     return {
@@ -168,14 +126,14 @@ def _service(config: KubernetesConfig) -> Manifest:
     }
 
 
-def _comm_flags(config: KubernetesConfig, role: Role) -> list[str]:
+def _comm_flags(config: PodSettings, role: Role) -> list[str]:
     if not config.encrypted:
         return ["--protocol", "tcp"]
     files = {"--tls-ca-file": "ca.pem", "--tls-cert": f"{role}.pem", "--tls-key": f"{role}.key"}
     return ["--protocol", "tls", *(word for flag, name in files.items() for word in (flag, f"{CERTIFICATES}/{name}"))]
 
 
-def _certificates(config: KubernetesConfig, role: Role) -> Manifest:
+def _certificates(config: PodSettings, role: Role) -> Manifest:
     """The role's own key and no other's, readable by its user's group alone (octal 0440)."""
     files = ["ca.pem", f"{role}.pem", f"{role}.key"]
     secret = {"secretName": config.certificates_secret, "defaultMode": 0o440}

@@ -18,7 +18,6 @@ from typing import ClassVar
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig
 from dpdist.cluster.kinds.kubernetes_api import (
-    DASK_VERSION,
     delete,
     kubernetes,
     kubernetes_object,
@@ -26,7 +25,8 @@ from dpdist.cluster.kinds.kubernetes_api import (
     pods_of,
     troubles,
 )
-from dpdist.cluster.kinds.kubernetes_pods import Manifest, environment, pod_spec, pod_variables
+from dpdist.cluster.kinds.kubernetes_pods import environment, pod_spec, pod_variables
+from dpdist.cluster.kinds.kubernetes_settings import Manifest
 from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
     Job,
@@ -41,7 +41,6 @@ from dpdist.core.errors import InputError
 CONTAINER = "coordinator"
 #: Exit statuses after which another attempt would end the same: a sentence for the user, a wrong option, a wish.
 FINAL = (1, 2, CANCELLED)
-GROUP = "rbac.authorization.k8s.io"
 
 
 def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name: str) -> Manifest:
@@ -98,30 +97,6 @@ def _failure_rules() -> list[Manifest]:
 
 def _ended_with(*statuses: int) -> Manifest:
     return {"containerName": CONTAINER, "operator": "In", "values": list(statuses)}
-
-
-def role_manifests(namespace: str, name: str = "dpdist") -> list[Manifest]:
-    """ServiceAccount, Role and RoleBinding of the coordinator, to be applied once by who may do so."""
-    metadata = {"name": name, "namespace": namespace}
-    rules = [
-        _rule(DASK_VERSION.split("/")[0], ["daskclusters"], ["get", "list", "watch", "create", "patch", "delete"]),
-        _rule("", ["pods", "pods/log", "services"], ["get", "list", "watch"]),
-    ]
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": f"{GROUP}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
-        {
-            "apiVersion": f"{GROUP}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": name},
-        },
-    ]
-
-
-def _rule(group: str, resources: list[str], verbs: list[str]) -> Manifest:
-    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
 
 
 class KubernetesSubmitter(Submitter):
