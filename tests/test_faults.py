@@ -21,7 +21,7 @@ import zarr
 import dpdist
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import LocalPlace, objects, place_of
-from dpdist.core.places.objects import zarr_store
+from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
 from dpdist.runs.limits import Limits

@@ -18,13 +18,9 @@ from distributed import Client, LocalCluster
 
 from dpdist.core.errors import CorruptDataError, InputError
 from dpdist.core.places import place_of
-from dpdist.core.places.objects import (
-    AccessDeniedError,
-    ObjectPlace,
-    ObjectStoreError,
-    is_object_url,
-    zarr_store,
-)
+from dpdist.core.places.connections import AccessDeniedError, ObjectStoreError, is_object_url
+from dpdist.core.places.objects import ObjectPlace
+from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data import as_source
 from dpdist.data.convert import convert
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for

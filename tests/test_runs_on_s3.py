@@ -19,9 +19,11 @@ import xarray as xr
 import zarr
 
 import dpdist
+import dpdist.runs.limits
+import dpdist.runs.opening
 from dpdist.cli import root as cli
 from dpdist.core.places import place_of
-from dpdist.core.places.objects import zarr_store
+from dpdist.core.places.zarr_store import zarr_store
 from dpdist.storage.checkpoint import Store
 from dpdist.storage.generations import KEEP, commits, read_commit
 from dpdist.storage.stored_sequence import SequentialStore

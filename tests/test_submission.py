@@ -16,13 +16,15 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster
+from dpdist.cluster.kinds.base import mebibytes
+from dpdist.cluster.kinds.slurm import CoordinatorConfig
 from dpdist.cluster.submission import (
     SUBMITTERS,
     Job,
@@ -32,7 +34,7 @@ from dpdist.cluster.submission import (
     submitter_of,
 )
 from dpdist.cluster.submission.process import ProcessSubmitter
-from dpdist.cluster.submission.slurm import JobRequest, SlurmSubmitter, job_script, mebibytes
+from dpdist.cluster.submission.slurm import SlurmSubmitter, job_script
 from dpdist.core.errors import InputError
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.waiting import wait_until
@@ -249,14 +251,14 @@ def submitter(**coordinator: object) -> Submitter:
     return submitter_for(settings(**coordinator))
 
 
-def test_what_the_coordinator_leaves_out_is_as_for_workers(tmp_path: Path) -> None:
-    given = SlurmSubmitter.of_cluster(settings(walltime="1-00:00:00", memory="2GB")).request("run", tmp_path)
+def test_what_the_coordinator_leaves_out_is_as_for_workers() -> None:
+    given = settings(walltime="1-00:00:00", memory="2GB").coordinator_job
     assert (given.queue, given.account, given.walltime, given.memory) == ("debug", "lab", "1-00:00:00", "2GB")
 
 
 def test_a_script_asks_for_a_notice_and_to_be_put_back(tmp_path: Path) -> None:
-    request = JobRequest("run", tmp_path / "50%.log", 120, "04:00:00", directives=("--constraint=x",), memory="4GiB")
-    lines = job_script(request, ["/bin/python", "-c", "print('a b')"]).splitlines()
+    job = CoordinatorConfig(walltime="04:00:00", job_extra_directives=["--constraint=x"], memory="4GiB")
+    lines = job_script(job, "run", tmp_path / "50%.log", ["/bin/python", "-c", "print('a b')"], 120).splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert {"--requeue", "--open-mode=append", "--signal=B:USR1@120", "--time=04:00:00", "--mem=4096M"} < set(
         directives
@@ -268,7 +270,7 @@ def test_a_script_asks_for_a_notice_and_to_be_put_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("walltime", ["1", "2:30"])
 def test_a_walltime_without_room_for_the_last_checkpoint_is_refused(walltime: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give it more than 150 s"):
-        job_script(JobRequest("run", tmp_path / "log", 90, walltime), ["/bin/true"])
+        job_script(CoordinatorConfig(walltime=walltime), "run", tmp_path / "log", ["/bin/true"], 90)
 
 
 @pytest.mark.parametrize(
@@ -278,32 +280,31 @@ def test_sizes_are_rounded_up_to_mebibytes(size: str, count: int) -> None:
     assert mebibytes(size) == count
 
 
-def run_script(request: JobRequest, line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_script(
+    line: str, prologue: Sequence[str] = (), restarts: int = 1000, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """The script run by bash alone, with no Slurm to go back to."""
-    script = job_script(request, ["/bin/sh", "-c", line])
+    job = CoordinatorConfig(job_script_prologue=list(prologue))
+    script = job_script(job, "run", Path("/log"), ["/bin/sh", "-c", line], restarts=restarts)
     return subprocess.run(["/bin/bash", "-c", script], env=environment, capture_output=True, text=True)
 
 
-def test_a_job_that_was_started_too_often_gives_up(tmp_path: Path) -> None:
-    request = JobRequest("run", tmp_path / "log", restarts=3)
-    last, over = (run_script(request, "echo runs", SLURM_RESTART_COUNT=count) for count in ("3", "4"))
+def test_a_job_that_was_started_too_often_gives_up() -> None:
+    last, over = (run_script("echo runs", restarts=3, SLURM_RESTART_COUNT=count) for count in ("3", "4"))
     assert (last.returncode, last.stdout) == (0, "runs\n")
     assert (over.returncode, over.stdout) == (1, "")
     assert "started again 3 times and is given up" in over.stderr
 
 
 @pytest.mark.parametrize("prologue", [(), ("set -euo pipefail",)])
-def test_a_script_ends_with_the_coordinators_status(prologue: tuple[str, ...], tmp_path: Path) -> None:
-    request = JobRequest("run", tmp_path / "log", prologue=prologue)
+def test_a_script_ends_with_the_coordinators_status(prologue: tuple[str, ...]) -> None:
     for status in (0, 1, 75):
-        assert run_script(request, f"exit {status}", SLURM_JOB_ID="1").returncode == status
-    assert "did not put the job back" in run_script(request, "exit 75", SLURM_JOB_ID="1").stderr
+        assert run_script(f"exit {status}", prologue, SLURM_JOB_ID="1").returncode == status
+    assert "did not put the job back" in run_script("exit 75", prologue, SLURM_JOB_ID="1").stderr
 
 
-def test_a_cancelled_coordinator_is_not_put_back_whatever_its_status(tmp_path: Path) -> None:
-    done = run_script(
-        JobRequest("run", tmp_path / "log"), "trap '' TERM; sleep 0.2; kill -TERM $PPID; sleep 0.2; exit 75"
-    )
+def test_a_cancelled_coordinator_is_not_put_back_whatever_its_status() -> None:
+    done = run_script("trap '' TERM; sleep 0.2; kill -TERM $PPID; sleep 0.2; exit 75")
     assert (done.returncode, done.stderr) == (143, "")
 
 

@@ -32,6 +32,7 @@ from dpdist.cluster.submitted import (
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
+from dpdist.core.waiting import wait_until
 from dpdist.runs.config import CONFIGS, read_config
 from dpdist.runs.events import LapEvent
 from dpdist.runs.limits import Limits
@@ -160,11 +161,8 @@ def cancel(
         OUTPUT.print(f"{run} has ended already.", highlight=False)
         return
     submitter.cancel(job)
-    deadline = time.monotonic() + wait
-    while submitter.state(job)[0] is not JobState.ENDED:
-        if time.monotonic() > deadline:
-            raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
-        time.sleep(0.2)
+    if not wait_until(lambda: submitter.state(job)[0] is JobState.ENDED, time.monotonic() + wait):
+        raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
     OUTPUT.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
 
 
@@ -258,10 +256,7 @@ def _is_coming_up(place: Place, number: int, lease: int) -> bool:
 
 def _recorded_job(place: Place, number: int) -> Job | None:
     """The job of a request; whoever made the request may be about to start it."""
-    deadline = time.monotonic() + _STARTING
-    while (job := job_of(place, number)) is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return job
+    return wait_until(lambda: job_of(place, number), time.monotonic() + _STARTING)
 
 
 def _refuse_if_ended(place: Place) -> None:

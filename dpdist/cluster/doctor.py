@@ -31,7 +31,8 @@ from dpdist.cluster.findings import Finding, Level, as_table, fault, of_error, o
 from dpdist.cluster.kinds import ClusterConfig, read_cluster
 from dpdist.core.errors import DpdistError, InputError
 from dpdist.core.places import LocalPlace, Place, absolute
-from dpdist.core.places.objects import ObjectPlace, is_object_url
+from dpdist.core.places.connections import is_object_url
+from dpdist.core.places.objects import ObjectPlace
 from dpdist.core.versions import VERSIONED
 from dpdist.data import as_source
 from dpdist.execution.versions import probe, refusal

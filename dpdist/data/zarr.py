@@ -22,7 +22,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
-from dpdist.core.places.objects import is_object_url, zarr_store
+from dpdist.core.places.connections import is_object_url
+from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data.base import (
     Cut,
     Partition,

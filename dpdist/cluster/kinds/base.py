@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-import dask
+import dask.utils
 from distributed import Client, Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -34,6 +35,11 @@ def is_size(value: str) -> str:
     if not _SIZE.fullmatch(value) or not float(re.findall(r"[\d.]+", value)[0]):
         raise ValueError("should be a size such as '4GB'")
     return value
+
+
+def mebibytes(size: str) -> int:
+    """A size such as ``4GB`` in SLURM's megabytes of 2²⁰ bytes, rounded up."""
+    return math.ceil(dask.utils.parse_bytes(size) / 2**20)
 
 
 #: An amount of memory as Dask takes it, such as ``4GB``.

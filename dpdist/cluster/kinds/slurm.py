@@ -146,6 +146,13 @@ class SlurmConfig(ClusterConfig):
         return self
 
     @property
+    def coordinator_job(self) -> CoordinatorConfig:
+        """The coordinator's job; what ``[coordinator]`` leaves out is as in ``[job]``."""
+        shared = ("queue", "account", "walltime", "python", "job_script_prologue")
+        left_out = [name for name in shared if getattr(self.coordinator, name) is None]
+        return self.coordinator.model_copy(update={name: getattr(self.job, name) for name in left_out})
+
+    @property
     def expected(self) -> int | None:
         return self.jobs * (self.job.processes or self.job.cores)
 

@@ -11,7 +11,6 @@ environment of whoever submits (``--export=ALL``), or lie in the user's own file
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import shlex
@@ -19,12 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from dpdist.cluster.kinds.base import ClusterConfig
-from dpdist.cluster.kinds.slurm import SlurmConfig, walltime_seconds
+from dpdist.cluster.kinds.base import ClusterConfig, mebibytes
+from dpdist.cluster.kinds.slurm import CoordinatorConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
     Job,
@@ -35,9 +33,10 @@ from dpdist.cluster.submission.base import (
     open_private,
 )
 from dpdist.core.errors import InputError
+from dpdist.core.waiting import wait_until
 
-#: Seconds that SLURM may send a signal earlier than asked for.
-EARLY = 60
+#: Seconds before the end of the walltime at which the coordinator is told, and by how many SLURM may be early.
+LEAD, EARLY = 90, 60
 #: Seconds that an ending job is waited for when it is cancelled, since it may come back.
 SETTLING = 60
 
@@ -49,8 +48,6 @@ STATES = {
 }
 _STATE = {word: state for state, words in STATES.items() for word in words.split()}
 _FORGOTTEN = "Invalid job id"
-
-_SIZE = re.compile(r"(?P<count>\d+(\.\d+)?)\s*(?P<unit>[kmgtp]?)(?P<binary>i?)b?", re.IGNORECASE)
 
 SCRIPT = """\
 #!/bin/bash
@@ -81,78 +78,52 @@ exit "$status"
 """
 
 
-@dataclass(frozen=True)
-class JobRequest:
-    """What a coordinator's job is told.
+def job_script(
+    job: CoordinatorConfig, name: str, log: Path, command: Sequence[str], lead: int = LEAD, restarts: int = 1000
+) -> str:
+    """The batch script.
 
     Parameters
     ----------
-    name : of the job
-    log : file of its output, appended to by every start
+    job : what is asked of SLURM; its directives override the others
+    log : file of the output, appended to by every start
     lead : seconds before the end of the walltime at which the coordinator is told
-    walltime : as SLURM writes it; None leaves it to the partition
-    memory : such as ``4GB``
-    directives : further options of sbatch, each a line; they override the others
-    prologue : lines of shell that come first
     restarts : after so many the job gives up
+
+    Raises
+    ------
+    InputError
+        If the walltime is too short for a last checkpoint.
     """
-
-    name: str
-    log: Path
-    lead: int = 90
-    walltime: str | None = None
-    queue: str | None = None
-    account: str | None = None
-    cores: int = 1
-    memory: str = "4GB"
-    directives: tuple[str, ...] = ()
-    prologue: tuple[str, ...] = ()
-    restarts: int = 1000
-
-
-def job_script(request: JobRequest, command: Sequence[str]) -> str:
-    """The batch script; raises :class:`InputError` where the walltime is too short for a last checkpoint."""
-    if request.walltime is not None and walltime_seconds(request.walltime) <= request.lead + EARLY:
+    if job.walltime is not None and walltime_seconds(job.walltime) <= lead + EARLY:
         raise InputError(
-            f"the coordinator's walltime is {request.walltime}, but it is told to write its last checkpoint "
-            f"{request.lead} to {request.lead + EARLY} s before the end; give it more than {request.lead + EARLY} s."
+            f"the coordinator's walltime is {job.walltime}, but it is told to write its last checkpoint {lead} to "
+            f"{lead + EARLY} s before the end; give it more than {lead + EARLY} s."
         )
-    return SCRIPT.format(
-        directives="\n".join(f"#SBATCH {option}" for option in _options(request)),
-        prologue="\n".join(request.prologue),
-        restarts=request.restarts,
-        command=shlex.join(command),
-        again=AGAIN,
-        cancelled=CANCELLED,
-    )
-
-
-def _options(request: JobRequest) -> list[str]:
-    given = {"partition": request.queue, "account": request.account, "time": request.walltime}
-    return [
-        f"--job-name={request.name}",
+    given = {"partition": job.queue, "account": job.account, "time": job.walltime}
+    options = [
+        f"--job-name={name}",
         # SLURM puts the job's number and the like where it finds a per cent sign.
-        f'--output="{str(request.log).replace("%", "%%")}"',
+        f'--output="{str(log).replace("%", "%%")}"',
         "--open-mode=append",
         "--requeue",
-        f"--signal=B:USR1@{request.lead}",
+        f"--signal=B:USR1@{lead}",
         "--export=ALL",
         "--nodes=1",
         "--ntasks=1",
-        f"--cpus-per-task={request.cores}",
-        f"--mem={mebibytes(request.memory)}M",
+        f"--cpus-per-task={job.cores}",
+        f"--mem={mebibytes(job.memory)}M",
         *(f"--{name}={value}" for name, value in given.items() if value is not None),
-        *request.directives,
+        *job.job_extra_directives,
     ]
-
-
-def mebibytes(size: str) -> int:
-    """A size such as ``4GB`` in SLURM's megabytes of 2²⁰ bytes, rounded up."""
-    match = _SIZE.fullmatch(size)
-    if match is None:
-        raise InputError(f"a size such as 4GB was expected for memory; got {size!r}.")
-    power = " kmgtp".index(match["unit"].lower() or " ")
-    return math.ceil(float(match["count"]) * (1024 if match["binary"] else 1000) ** power / 2**20)
+    return SCRIPT.format(
+        directives="\n".join(f"#SBATCH {option}" for option in options),
+        prologue="\n".join(job.job_script_prologue or ()),
+        restarts=restarts,
+        command=shlex.join(part if job.python is None or part != sys.executable else job.python for part in command),
+        again=AGAIN,
+        cancelled=CANCELLED,
+    )
 
 
 class SlurmSubmitter(Submitter):
@@ -160,57 +131,32 @@ class SlurmSubmitter(Submitter):
 
     Parameters
     ----------
-    cluster : whose ``[coordinator]`` shapes the jobs; none to ask for jobs there are
+    coordinator : the job to submit, for a submitter that submits
     lead : seconds before the end of the walltime at which the coordinator is told
     """
 
     kind: ClassVar[str] = "slurm"
     clusters: ClassVar[frozenset[str]] = frozenset({"slurm"})
 
-    def __init__(self, cluster: SlurmConfig | None = None, lead: int = 90) -> None:
-        self.cluster, self.lead = cluster, lead
+    def __init__(self, coordinator: CoordinatorConfig | None = None, lead: int = LEAD) -> None:
+        self.coordinator, self.lead = coordinator or CoordinatorConfig(), lead
 
     @classmethod
     def of_cluster(cls, cluster: ClusterConfig) -> SlurmSubmitter:
         if not isinstance(cluster, SlurmConfig):
             raise InputError(f"a cluster of type slurm was expected; got {cluster.type}.")
-        return cls(cluster)
+        return cls(cluster.coordinator_job)
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
-        folder = made_folder(folder)
-        request = self.request(checked_name(name), folder)
-        made_folder(request.log.parent)
+        job, folder = self.coordinator, made_folder(folder)
+        log = made_folder(Path(job.log_directory or folder)) / f"{checked_name(name)}.log"
         script = folder / f"{name}.sh"
         with os.fdopen(open_private(script, os.O_TRUNC), "w") as file:
-            file.write(job_script(request, self._with_python(command)))
+            file.write(job_script(job, name, log, command, self.lead))
         # The job appends to a log that is private already.
-        os.close(open_private(request.log, os.O_APPEND))
+        os.close(open_private(log, os.O_APPEND))
         number = _slurm("sbatch", "--parsable", str(script)).strip().split(";")[0]
-        return Job(self.kind, number, str(request.log))
-
-    def request(self, name: str, folder: Path) -> JobRequest:
-        """What the cluster's settings ask for; what ``[coordinator]`` leaves out is as in ``[job]``."""
-        if self.cluster is None:
-            return JobRequest(name, folder / f"{name}.log", self.lead)
-        own, worker = self.cluster.coordinator, self.cluster.job
-        prologue = worker.job_script_prologue if own.job_script_prologue is None else own.job_script_prologue
-        return JobRequest(
-            name=name,
-            log=Path(own.log_directory or folder).absolute() / f"{name}.log",
-            lead=self.lead,
-            walltime=own.walltime or worker.walltime,
-            queue=own.queue or worker.queue,
-            account=own.account or worker.account,
-            cores=own.cores,
-            memory=own.memory,
-            directives=tuple(own.job_extra_directives),
-            prologue=tuple(prologue),
-        )
-
-    def _with_python(self, command: Sequence[str]) -> list[str]:
-        """The command with the interpreter of the cluster's hosts in place of this one."""
-        python = self.cluster and (self.cluster.coordinator.python or self.cluster.job.python)
-        return [python if python and part == sys.executable else part for part in command]
+        return Job(self.kind, number, str(log))
 
     def state(self, job: Job) -> tuple[JobState, str]:
         try:
@@ -240,12 +186,15 @@ class SlurmSubmitter(Submitter):
 
     def _settled(self, job: Job) -> JobState:
         """The state once it is known whether a job that is just ending is put back."""
-        end = time.monotonic() + SETTLING
-        while (told := self.state(job))[1].startswith("COMPLETING"):
-            if time.monotonic() > end:
-                raise InputError(f"job {job.identity} has been ending for {SETTLING} s; ask again in a minute.")
-            time.sleep(0.2)
-        return told[0]
+
+        def settled() -> JobState | None:
+            state, words = self.state(job)
+            return None if words.startswith("COMPLETING") else state
+
+        state = wait_until(settled, time.monotonic() + SETTLING)
+        if state is None:
+            raise InputError(f"job {job.identity} has been ending for {SETTLING} s; ask again in a minute.")
+        return state
 
 
 def _words(told: dict[str, str]) -> str:

@@ -1,0 +1,185 @@
+"""From the URL of an object store to its connection, and from its failures to sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import importlib
+import os
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from dpdist.core.errors import DpdistError, InputError
+
+#: How URLs of object stores begin; only the first kind is tested against servers.
+SCHEMES = ("s3", "gs", "az")
+#: Seconds for which a request is repeated while the store does not answer.
+PATIENCE = 180.0
+#: Seconds before a request is repeated that obstore does not repeat.
+PAUSE = 0.1
+#: Beginnings of the environment's settings on which a connection depends.
+_SETTINGS = ("AWS_", "GOOGLE_", "AZURE_")
+#: What obstore's failures say where a connection broke in a way after which it does not repeat a request.
+_BROKEN = r"body error|decoding response body|HttpError \{\s*kind: (Unknown|Request)\b"
+_NO_CREDENTIALS = (
+    "there are no credentials for the object store; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+)
+
+
+class ObjectStoreError(DpdistError, OSError):
+    """An object store did not answer, or not as it should."""
+
+
+class BrokenAnswerError(ObjectStoreError):
+    """A connection broke within a request or an answer, after which obstore does not repeat the request by itself."""
+
+
+class AccessDeniedError(ObjectStoreError):
+    """An object store refused the credentials."""
+
+
+def is_object_url(path: str) -> bool:
+    """Whether a path is the URL of an object store."""
+    return path.partition("://")[0] in SCHEMES and "://" in path
+
+
+def connected(url: str, patience: float) -> Any:
+    """The obstore store of what is below a URL, made anew when the environment's settings change."""
+    settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
+    return _prefix_store(*parts_of(url), patience, settings)
+
+
+@functools.lru_cache(maxsize=64)
+def _prefix_store(scheme: str, bucket: str, prefix: str, patience: float, settings: tuple[tuple[str, str], ...]) -> Any:
+    stores, environment = library("obstore.store"), dict(settings)
+    retry = _retry(environment, patience)
+    if scheme != "s3":
+        return stores.from_url(f"{scheme}://{bucket}/{prefix}", retry_config=retry)
+    config = _aws_config(environment)
+    provider = config.pop("credential_provider", None)
+    endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    client: dict[str, Any] = {} if "AWS_TIMEOUT" in environment else {"timeout": "120s"}
+    if (endpoint or "").startswith("http:"):
+        client["allow_http"] = True
+    return stores.S3Store(
+        bucket,
+        prefix=prefix or None,
+        config=config,
+        client_options=client,
+        retry_config=retry,
+        credential_provider=provider,
+    )
+
+
+def parts_of(url: str) -> tuple[str, str, str]:
+    """Scheme, bucket and prefix of a URL."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme not in SCHEMES:
+        raise InputError(f"{url} should begin with one of s3://, gs://, az://; give such a URL, or a path on disk.")
+    if "@" in bucket:
+        raise InputError(f"a {scheme}:// URL should hold no credentials; set AWS_ACCESS_KEY_ID or a profile instead.")
+    if not bucket:
+        raise InputError(f"{url} names no bucket; give one, as in {scheme}://bucket/name.zarr.")
+    return scheme, bucket, prefix.strip("/")
+
+
+def _retry(environment: dict[str, str], patience: float) -> dict[str, Any]:
+    """Repetitions within `patience` seconds, with pauses from a tenth of a second to five seconds."""
+    attempts = environment.get("AWS_MAX_ATTEMPTS", "1000")
+    if not attempts.isdecimal() or int(attempts) < 1:
+        raise InputError(f"AWS_MAX_ATTEMPTS should be a whole number from 1 on; got {attempts}. Correct or unset it.")
+    return {
+        "max_retries": int(attempts) - 1,
+        "retry_timeout": datetime.timedelta(seconds=patience),
+        "backoff": {
+            "init_backoff": datetime.timedelta(milliseconds=100),
+            "max_backoff": datetime.timedelta(seconds=5),
+            "base": 2,
+        },
+    }
+
+
+def _aws_config(environment: dict[str, str]) -> dict[str, Any]:
+    """What the environment leaves open, from boto3's profiles and roles."""
+    keys = "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true"
+    region = "AWS_REGION" in environment or "AWS_DEFAULT_REGION" in environment
+    if keys and region:
+        return {}
+    try:
+        boto3 = importlib.import_module("boto3")
+    except ModuleNotFoundError:
+        return {}
+    session = boto3.Session()
+    config = {} if region or session.region_name is None else {"region": session.region_name}
+    if not keys:
+        config["credential_provider"] = _credentials(session)
+    if "AWS_ENDPOINT_URL" not in environment and "AWS_ENDPOINT_URL_S3" not in environment:
+        config |= _profile_endpoint(session)
+    return config
+
+
+def _credentials(session: Any) -> Any:
+    """What gives obstore a boto3 session's credentials, and fresh ones when they expire."""
+    if session.get_credentials() is None:
+        raise InputError(_NO_CREDENTIALS)
+    return importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
+
+
+def _profile_endpoint(session: Any) -> dict[str, Any]:
+    """The endpoint that a profile sets, if it is not Amazon's own."""
+    endpoint = str(session.client("s3", region_name=session.region_name or "us-east-1").meta.endpoint_url)
+    return {} if re.search(r"\.amazonaws\.com(\.cn)?/?$", endpoint) else {"endpoint": endpoint}
+
+
+def library(name: str) -> ModuleType:
+    """A module of obstore; :class:`InputError`, with the command that installs it, where it is missing."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError("object stores need obstore; install it with: pip install 'dpdist[s3]'") from error
+
+
+@contextlib.contextmanager
+def told(url: str) -> Iterator[None]:
+    """Raise obstore's failures as sentences; theirs hold whole answers of the server, so they are not shown."""
+    exceptions = library("obstore.exceptions")
+    try:
+        yield
+    except exceptions.BaseError as error:
+        raise _sentence(url, str(error)) from None
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise _sentence(url, str(error)) from None
+        raise FileNotFoundError(f"there is no such object in {url}.") from None
+
+
+def _sentence(url: str, text: str) -> Exception:
+    """What to raise for a failure that obstore describes by `text`."""
+    reason = _reason(text)
+    if "NoSuchBucket" in text:
+        return InputError(f"there is no bucket for {url}; create it, or correct the URL or AWS_ENDPOINT_URL.")
+    if "169.254.169.254" in text or "/latest/api/token" in text:
+        return InputError(_NO_CREDENTIALS)
+    if "configured region" in text or "PermanentRedirect" in text:
+        return InputError(f"{url} is in another region than was said; set AWS_REGION to the bucket's.")
+    if re.search(r"status code: 40[13]\b", text):
+        return AccessDeniedError(
+            f"access to {url} was denied ({reason}); check the credentials, and that they may read, list and write."
+        )
+    kind = BrokenAnswerError if re.search(_BROKEN, text) else ObjectStoreError
+    return kind(
+        f"the object store did not answer for {url} ({reason}); check the network and AWS_ENDPOINT_URL, then try again."
+    )
+
+
+def _reason(text: str) -> str:
+    """The few words of a failure's text that say what it was; the rest may hold what a log should not."""
+    for pattern in (r"<Code>(\w+)</Code>", r"status code: (\d+[ \w]*)", r"(HTTP error: [a-z ]+)", r"(timed out)"):
+        found = re.search(pattern, text)
+        if found is not None:
+            return found.group(1).strip()
+    return "no reason given"
