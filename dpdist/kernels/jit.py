@@ -7,10 +7,14 @@ all is forgotten that is older than any of these files; not so in the folder of 
 from __future__ import annotations
 
 from contextlib import suppress
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TypeVar
+from types import FunctionType
+from typing import Any, TypeVar
 
 import numba
+from numba.core.types.containers import BaseNamedTuple
+from numba.extending import overload_method
 
 Function = TypeVar("Function")
 
@@ -42,3 +46,22 @@ def jit_reassociated(function: Function) -> Function:
         function
     )
     return compiled
+
+
+def jit_methods(*protocols: type) -> None:
+    """Let compiled functions call the methods of these protocols that NamedTuples have, compiled as by :func:`jit`.
+
+    LLVM puts them where they are called; Numba's own inlining would drop assignments to the elements of a field.
+    """
+    for name, asked in [pair for protocol in protocols for pair in vars(protocol).items()]:
+        if isinstance(asked, FunctionType) and not name.startswith("_"):
+            _jit_method(name, signature(asked))
+
+
+def _jit_method(name: str, asked: Signature) -> None:
+    def method(self: Any, *others: Any) -> object:
+        return getattr(self.instance_class, name)
+
+    method.__signature__ = asked  # type: ignore[attr-defined]  # which is what Numba takes for the method's
+    options = {"nogil": True, "error_model": "numpy", "forceinline": True}
+    overload_method(BaseNamedTuple, name, strict=False, jit_options=options)(method)

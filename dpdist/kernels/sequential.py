@@ -1,16 +1,25 @@
-"""What every sequential pass does with a row's scores: share the row out, open a component, track overlaps.
+"""The sequential pass over rows, once for all likelihoods (Lin 2013, algorithm 1).
 
-Source: Lin (2013), algorithm 1. Components are rows of arrays; row ``count`` always holds the prior, which is what a
-new component starts from, so that its score is computed like any other's.
+    rho_i(k) ~ w_k exp h_i(k),     rho_i(new) ~ alpha exp h_i(new),     w_k += rho_i(k)
+
+A likelihood brings its :class:`Components`: arrays with a row a component, and methods that score a data row, open a
+component and let it absorb a share of the row. Where these are NamedTuples of arrays their methods are compiled along;
+any other object makes the same pass in Python, by :func:`take_rows`. Row ``count`` of the arrays holds the prior, which
+is what a new component starts from, so that its score is computed like any other's.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from dpdist.kernels.jit import jit
+from dpdist.kernels.jit import jit, jit_methods
+
+RowsType = TypeVar("RowsType")
+RowsIn = TypeVar("RowsIn", contravariant=True)
+RowType = TypeVar("RowType")
 
 
 class Law(NamedTuple):
@@ -28,6 +37,38 @@ class Law(NamedTuple):
     threshold: float
     log_floor: float
     most: int
+
+
+class Components(Protocol[RowsIn, RowType]):
+    """What a pass asks of a likelihood's components, of which there are at most C - 1."""
+
+    @property
+    def level(self) -> np.ndarray:
+        """(C,), in the dtype that scores are to have."""
+
+    def row(self, rows: RowsIn, n: int, count: int) -> RowType:
+        """Row n in the form that the other methods take; there are `count` components."""
+
+    def score(self, k: int, row: RowType, least: float) -> float:
+        """log w_k + h_k, or minus infinity if it is below `least`; row `count` scores for a new component."""
+
+    def open(self, count: int) -> None:
+        """Make row `count`, the prior, a component; the prior is in the row after it then."""
+
+    def absorb(self, k: int, row: RowType, gained: float, stats: np.ndarray) -> None:
+        """Give component k, whose statistics (F,) are `stats`, weight `gained` of a row."""
+
+
+class LevelledArrays(Protocol):
+    """NamedTuples of arrays of which one is the part of components' scores that no row changes."""
+
+    def __iter__(self) -> Iterator[np.ndarray]: ...
+
+    def set_level(self, k: int, log_weight: float) -> None:
+        """Compute that part from what else is kept."""
+
+
+jit_methods(Components, LevelledArrays)
 
 
 @jit
@@ -103,3 +144,71 @@ def add_overlaps(overlap: np.ndarray, shares: np.ndarray, active: np.ndarray, fo
             common = weight * min(shares[a], shares[b])
             overlap[active[a], active[b]] += common
             overlap[active[b], active[a]] += common
+
+
+def take_rows(
+    rows: RowsType,
+    weights: np.ndarray,
+    count: int,
+    law: Law,
+    components: Components[RowsType, RowType],
+    stats: np.ndarray,
+    overlap: np.ndarray,
+) -> tuple[int, int]:
+    """Pass over rows until they end or there is no room for another component.
+
+    Parameters
+    ----------
+    weights : (n,) float64
+    count : components so far
+    components : what is kept of them, for C of them
+    stats : (C, F) float64 statistics, row ``count`` and beyond zero
+    overlap : (C, C) or (0, 0)
+
+    Returns
+    -------
+    done, count
+        Rows passed, or -1 if a score was not a number; components now.
+    """
+    capacity = components.level.shape[0]
+    scores, shares, active = np.empty_like(components.level), np.empty(capacity), np.empty(capacity, np.int64)
+    likely = 0
+    for n in range(weights.shape[0]):
+        if count + 1 >= capacity:
+            return n, count
+        weight = weights[n]
+        if weight == 0.0:
+            continue
+        row = components.row(rows, n, count)
+        # The best component of the row before comes first: others are left as soon as they fall behind it.
+        scores[likely] = components.score(likely, row, -np.inf)
+        top = scores[likely]
+        for k in range(count + (count < law.most)):
+            if k != likely:
+                scores[k] = components.score(k, row, top + law.log_floor)
+                top = max(top, scores[k])
+        found, opens = share_row(scores, count, law, shares, active)
+        if found < 0:
+            return -1, count
+        if opens:
+            components.open(count)
+            count += 1
+        best = 0.0
+        for a in range(found):
+            k = active[a]
+            components.absorb(k, row, weight * shares[a], stats[k])
+            if shares[a] > best:
+                best, likely = shares[a], k
+        add_overlaps(overlap, shares, active, found, weight)
+    return weights.shape[0], count
+
+
+#: :func:`take_rows` for components that are NamedTuples of arrays.
+advance = jit(take_rows)
+
+
+@jit
+def set_levels(components: LevelledArrays, log_weights: np.ndarray) -> None:
+    """Levels of all components, from their log weights (K,)."""
+    for k in range(log_weights.shape[0]):
+        components.set_level(k, log_weights[k])

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import add_to_row, copy_row
-from dpdist.kernels.sequential import Law, add_overlaps, share_row
+from dpdist.kernels.sequential import Law, advance
 
 #: Where the asymptotic series of the polygamma functions begin.
 _FAR = 8.0
@@ -223,63 +223,97 @@ def _move(logits: np.ndarray, row: np.ndarray, gain: float, pull: float, simplex
     _normalise(logits)
 
 
+class Observed(NamedTuple):
+    """Rows as the pass takes them.
+
+    Parameters
+    ----------
+    logs : (n, D) log x
+    evidence, start : (n,) and (n, D), of each row under a new component
+    seen : (n,) weight of all rows up to each, itself included
+    """
+
+    logs: np.ndarray
+    evidence: np.ndarray
+    start: np.ndarray
+    seen: np.ndarray
+
+
+class Point(NamedTuple):
+    """One of the rows, with the sum of its logs and how many components are known before it."""
+
+    logs: np.ndarray
+    total: float
+    evidence: float
+    start: np.ndarray
+    seen: float
+    known: int
+
+
+class Simplices(NamedTuple):
+    """Components beside their table.
+
+    Parameters
+    ----------
+    simplex, steps, log_concentration : constants of the likelihood and of the pass
+    parameter : (C, D) gamma theta
+    level : (C,) log weight with the part of the log likelihood that no row changes
+    work : (3, D) room to compute in
+    """
+
+    simplex: Simplex
+    steps: Steps
+    log_concentration: float
+    parameter: np.ndarray
+    level: np.ndarray
+    work: np.ndarray
+
+    def row(self, rows: Observed, n: int, count: int) -> Point:
+        return Point(rows.logs[n], rows.logs[n].sum(), rows.evidence[n], rows.start[n], rows.seen[n], count)
+
+    def score(self, k: int, row: Point, least: float) -> float:
+        if k == row.known:
+            return self.log_concentration + row.evidence
+        return self.level[k] + _dot(self.parameter[k], row.logs) - row.total  # type: ignore[no-any-return]
+
+    def open(self, count: int) -> None:
+        """A component is made by what it absorbs first."""
+
+    def absorb(self, k: int, row: Point, gained: float, stats: np.ndarray) -> None:
+        """Start a component that has no weight yet at the row's posterior mean; move any other by a gradient."""
+        logits, fresh = stats[:-1], stats[-1] == 0.0
+        stats[-1] += gained
+        if fresh:
+            copy_row(row.start, logits)
+        else:
+            gain, pull = step_of(self.steps, row.seen, stats[-1], gained)
+            _move(logits, row.logs, gain, pull, self.simplex, self.work)
+        self.level[k] = np.log(stats[-1]) + _set_cell(logits, self.simplex.precision, self.parameter[k])
+
+
 @jit
 def advance_dirichlet(
-    logs: np.ndarray,
+    rows: Observed,
     weights: np.ndarray,
-    evidence: np.ndarray,
-    start: np.ndarray,
     count: int,
     law: Law,
     steps: Steps,
     simplex: Simplex,
     table: np.ndarray,
     overlap: np.ndarray,
-) -> int:
-    """Pass over rows.
+) -> tuple[int, int]:
+    """Pass over rows; results as of :func:`~dpdist.kernels.sequential.take_rows`.
 
     Parameters
     ----------
-    logs : (n, D) float64, log x
     weights : (n,) float64
-    evidence, start : (n,) and (n, D), of each row under a new component
     count : components so far
-    table : (C, D + 1) float64, log theta_k and w_k; C is above count + n
+    table : (C, D + 1) float64, log theta_k and w_k, row ``count`` and beyond zero; C is above count + n
     overlap : (C, C) or (0, 0)
-
-    Returns
-    -------
-    int
-        Components now; -1 if a score was not a number.
     """
-    capacity, dimension = table.shape[0], logs.shape[1]
-    scores, shares, active = np.empty(capacity), np.empty(capacity), np.empty(capacity, np.int64)
-    parameter, level = np.empty((capacity, dimension)), np.empty(capacity)
-    work = np.empty((3, dimension))
+    capacity, dimension = table.shape[0], table.shape[1] - 1
+    parameter, work = np.empty((capacity, dimension)), np.empty((3, dimension))
+    cells = Simplices(simplex, steps, law.log_concentration, parameter, np.empty(capacity), work)
     for k in range(count):
-        level[k] = _set_cell(table[k, :-1], simplex.precision, parameter[k])
-    seen = steps.seen
-    for n in range(logs.shape[0]):
-        weight, row = weights[n], logs[n]
-        if weight == 0.0:
-            continue
-        base = row.sum()
-        for k in range(count):
-            scores[k] = np.log(table[k, -1]) + level[k] + _dot(parameter[k], row) - base
-        scores[count] = law.log_concentration + evidence[n]
-        found, opens = share_row(scores, count, law, shares, active)
-        if found < 0:
-            return -1
-        seen += weight
-        for a in range(found):
-            k, gained = active[a], weight * shares[a]
-            table[k, -1] += gained
-            if k == count:
-                copy_row(start[n], table[k, :-1])
-            else:
-                gain, pull = step_of(steps, seen, table[k, -1], gained)
-                _move(table[k, :-1], row, gain, pull, simplex, work)
-            level[k] = _set_cell(table[k, :-1], simplex.precision, parameter[k])
-        count += opens
-        add_overlaps(overlap, shares, active, found, weight)
-    return count
+        cells.level[k] = np.log(table[k, -1]) + _set_cell(table[k, :-1], simplex.precision, cells.parameter[k])
+    return advance(rows, weights, count, law, cells, table, overlap)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import copy_row
-from dpdist.kernels.sequential import Law, add_overlaps, share_row
+from dpdist.kernels.sequential import Law, advance
 
 
 class Sphere(NamedTuple):
@@ -122,6 +122,64 @@ def _shift(products: np.ndarray, gram: np.ndarray, gain: float) -> None:
         products[j] += gain * (gram[j] - products[j])
 
 
+class Row(NamedTuple):
+    """A row, and where it stands in its block."""
+
+    values: np.ndarray
+    place: int
+
+
+class Block(NamedTuple):
+    """Components and their products with the rows of a block.
+
+    Parameters
+    ----------
+    sphere : constants of the family
+    squares, halves, level : (C,) |m|^2, half the inverse of the predictive variance, log weight with its constant
+    scores : (C,) of the row that is taken
+    touched : (C,) whether the mean moved since it was made
+    products : (K, n) m^T x, for all components that there may be by the end of the block
+    gram : (n, n) x^T x
+    own, near : (n,) |x|^2 in float64 and in the dtype of the products
+    """
+
+    sphere: Sphere
+    squares: np.ndarray
+    halves: np.ndarray
+    level: np.ndarray
+    scores: np.ndarray
+    touched: np.ndarray
+    products: np.ndarray
+    gram: np.ndarray
+    own: np.ndarray
+    near: np.ndarray
+
+    def row(self, rows: np.ndarray, n: int, count: int) -> Row:
+        """A row of the block, of which all scores are computed at once."""
+        held = count + 1
+        copy_row(self.products[:held, n], self.scores[:held])
+        _score(self.squares[:held], self.halves[:held], self.level[:held], self.near[n], self.scores[:held])
+        return Row(rows[n], n)
+
+    def score(self, k: int, row: Row, least: float) -> float:
+        return self.scores[k]  # type: ignore[no-any-return]
+
+    def open(self, count: int) -> None:
+        self.squares[count + 1], self.level[count + 1] = self.squares[count], self.level[count]
+        self.halves[count + 1] = self.halves[count]
+        copy_row(self.products[count], self.products[count + 1])
+        self.touched[count + 1] = True
+
+    def absorb(self, k: int, row: Row, gained: float, stats: np.ndarray) -> None:
+        i, sphere, squares, products = row.place, self.sphere, self.squares, self.products
+        gain = gained / (sphere.variance * sphere.precision + stats[-1] + gained)
+        squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[k, i] + gain**2 * self.own[i]
+        _shift(products[k, i + 1 :], self.gram[i, i + 1 :], self.level.dtype.type(gain))
+        _add_row(stats, row.values, self.own[i], gained)
+        self.level[k], self.halves[k] = _level(stats[-1], np.log(stats[-1]), row.values.shape[0], sphere)
+        self.touched[k] = True
+
+
 @jit
 def advance_isotropic(
     rows: np.ndarray,
@@ -153,20 +211,15 @@ def advance_isotropic(
     """
     length, dimension = rows.shape
     capacity, dtype = len(stats), means.dtype
-    scores, squares = np.empty(capacity, dtype), np.empty(capacity, dtype)
-    halves, levels = np.empty(capacity, dtype), np.empty(capacity, dtype)
-    shares, active = np.empty(capacity), np.empty(capacity, np.int64)
-    touched = np.ones(capacity, np.bool_)
-    x, turned, inner = (
-        np.empty((block, dimension), dtype),
-        np.empty(dimension * block, dtype),
-        np.empty(capacity * block, dtype),
-    )
+    squares, halves, level = np.empty(capacity, dtype), np.empty(capacity, dtype), np.empty(capacity, dtype)
+    scores, touched = np.empty(capacity, dtype), np.ones(capacity, np.bool_)
+    x, turned = np.empty((block, dimension), dtype), np.empty(dimension * block, dtype)
+    inner = np.empty(capacity * block, dtype)
     own, near = np.empty(block), np.empty(block, dtype)
     furthest = 0.1 * sphere.variance / (8.0 * np.finfo(dtype).eps)
     for k in range(count):
-        levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
-    levels[count], halves[count] = _level(0.0, law.log_concentration, dimension, sphere)
+        level[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
+    level[count], halves[count] = _level(0.0, law.log_concentration, dimension, sphere)
     begin = 0
     while begin < length and count + block < capacity:
         size = min(block, length - begin)
@@ -179,29 +232,10 @@ def advance_isotropic(
         np.dot(means[:held], across, inner[: held * size].reshape((held, size)))
         products = inner[: (held + size) * size].reshape((held + size, size))
         gram = np.dot(x[:size], across)
-        for i in range(size):
-            weight = weights[begin + i]
-            if weight == 0.0:
-                continue
-            held = count + 1
-            copy_row(products[:held, i], scores[:held])
-            _score(squares[:held], halves[:held], levels[:held], near[i], scores[:held])
-            found, opens = share_row(scores, count, law, shares, active)
-            if found < 0:
-                return -1, count
-            if opens:
-                count += 1
-                squares[count], levels[count], halves[count] = squares[count - 1], levels[count - 1], halves[count - 1]
-                copy_row(products[count - 1], products[count])
-                touched[count] = True
-            for a in range(found):
-                k, gained = active[a], weight * shares[a]
-                gain = gained / (sphere.variance * sphere.precision + stats[k, -1] + gained)
-                squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[k, i] + gain**2 * own[i]
-                _shift(products[k, i + 1 :], gram[i, i + 1 :], dtype.type(gain))
-                _add_row(stats[k], rows[begin + i], own[i], gained)
-                levels[k], halves[k] = _level(stats[k, -1], np.log(stats[k, -1]), dimension, sphere)
-                touched[k] = True
-            add_overlaps(overlap, shares, active, found, weight)
-        begin += size
+        cells = Block(sphere, squares, halves, level, scores, touched, products, gram, own, near)
+        stop = begin + size
+        done, count = advance(rows[begin:stop], weights[begin:stop], count, law, cells, stats, overlap)
+        if done < 0:
+            return -1, count
+        begin = stop
     return begin, count

@@ -2,8 +2,7 @@
 
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.inference.sva.conjugate import Conjugate
-from dpdist.inference.sva.passes import PASSES, ConjugatePass
-from dpdist.inference.sva.plain import PlainPass
+from dpdist.inference.sva.passes import PASSES, ConjugatePass, PlainPass
 from dpdist.inference.sva.prune_merge import DistanceTest, EvidenceTest, MergeTest, PruneMerge
 
 __all__ = [

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
-from dpdist.inference.sva.passes import PASSES, ConjugatePass
-from dpdist.inference.sva.plain import PlainPass
+from dpdist.inference.sva.passes import PASSES, PlainPass
 from dpdist.models.families.base import Family, Moments, Rows
 
 
@@ -45,8 +44,7 @@ class Conjugate(Learner):
         return int(self.family.features(np.zeros((1, self.columns))).shape[1])
 
     def begin(self, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None, seen: float) -> Pass:
-        kind: type[ConjugatePass | PlainPass] = PASSES.get(type(self.family), PlainPass)
-        return kind(self.family, table, rule, dtype, overlap)
+        return PASSES.get(type(self.family), PlainPass)(self.family, table, rule, dtype, overlap)
 
     def log_predictive(self, rows: Rows, table: np.ndarray) -> np.ndarray:
         stats = np.concatenate([table, np.zeros((1, table.shape[1]))])

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
 from dpdist.core.errors import PrecisionError
 from dpdist.inference.sva.base import FAR_OUT, OpeningRule, Pass
-from dpdist.kernels.sequential_counts import (
-    Coins,
-    Rates,
-    Urns,
-    advance_bernoulli,
-    advance_multinomial,
-    advance_poisson,
-    set_coin,
-    set_rate,
-)
-from dpdist.kernels.sequential_diagonal import Boxes, advance_diagonal
-from dpdist.kernels.sequential_diagonal import set_level as set_box_level
-from dpdist.kernels.sequential_gaussian import Ellipsoids, advance_gaussian
-from dpdist.kernels.sequential_gaussian import set_level as set_ellipsoid_level
+from dpdist.kernels.sequential import Components, LevelledArrays, advance, set_levels, take_rows
+from dpdist.kernels.sequential_counts import Coins, Rates, Sparse, Urns
+from dpdist.kernels.sequential_diagonal import Boxes
+from dpdist.kernels.sequential_gaussian import Ellipsoids
 from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.families.bernoulli import Bernoulli
@@ -38,7 +30,7 @@ BLOCK = 32
 
 
 class ConjugatePass(Pass):
-    """A pass by a compiled kernel over arrays with room for more components.
+    """A pass over arrays with room for more components.
 
     Parameters
     ----------
@@ -55,8 +47,8 @@ class ConjugatePass(Pass):
         self.count = len(table)
         self.law = rule.law
         self.stats = np.concatenate([table, np.zeros((1, table.shape[1]))])
-        tracked = np.zeros((0, 0)) if overlap is None else np.pad(overlap, (0, 1))
-        self.arrays: tuple[np.ndarray, ...] = (*self.cells(self.stats), tracked)
+        self.tracked = np.zeros((0, 0)) if overlap is None else np.pad(overlap, (0, 1))
+        self.kept = self.cells(self.stats)
         self._reserve(2 * self.count + 4 * self.margin)
 
     @property
@@ -65,8 +57,7 @@ class ConjugatePass(Pass):
 
     @property
     def overlap(self) -> np.ndarray:
-        tracked = self.arrays[-1]
-        return tracked[: self.count, : self.count].copy()
+        return self.tracked[: self.count, : self.count].copy()
 
     def advance(self, rows: Rows, weights: np.ndarray) -> None:
         done = 0
@@ -80,11 +71,11 @@ class ConjugatePass(Pass):
 
     @abstractmethod
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The arrays that the kernel keeps for components with these statistics, the last of them the prior."""
+        """Arrays kept for components with these statistics, the last of them the prior."""
 
     @abstractmethod
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        """Call the kernel: rows done and components now."""
+        """Pass over rows while there is room: rows done, below zero for one of the sentences, and components now."""
 
     def log_weights(self, stats: np.ndarray) -> np.ndarray:
         """log w_k of components, log alpha for the last row."""
@@ -93,10 +84,9 @@ class ConjugatePass(Pass):
     def _reserve(self, capacity: int) -> None:
         held = self.count + 1
         self.stats = _with_room(self.stats[:held], capacity)
-        tracked = self.arrays[-1]
-        if len(tracked):
-            tracked = _with_room(_with_room(tracked[:held, :held], capacity).T, capacity)
-        self.arrays = (*(_with_room(array[:held], capacity) for array in self.arrays[:-1]), tracked)
+        if len(self.tracked):
+            self.tracked = _with_room(_with_room(self.tracked[:held, :held], capacity).T, capacity)
+        self.kept = tuple(_with_room(array[:held], capacity) for array in self.kept)
 
 
 _SENTENCES = {
@@ -112,28 +102,90 @@ def _with_room(array: np.ndarray, capacity: int) -> np.ndarray:
     return room
 
 
-class GaussianPass(ConjugatePass):
+class PlainPass(ConjugatePass):
+    """The pass of any family, in Python, by :meth:`Family.log_predictive` of a row; products are float64."""
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        components = _Predicted(self.family, self.stats, self.law.log_concentration)
+        features = self.family.features(rows)
+        return take_rows(features, weights, self.count, self.law, components, self.stats, self.tracked)
+
+
+class _Predicted(Components[Rows, np.ndarray]):
+    """Components of which statistics are all that is kept; scores are differences of their log evidence.
+
+    Parameters
+    ----------
+    stats : (C, F), which the pass adds to
+    """
+
+    def __init__(self, family: Family, stats: np.ndarray, log_concentration: float) -> None:
+        self.family, self.stats, self.concentration = family, stats, np.exp(log_concentration)
+        self.scores = np.empty(len(stats))
+
+    @property
+    def level(self) -> np.ndarray:
+        """As the pass sees it, all of a score."""
+        return self.scores
+
+    def row(self, rows: Rows, n: int, count: int) -> np.ndarray:
+        """Features (1, F); all scores at once."""
+        row = rows[n : n + 1]
+        dense: np.ndarray = row.toarray() if sparse.issparse(row) else row
+        log_weights = np.log(np.append(self.stats[:count, -1], self.concentration))
+        self.scores[: count + 1] = log_weights + self.family.log_predictive(dense, self.stats[: count + 1])[0]
+        return dense
+
+    def score(self, k: int, row: np.ndarray, least: float) -> float:
+        return float(self.scores[k])
+
+    def open(self, count: int) -> None:
+        """The row after this one is zero, as the prior's statistics are."""
+
+    def absorb(self, k: int, row: np.ndarray, gained: float, stats: np.ndarray) -> None:
+        stats += gained * row[0]
+
+
+class CompiledPass(ConjugatePass):
+    """A compiled pass, a row after the other, over a NamedTuple of arrays."""
+
+    #: The NamedTuple's class.
+    kind: ClassVar[Callable[..., Components[Any, Any]]]
+
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        components = self.kind(*self.kept)
+        return advance(self.observed(rows), weights, self.count, self.law, components, self.stats, self.tracked)
+
+    def observed(self, rows: Rows) -> np.ndarray | Sparse:
+        """Rows as the kernel takes them."""
+        return rows  # type: ignore[no-any-return]
+
+    def levelled(self, stats: np.ndarray, components: LevelledArrays) -> tuple[np.ndarray, ...]:
+        """The arrays of components, levels computed."""
+        set_levels(components, self.log_weights(stats))
+        return tuple(components)
+
+
+class GaussianPass(CompiledPass):
     """Full covariance, mean unknown."""
 
     family: Gaussian
+    kind = Ellipsoids
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         post = self.family.posterior(stats)
-        return self.levelled(stats, post.mean, post.precision, post.degrees, post.factor)
+        return self.ellipsoids(stats, post.mean, post.precision, post.degrees, post.factor)
 
-    def levelled(
+    def ellipsoids(
         self, stats: np.ndarray, mean: np.ndarray, precision: np.ndarray, degrees: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """The arrays of ``Ellipsoids``, levels computed."""
+        """The arrays of :class:`Ellipsoids`."""
         upper = np.ascontiguousarray(np.swapaxes(factor, 1, 2))
         cells = Ellipsoids(mean.copy(), precision.copy(), degrees.copy(), upper, np.empty(len(stats)))
-        for k, log_weight in enumerate(self.log_weights(stats)):
-            set_ellipsoid_level(cells, k, log_weight)
-        return tuple(cells)
-
-    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        *cells, overlap = self.arrays
-        return advance_gaussian(rows, weights, self.count, self.law, Ellipsoids(*cells), self.stats, overlap)
+        return self.levelled(stats, cells)
 
 
 class ZeroMeanGaussianPass(GaussianPass):
@@ -143,25 +195,60 @@ class ZeroMeanGaussianPass(GaussianPass):
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         degrees, factor = self.family.posterior(stats)
-        return self.levelled(stats, np.zeros(factor.shape[:2]), np.full(len(stats), np.inf), degrees, factor)
+        return self.ellipsoids(stats, np.zeros(factor.shape[:2]), np.full(len(stats), np.inf), degrees, factor)
 
 
-class DiagonalGaussianPass(ConjugatePass):
+class DiagonalGaussianPass(CompiledPass):
     """A variance a column."""
 
     family: DiagonalGaussian
+    kind = Boxes
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         post = self.family.posterior(stats)
         columns = post.mean.copy(), post.rate.copy(), np.empty(post.rate.shape)
         cells = Boxes(*columns, post.precision.ravel().copy(), post.shape.ravel().copy(), np.empty(len(stats)))
-        for k, log_weight in enumerate(self.log_weights(stats)):
-            set_box_level(cells, k, log_weight)
-        return tuple(cells)
+        return self.levelled(stats, cells)
 
-    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        *cells, overlap = self.arrays
-        return advance_diagonal(rows, weights, self.count, self.law, Boxes(*cells), self.stats, overlap)
+
+class CountsPass(CompiledPass):
+    """Counts or binary columns, of which entries above zero are visited."""
+
+    def observed(self, rows: Rows) -> Sparse:
+        return entries_of(rows)
+
+
+class MultinomialPass(CountsPass):
+    """Counts over a vocabulary."""
+
+    family: Multinomial
+    kind = Urns
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        parameter = self.family.pseudocount + stats[:, :-1]
+        return parameter, parameter.sum(axis=1), self.log_weights(stats)
+
+
+class PoissonPass(CountsPass):
+    """Independent counts."""
+
+    family: Poisson
+    kind = Rates
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        shape, rate = (np.array(values) for values in self.family.posterior(stats))
+        return self.levelled(stats, Rates(shape, rate, np.empty(shape.shape), np.empty(len(stats))))
+
+
+class BernoulliPass(CountsPass):
+    """Binary columns."""
+
+    family: Bernoulli
+    kind = Coins
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        ones, zeros = (np.array(values) for values in self.family.posterior(stats))
+        return self.levelled(stats, Coins(ones, zeros, np.empty(ones.shape), np.empty(len(stats))))
 
 
 class IsotropicGaussianPass(ConjugatePass):
@@ -176,66 +263,14 @@ class IsotropicGaussianPass(ConjugatePass):
         return ()
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        sphere = Sphere(float(self.family.variance), 1 / float(self.family.mean_variance), self.family.mean)
         means = np.empty((len(self.stats), rows.shape[1]), self.dtype)
         return advance_isotropic(
-            rows, weights, self.count, self.law, self._sphere, self.stats, means, self.arrays[-1], self.block
+            rows, weights, self.count, self.law, sphere, self.stats, means, self.tracked, self.block
         )
 
-    @property
-    def _sphere(self) -> Sphere:
-        return Sphere(float(self.family.variance), 1 / float(self.family.mean_variance), self.family.mean)
 
-
-class MultinomialPass(ConjugatePass):
-    """Counts over a vocabulary."""
-
-    family: Multinomial
-
-    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        parameter = self.family.pseudocount + stats[:, :-1]
-        return parameter, parameter.sum(axis=1), self.log_weights(stats)
-
-    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        *cells, overlap = self.arrays
-        entries = entries_of(rows)
-        return advance_multinomial(entries, weights, self.count, self.law, Urns(*cells), self.stats, overlap)
-
-
-class PoissonPass(ConjugatePass):
-    """Independent counts."""
-
-    family: Poisson
-
-    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        shape, rate = (np.array(values) for values in self.family.posterior(stats))
-        cells = Rates(shape, rate, np.empty(shape.shape), np.empty(len(stats)))
-        for k, log_weight in enumerate(self.log_weights(stats)):
-            set_rate(cells, k, log_weight)
-        return tuple(cells)
-
-    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        *cells, overlap = self.arrays
-        return advance_poisson(entries_of(rows), weights, self.count, self.law, Rates(*cells), self.stats, overlap)
-
-
-class BernoulliPass(ConjugatePass):
-    """Binary columns."""
-
-    family: Bernoulli
-
-    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
-        ones, zeros = (np.array(values) for values in self.family.posterior(stats))
-        cells = Coins(ones, zeros, np.empty(ones.shape), np.empty(len(stats)))
-        for k, log_weight in enumerate(self.log_weights(stats)):
-            set_coin(cells, k, log_weight)
-        return tuple(cells)
-
-    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
-        *cells, overlap = self.arrays
-        return advance_bernoulli(entries_of(rows), weights, self.count, self.law, Coins(*cells), self.stats, overlap)
-
-
-#: The compiled pass of each family that has one; any other passes by :class:`dpdist.inference.sva.plain.PlainPass`.
+#: The compiled pass of each family that has one; any other has a :class:`PlainPass`.
 PASSES: dict[type[Family], type[ConjugatePass]] = {
     Gaussian: GaussianPass,
     ZeroMeanGaussian: ZeroMeanGaussianPass,

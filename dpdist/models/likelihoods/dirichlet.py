@@ -16,7 +16,7 @@ from scipy.special import gammaln, log_softmax, polygamma, psi
 from dpdist.core.checks import FLAG, POSITIVE, check_fields, whole
 from dpdist.core.errors import InputError
 from dpdist.kernels.sequential import Law
-from dpdist.kernels.sequential_dirichlet import LEAST, Simplex, Steps, advance_dirichlet, evidence_rows
+from dpdist.kernels.sequential_dirichlet import LEAST, Observed, Simplex, Steps, advance_dirichlet, evidence_rows
 from dpdist.models.families.base import LONE, Moments, Rows, set_missing
 from dpdist.models.likelihoods.base import Likelihood, Opening
 from dpdist.models.likelihoods.tilt import tabulate
@@ -163,8 +163,10 @@ class Dirichlet(Likelihood):
     ) -> int:
         opening = self.open_components(observed, draws)
         simplex = Simplex(float(self.precision), float(self.eta), bool(self.natural))
-        now: int = advance_dirichlet(observed, weights, *opening, count, law, steps, simplex, table, overlap)
-        return now
+        seen = np.cumsum(np.append(steps.seen, weights))[1:]
+        rows = Observed(observed, *opening, seen)
+        done, now = advance_dirichlet(rows, weights, count, law, steps, simplex, table, overlap)
+        return now if done >= 0 else -1
 
     def describe(self, parameters: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return {"probability": (("component", "column"), np.exp(parameters))}
