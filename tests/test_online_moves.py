@@ -24,8 +24,9 @@ from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.lap_moves import Merging
-from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.moves import ROUNDING
+from dpdist.inference.topics.local_step import OnlineLocalStep, online_local_step
+from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
+from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, point_weights
 from dpdist.inference.topics.online import OnlineState, with_learned
 from dpdist.inference.topics.online_engine import (
     batch_steps,
@@ -34,8 +35,6 @@ from dpdist.inference.topics.online_engine import (
     partial_step,
     point_steps,
 )
-from dpdist.inference.topics.online_local_step import OnlineVisit, cut_tokens, visit_batch
-from dpdist.inference.topics.online_moves import judge_unions, propose_unions
 from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,
@@ -44,9 +43,8 @@ from dpdist.inference.topics.online_splits import (
     refine_splits,
     with_split,
 )
-from dpdist.inference.topics.point_model import point_elbo, point_posterior, point_weights
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
-from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split, cut_tokens
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started, summary_of
@@ -55,12 +53,12 @@ from tests.test_topics import corpus, model_of
 # merges
 
 
-def visit_of(used: np.ndarray) -> OnlineVisit:
+def visit_of(used: np.ndarray) -> OnlineLocalStep:
     """A visit of documents that have these tokens of topics, (n, K)."""
     topics = used.shape[1]
     totals = np.array([0.0, 0.0, len(used), used.sum()])
     empty = TopicSummary(np.zeros((1, topics)), np.zeros(topics), np.zeros((topics + 1, 4)), totals)
-    return OnlineVisit(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
+    return OnlineLocalStep(Measured(empty, PairSums.zeros(0)), used.sum(axis=0), used.T @ used)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -78,7 +76,9 @@ def test_pairs_tried_are_the_most_correlated_and_the_smallest_with_those_most_li
     for k in sorted(range(7), key=lambda k: words[:, k].sum())[:alike]:
         other = max((j for j in range(7) if j != k), key=lambda j: unit[:, j] @ unit[:, k])
         expected.add((min(k, other), max(k, other)))
-    assert [tuple(pair) for pair in propose_unions(visit_of(used), words, most, alike).tolist()] == sorted(expected)
+    assert [
+        tuple(pair) for pair in propose_online_pairs(visit_of(used).covariances, words, most, alike).tolist()
+    ] == sorted(expected)
 
 
 def test_visits_add_up_to_the_covariances_of_all_documents() -> None:
@@ -133,7 +133,7 @@ def weights_gain(model: TopicModel, state: OnlineState, total: Measured, pairs: 
 @pytest.mark.parametrize("seed", [4, 5])
 def test_every_pair_is_judged_once_best_first_on_the_change_of_the_bound_that_those_before_it_left(seed: int) -> None:
     model, state, total, pairs = doubled(seed)
-    chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
+    chosen, judged = judge_online_merges(model, state, total, pairs, lasting=False)
     assert sorted(one.proposal for one in judged) == list(range(66))
     before, united, taken = bound_after(model, state, total, pairs, []), list[int](), set[int]()
     noise = ROUNDING * abs(before)
@@ -156,11 +156,11 @@ def test_every_pair_is_judged_once_best_first_on_the_change_of_the_bound_that_th
 
 def test_a_gain_within_rounding_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     model, state, total, pairs = doubled(4)
-    best = judge_unions(model, state, total, pairs, lasting=False)[1][0]
+    best = judge_online_merges(model, state, total, pairs, lasting=False)[1][0]
     bound = abs(point_elbo(model, total.summary, state.words, state.weights))
     for factor, reason in ((0.99, Reason.ACCEPTED), (1.01, Reason.ROUNDING)):
-        monkeypatch.setattr("dpdist.inference.topics.online_moves.ROUNDING", factor * best.gain / bound)
-        chosen, judged = judge_unions(model, state, total, pairs, lasting=False)
+        monkeypatch.setattr("dpdist.inference.topics.merges.ROUNDING", factor * best.gain / bound)
+        chosen, judged = judge_online_merges(model, state, total, pairs, lasting=False)
         assert judged[0].reason is reason and (best.proposal in chosen) == (reason is Reason.ACCEPTED)
 
 
@@ -364,7 +364,7 @@ class Watched(SerialBackend):
         self.visited = list[list[int]]()
 
     def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
-        if function is visit_batch:
+        if function is online_local_step:
             self.visited.append([partition.index for partition in columns[0]])
         return super().map(function, *columns)
 

@@ -22,9 +22,10 @@ from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
-from dpdist.inference.topics.hyperparameters import LEARNABLE
+from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values
 from dpdist.inference.topics.lap_moves import Merging
-from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.merges import judge_online_merges
+from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online import (
     OnlineState,
     first_online_state,
@@ -32,10 +33,7 @@ from dpdist.inference.topics.online import (
     with_learned,
 )
 from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
-from dpdist.inference.topics.online_moves import judge_unions
 from dpdist.inference.topics.online_splits import judge_splits, refine_splits, with_split
-from dpdist.inference.topics.point_hyperparameters import best_values
-from dpdist.inference.topics.point_model import point_elbo, point_posterior, word_values
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
@@ -238,7 +236,7 @@ def test_a_topic_that_the_mini_batch_does_not_use_is_kept_for_the_words_it_remem
     posterior = point_posterior(model, words, state.weights)
     total = Measured(*local_step(posterior, seen, unknown, pairs, Effort())).scaled(4.0)
     assert total.summary.counts[3] < 1
-    batch, both = (judge_unions(model, state, total, pairs, lasting) for lasting in (False, True))
+    batch, both = (judge_online_merges(model, state, total, pairs, lasting) for lasting in (False, True))
     assert batch[0].tolist() == [0, 1] and both[0].tolist() == [0]
     alone = model.log_evidences(words)[2:].sum() - model.log_evidences(words[:, 2:].sum(axis=1, keepdims=True))[0]
     own, joint = word_values(model, words, total.summary.words), words[:, 2:].sum(axis=1, keepdims=True)

@@ -10,10 +10,8 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, psi
 
 from dpdist.core.errors import InputError, PrecisionError
-from dpdist.inference.topics.hyperparameters import LEARNABLE
-from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.point_hyperparameters import best_values
-from dpdist.inference.topics.point_model import point_elbo, point_posterior, point_weights
+from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values
+from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, point_weights
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.models.allocations.point_weights import PointWeights, _inverse_psi

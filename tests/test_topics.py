@@ -24,8 +24,8 @@ from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, 
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import coherence, completion_score, top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE, learned
+from dpdist.inference.topics.merges import judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.moves import judge_merges, propose_pairs
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
 from dpdist.inference.topics.summary import (
     DOCUMENTS,

@@ -21,8 +21,8 @@ from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, a
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
 from dpdist.inference.topics.hyperparameters import learned
+from dpdist.inference.topics.merges import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.moves import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 from dpdist.models.families.base import Rows

@@ -1,4 +1,4 @@
-"""What a worker does with one partition of documents."""
+"""What a worker does with one partition of documents, under posteriors of the global weights or a point estimate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicVisit
-from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicPosterior
 
 
@@ -55,9 +55,7 @@ class Known:
 
 def visit_documents(partition: Partition, _shared: None, task: TopicLocalStepTask, known: Known) -> TopicVisit:
     """Visit one partition."""
-    rows, _ = partition.load()
-    documents = sparse.csr_array(rows)
-    documents.eliminate_zeros()
+    documents = documents_of(partition)
     with one_thread():
         # Where others are tried, these have the fresh starts; those in use go on from where they were.
         effort = task.effort if task.other is None else replace(task.effort, fresh=False)
@@ -75,3 +73,78 @@ def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int)
     keys: np.ndarray = generator(task.seed, "sample", task.lap, partition).random((documents.shape[0],))
     chosen = np.flatnonzero(keys < task.chance)
     return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), np.ones(len(chosen)), documents[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class OnlineLocalStep:
+    """Documents of a partition, or sums over several.
+
+    Parameters
+    ----------
+    measured : their sums, and their topics
+    first, second : (K,) sums over documents of n_jk, (K, K) of n_jk n_jl; of no topics where no merges are sought
+    """
+
+    measured: Measured
+    first: np.ndarray
+    second: np.ndarray
+
+    def __add__(self, other: OnlineLocalStep) -> OnlineLocalStep:
+        return OnlineLocalStep(self.measured + other.measured, self.first + other.first, self.second + other.second)
+
+    @property
+    def covariances(self) -> np.ndarray:
+        """Of theta over documents, which is that of n, (K, K)."""
+        documents = self.measured.summary.documents
+        return self.second / documents - np.outer(self.first, self.first) / documents**2
+
+
+def documents_of(partition: Partition) -> sparse.csr_array:
+    """A partition's counts (n, W), entries above zero only."""
+    rows, _ = partition.load()
+    documents = sparse.csr_array(rows)
+    documents.eliminate_zeros()
+    return documents
+
+
+def online_local_step(
+    partition: Partition, posterior: TopicPosterior, effort: Effort, before: DocumentTopics | None, moments: bool
+) -> OnlineLocalStep:
+    """Fit a partition's documents.
+
+    Parameters
+    ----------
+    before : their topics at an earlier visit; None if there was none
+    moments : whether covariances are wanted
+    """
+    documents = documents_of(partition)
+    known = DocumentTopics.unknown(documents.shape[0]) if before is None else before
+    with one_thread():
+        measured = Measured(*local_step(posterior, documents, known, NO_PAIRS, effort))
+    if not moments or measured.topics is None:
+        return OnlineLocalStep(measured, np.zeros(0), np.zeros((0, 0)))
+    used = measured.topics.matrix(len(measured.summary.entropy))
+    return OnlineLocalStep(measured, np.asarray(used.sum(axis=0)).ravel(), (used.T @ used).toarray())
+
+
+def measured_of(done: OnlineLocalStep) -> Measured:
+    """Its sums and topics."""
+    return done.measured
+
+
+def measure_unions(
+    partition: Partition, done: OnlineLocalStep, posterior: TopicPosterior, pairs: np.ndarray, effort: Effort
+) -> Measured:
+    """Update documents once more from where they are, and measure unions of `pairs` (P, 2) of topics."""
+    known = done.measured.topics
+    assert known is not None, "documents of a partition are known"
+    with one_thread():
+        return Measured(
+            *local_step(posterior, documents_of(partition), known, pairs, replace(effort, most=1, fresh=False))
+        )
+
+
+def topics_of(done: OnlineLocalStep) -> DocumentTopics:
+    """Topics of a partition's documents."""
+    assert done.measured.topics is not None, "documents of a partition are known"
+    return done.measured.topics

@@ -5,7 +5,7 @@
 with rho_t = (tau + t)^-kappa and beta_hat the weights that maximise the bound of the mini-batch S scaled to D
 documents. Hyperparameters that are learned follow in logarithms, the natural coordinates of scales: gamma <-
 gamma^(1 - rho) gamma_hat^rho, and alpha and eta alike, with those best after the update of lambda and beta
-(:mod:`dpdist.inference.topics.point_hyperparameters`). At rate 1, a batch update, the bound never falls. Source: Bryant
+(:mod:`dpdist.inference.topics.hyperparameters`). At rate 1, a batch update, the bound never falls. Source: Bryant
 & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes, NeurIPS 2012.
 """
 
@@ -18,10 +18,8 @@ import numpy as np
 from dpdist.core.errors import InputError
 from dpdist.inference.state import Record
 from dpdist.inference.topics.documents import DocumentTopics
-from dpdist.inference.topics.hyperparameters import LEARNABLE, values_of, with_values
-from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.point_hyperparameters import best_values
-from dpdist.inference.topics.point_model import point_weights
+from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values, values_of, with_values
+from dpdist.inference.topics.model import TopicModel, point_weights
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
 

@@ -24,16 +24,16 @@ from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.lap_moves import Merging
-from dpdist.inference.topics.moves import ROUNDING
-from dpdist.inference.topics.online import OnlineState, updated, with_learned
-from dpdist.inference.topics.online_local_step import (
-    OnlineVisit,
+from dpdist.inference.topics.local_step import (
+    OnlineLocalStep,
     measure_unions,
     measured_of,
+    online_local_step,
     topics_of,
-    visit_batch,
 )
-from dpdist.inference.topics.online_moves import judge_unions, propose_unions
+from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
+from dpdist.inference.topics.model import point_elbo, point_posterior
+from dpdist.inference.topics.online import OnlineState, updated, with_learned
 from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,
@@ -42,7 +42,6 @@ from dpdist.inference.topics.online_splits import (
     refine_splits,
     restricted_form,
 )
-from dpdist.inference.topics.point_model import point_elbo, point_posterior
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import TopicSummary
 
@@ -144,7 +143,7 @@ def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backe
         began = time.perf_counter()
         known = state.known or (None,) * len(partitions)
         visits = _visit(with_learned(problem, state), backend, partitions, state, known, moments=False)
-        total: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
+        total: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
         topics = tuple(backend.fetch(backend.map(topics_of, visits)))
         with one_thread():
             summary = total.measured.summary
@@ -215,7 +214,9 @@ def _visit(
     with one_thread():
         posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
     rows = len(partitions)
-    return backend.map(visit_batch, partitions, [posterior] * rows, [problem.effort] * rows, known, [moments] * rows)
+    return backend.map(
+        online_local_step, partitions, [posterior] * rows, [problem.effort] * rows, known, [moments] * rows
+    )
 
 
 def _online_step(
@@ -230,7 +231,7 @@ def _online_step(
         scale = corpus / total.summary.documents
         total = total.scaled(scale)
         elbo = point_elbo(problem.model, total.summary, state.words, state.weights)
-        chosen, merges = judge_unions(problem.model, state, total, pairs, problem.plan.lasting)
+        chosen, merges = judge_online_merges(problem.model, state, total, pairs, problem.plan.lasting)
         merging = Merging(pairs, chosen, np.arange(len(state.ids) - len(chosen)))
         records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
         merged, summary = _merged(state, merging), merging.apply(total, 0).summary
@@ -246,10 +247,10 @@ def _with_unions(
     problem: PointProblem, backend: Backend, partitions: Sequence[Ref], visits: Sequence[Ref], state: OnlineState
 ) -> tuple[list[Ref], Measured, np.ndarray]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
-    visit: OnlineVisit = backend.fetch([backend.sum(visits)])[0]
+    visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS
     if plan.merge:
-        pairs = propose_unions(visit, state.words, plan.merges, plan.alike)
+        pairs = propose_online_pairs(visit.covariances, state.words, plan.merges, plan.alike)
     if not len(pairs):
         return backend.map(measured_of, visits), visit.measured, pairs
     with one_thread():

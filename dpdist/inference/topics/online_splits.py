@@ -17,19 +17,18 @@ Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.special import expit, psi
 
 from dpdist.execution.base import Backend, Ref
-from dpdist.inference.moves.accept import Reason, Verdict, reason_for
-from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
+from dpdist.inference.topics.model import TopicModel, point_weights, word_values
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.online_local_step import Halves
-from dpdist.inference.topics.point_model import point_weights, word_values
 from dpdist.inference.topics.problem import OnlinePlan
-from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
+from dpdist.inference.topics.restricted import Free, Halves, Restricted, Shared, Split
 from dpdist.inference.topics.summary import TopicSummary
 
 #: Tokens of a mini-batch that a topic must explain to be split.
@@ -173,18 +172,40 @@ def judge_splits(
     chosen : positions in `splits`, in the order in which their second halves follow the topics
     judged : every split, by its position in `splits`
     """
-    density = point_weights(model).log_density
-    chosen, judged = list[int](), list[Verdict]()
-    for place in np.argsort([-split.gain for split in splits], kind="stable").tolist():
-        after = with_split(weights, splits[place].topic, splits[place].weights)
-        gain = splits[place].gain + density(after) - density(weights)
-        reason = reason_for(gain, noise)
-        reason = Reason.LIMIT if reason is Reason.ACCEPTED and len(chosen) >= most else reason
-        judged.append(Verdict(place, gain, reason))
-        if reason is Reason.ACCEPTED:
-            weights = after
-            chosen.append(place)
-    return chosen, judged
+    judged = judge(_Splits(model, splits, most, noise, weights), np.array([split.gain for split in splits]))
+    return accepted(judged), judged
+
+
+@dataclass(frozen=True, eq=False)
+class _Splits(Standing):
+    """Global weights (K + 1,), with some topics split; `chosen` counts these."""
+
+    model: TopicModel
+    splits: Sequence[Split]
+    most: int
+    nats: float
+    weights: np.ndarray
+    chosen: int = 0
+
+    def gain(self, proposal: int) -> float:
+        density = point_weights(self.model).log_density
+        return self.splits[proposal].gain + density(self._with(proposal)) - density(self.weights)
+
+    def noise(self, proposal: int) -> float:
+        return self.nats
+
+    def holds(self, proposal: int) -> bool:
+        return True
+
+    def too_many_with(self, proposal: int) -> bool:
+        return self.chosen >= self.most
+
+    def after(self, proposal: int) -> Self:
+        return replace(self, weights=self._with(proposal), chosen=self.chosen + 1)
+
+    def _with(self, proposal: int) -> np.ndarray:
+        split = self.splits[proposal]
+        return with_split(self.weights, split.topic, split.weights)
 
 
 def apply_split(state: OnlineState, split: Split) -> OnlineState:

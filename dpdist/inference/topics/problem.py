@@ -88,7 +88,7 @@ class OnlinePlan:
         their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
         them out
     lasting : whether topics made one must raise the bound also with their own counts in place of the words seen, as
-        :mod:`dpdist.inference.topics.online_moves` says. Without, as in the paper, topics that few
+        :mod:`dpdist.inference.topics.merges` says. Without, as in the paper, topics that few
         documents use are soon lost; with it, topics that say the same as others stay longer
     iterations : restricted iterations of a split, one or more
     smoothing : above zero, tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and

@@ -33,21 +33,16 @@ from scipy.special import psi
 
 from dpdist.data.base import Partition
 from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import DocumentTopics
 from dpdist.inference.topics.lap_moves import Merging
-from dpdist.inference.topics.model import TopicModel, TopicPosterior
-from dpdist.inference.topics.online_local_step import (
-    MOST,
-    TOLERANCE,
-    Halves,
-    cut_tokens,
-    divide_tokens,
-    entries_where,
-    tokens_of,
-)
-from dpdist.inference.topics.point_model import point_posterior
+from dpdist.inference.topics.local_step import documents_of
+from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_posterior
 from dpdist.kernels.sequential_counts import Sparse
-from dpdist.kernels.topic_splits import divide_freely
+from dpdist.kernels.topic_splits import divide_documents, divide_freely, topic_tokens
+from dpdist.models.families.multinomial import entries_of
 
+#: Restricted updates of a document: tokens of change at which they end, and their largest number.
+_TOLERANCE, _MOST = 1e-3, 30
 #: Shares of a token below which a topic has none of it.
 _LEAST_SHARE = 1e-12
 
@@ -70,6 +65,35 @@ class Split:
     gain: float = -np.inf
 
 
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """Two topics C times: their q, and what comes of dividing tokens between them; adds over documents.
+
+    Parameters
+    ----------
+    words : (C, W, 2) expected counts
+    log_theta : (C, 2) sums of psi(theta_j) over documents that use the topic divided
+    totals : (C, 2) change of the documents' bound but for words' probabilities, where that is measured, and number of
+        these documents
+    """
+
+    words: np.ndarray
+    log_theta: np.ndarray
+    totals: np.ndarray
+
+    @staticmethod
+    def zeros(splits: int, vocabulary: int) -> Halves:
+        """Of no documents."""
+        return Halves(np.zeros((splits, vocabulary, 2)), np.zeros((splits, 2)), np.zeros((splits, 2)))
+
+    def __add__(self, other: Halves) -> Halves:
+        return Halves(self.words + other.words, self.log_theta + other.log_theta, self.totals + other.totals)
+
+    def scaled(self, factor: float) -> Halves:
+        """Every sum times `factor`."""
+        return Halves(factor * self.words, factor * self.log_theta, factor * self.totals)
+
+
 class Restricted(ABC):
     """A form of the restricted iteration: two functions that workers run, and what the coordinator makes of them."""
 
@@ -85,6 +109,66 @@ class Restricted(ABC):
     @abstractmethod
     def update(self, words: np.ndarray, split: Split, seen: np.ndarray) -> np.ndarray:
         """Expected counts (W, 2) of the halves, from those of the topics (W, K) and what documents gave them (W, 2)."""
+
+
+def cut_tokens(
+    partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
+) -> tuple[Sparse, ...]:
+    """Expected counts c_jw r_jwk of each of `topics` (C,), as CSR, in documents whose topics `merging` has turned."""
+    entries, _, found = _tokens_of(partition, measured, posterior, merging, topics)
+    return tuple(_entries_where(entries, values, values > 0) for values in found)
+
+
+def _tokens_of(
+    partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
+) -> tuple[Sparse, DocumentTopics, np.ndarray]:
+    """A partition's counts c_jw, topics of its documents as `merging` has turned them, and c_jw r_jwk of each of
+    `topics` beside the counts, (C, nnz)."""
+    entries, held = entries_of(documents_of(partition)), merging.apply(measured, 0).topics
+    assert held is not None, "documents of a partition are known"
+    place = np.full(posterior.weights.shape[1], -1, dtype=np.int64)
+    place[topics] = np.arange(len(topics))
+    found = np.zeros((len(topics), len(entries.values)))
+    topic_tokens(
+        entries.begins,
+        entries.columns,
+        entries.values,
+        posterior.weights,
+        posterior.prior,
+        held.indptr,
+        held.topics.astype(np.int64),
+        held.counts.astype(np.float64),
+        place,
+        found,
+    )
+    return entries, held, found
+
+
+def _entries_where(entries: Sparse, values: np.ndarray, there: np.ndarray) -> Sparse:
+    """Those of the `values` beside some entries that are `there`, and where they are."""
+    before = np.concatenate([[0], np.cumsum(there)])
+    return Sparse(values[there], entries.columns[there], before[entries.begins])
+
+
+def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, ...], measured: bool) -> Halves:
+    """The restricted local step of each of C splits, with the change of the bound if it is to be measured; posteriors
+    are of two topics, with a prior (2,)."""
+    found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
+    for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):
+        divide_documents(
+            entries.begins,
+            entries.columns,
+            entries.values,
+            posterior.weights,
+            posterior.prior,
+            _TOLERANCE,
+            _MOST,
+            measured,
+            found.words[place],
+            found.log_theta[place],
+            found.totals[place],
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -140,7 +224,7 @@ def _cut_shares(
     partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
 ) -> tuple[_Shares, ...]:
     """Shares of each of `topics` (C,) in a partition's documents."""
-    entries, held, found = tokens_of(partition, measured, posterior, merging, topics)
+    entries, held, found = _tokens_of(partition, measured, posterior, merging, topics)
     used = held.matrix(len(posterior.prior) - 1)
     every = np.diff(np.concatenate([[0.0], np.cumsum(entries.values)])[entries.begins])
     own = used[:, topics].toarray().T
@@ -149,7 +233,7 @@ def _cut_shares(
         shares = tokens / entries.values
         there = shares >= _LEAST_SHARE
         documents = np.stack([posterior.prior[k] + explained, used.sum(axis=1) - explained, every], axis=1)
-        parts.append(_Shares(entries_where(entries, entries.values, there), shares[there], documents))
+        parts.append(_Shares(_entries_where(entries, entries.values, there), shares[there], documents))
     return tuple(parts)
 
 
@@ -166,8 +250,8 @@ def _share_afresh(tokens: tuple[_Shares, ...], task: tuple[_Replaced, ...], meas
             order.log_odds,
             order.prior,
             order.alpha,
-            TOLERANCE,
-            MOST,
+            _TOLERANCE,
+            _MOST,
             measured,
             found.words[place],
             found.log_theta[place],

@@ -1,0 +1,250 @@
+"""Merges of topics: which pairs to measure, and which to make one.
+
+A merged topic has the words and the documents' tokens of both. With posteriors of the global weights it is judged on
+the bound of the whole corpus. With a point estimate it has lambda' = lambda_a + lambda_b - eta and beta' = beta_a +
+beta_b, and is judged on the bound of a mini-batch scaled to the corpus. Source: Bryant & Sudderth (NeurIPS 2012),
+section 3.
+
+A topic that few documents use is not in most mini-batches, and explains nothing there: on their bounds alone it is
+merged at the first occasion, and nothing brings it back. So, unless the paper's form is asked for, a merge must also
+pay when the topics' own counts, which remember the mini-batches before, stand for the words seen.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Self
+
+import numpy as np
+
+from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
+from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import NO_PAIRS
+from dpdist.inference.topics.model import TopicModel, point_elbo, point_weights, word_values
+from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK
+
+#: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
+ROUNDING = 1e-9
+#: Pairs whose words are added at a time.
+_CHUNK = 64
+
+
+def propose_pairs(words: np.ndarray, partners: int) -> np.ndarray:
+    """Pairs (P, 2) of topics (W, K), first below second: each with the `partners` whose words are most like its own."""
+    topics = words.shape[1]
+    if topics < 2:
+        return NO_PAIRS
+    unit = _directions(words)
+    likeness = unit.T @ unit
+    np.fill_diagonal(likeness, -1.0)
+    likeness = np.round(likeness, 12)  # ties are broken by position, whatever the last bits of the product
+    near = np.argsort(-likeness, axis=1, kind="stable")[:, : min(partners, topics - 1)]
+    ones = np.repeat(np.arange(topics), near.shape[1])
+    pairs = np.stack([np.minimum(ones, near.ravel()), np.maximum(ones, near.ravel())], axis=1)
+    found: np.ndarray = np.unique(pairs[likeness[pairs[:, 0], pairs[:, 1]] > 0], axis=0).astype(np.int64)
+    return found
+
+
+def propose_online_pairs(covariances: np.ndarray, words: np.ndarray, most: int, alike: int) -> np.ndarray:
+    """Pairs (P, 2) of topics to measure on a mini-batch, first below second.
+
+    Parameters
+    ----------
+    covariances : (K, K) of theta over its documents
+    words : (W, K) the topics' expected counts
+    most : of the pairs whose theta covary positively, that many are taken, most correlated first
+    alike : of the smallest topics, that many are paired with the topic whose words are most like theirs
+    """
+    pairs = np.concatenate([_covarying(covariances, most), _most_alike(words, alike)])
+    found: np.ndarray = np.unique(pairs, axis=0)
+    return found
+
+
+def _covarying(covariances: np.ndarray, most: int) -> np.ndarray:
+    spread = np.sqrt(np.maximum(np.diag(covariances), 1e-300))
+    likeness = np.round(covariances / np.outer(spread, spread), 12)  # ties are broken by position
+    pairs = np.argwhere(np.triu(likeness > 0, 1))
+    return pairs[np.argsort(-likeness[pairs[:, 0], pairs[:, 1]], kind="stable")[:most]]
+
+
+def _most_alike(words: np.ndarray, number: int) -> np.ndarray:
+    if words.shape[1] < 2:
+        return NO_PAIRS
+    smallest = np.argsort(words.sum(axis=0), kind="stable")[:number]
+    unit = _directions(words)
+    likeness = np.round(unit[:, smallest].T @ unit, 12)
+    likeness[np.arange(len(smallest)), smallest] = -1.0
+    return np.sort(np.stack([smallest, np.argmax(likeness, axis=1)], axis=1), axis=1)
+
+
+def _directions(words: np.ndarray) -> np.ndarray:
+    """Topics' words (W, K) of length one; of topics without words as they are."""
+    unit: np.ndarray = words / np.maximum(np.sqrt((words**2).sum(axis=0)), 1e-300)
+    return unit
+
+
+def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple[np.ndarray, list[Verdict]]:
+    """Choose pairs on the bound of the whole corpus.
+
+    Parameters
+    ----------
+    total : the corpus with its `pairs` (P, 2)
+
+    Returns
+    -------
+    chosen : positions in `pairs`, no topic twice
+    judged : every pair, by its position in `pairs`
+    """
+    words = _change(pairs, lambda of: model.log_evidences(of(total.summary.words)))
+    return _chosen(_CorpusMerges(model, total, pairs, words + total.pairs.entropy, *_all_left(total)))
+
+
+def judge_online_merges(
+    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool
+) -> tuple[np.ndarray, list[Verdict]]:
+    """Choose pairs on the bound of a mini-batch.
+
+    Parameters
+    ----------
+    state : under which the mini-batch was fitted
+    total : the mini-batch with its `pairs` (P, 2), scaled to the corpus
+    lasting : whether merges must pay for the topics' own counts, too
+
+    Returns
+    -------
+    chosen, judged : as of :func:`judge_merges`, with the smaller of the gains asked for
+    """
+    fixed = total.pairs.entropy + _group_gains(total, pairs) + _word_gains(model, state, total, pairs, lasting)
+    bound = point_elbo(model, total.summary, state.words, state.weights)
+    left = _all_left(total)
+    return _chosen(_OnlineMerges(model, total, pairs, fixed, *left, weights=state.weights, bound=bound))
+
+
+def _chosen(merges: _Merges) -> tuple[np.ndarray, list[Verdict]]:
+    judged = judge(merges, merges.fixed)
+    return np.array(sorted(accepted(judged)), dtype=np.intp), judged
+
+
+def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarray]], np.ndarray]) -> np.ndarray:
+    """By how much making each pair one changes a value, (P,).
+
+    Parameters
+    ----------
+    value : gives that of each topic, (K,), from a function that takes columns of (W, K) arrays of the topics
+    """
+    alone, joint = value(lambda words: words), np.empty(len(pairs))
+    for start in range(0, len(pairs), _CHUNK):
+        one, two = pairs[start : start + _CHUNK].T
+        joint[start : start + _CHUNK] = value(partial(_sums, one, two))
+    return joint - alone[pairs[:, 0]] - alone[pairs[:, 1]]
+
+
+def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:
+    added: np.ndarray = words[:, one] + words[:, two]
+    return added
+
+
+def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
+    """What merging changes of the documents' terms, (P,)."""
+    local, groups = [LOG_GAMMA, SLACK], total.summary.groups
+    first, second = groups[pairs[:, 0]][:, local], groups[pairs[:, 1]][:, local]
+    gains: np.ndarray = (total.pairs.groups[:, local] - first - second).sum(axis=1)
+    return gains
+
+
+def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:
+    """What merging changes of the words' terms, (P,): for the words seen, or the less of these and those remembered."""
+
+    def change(seen: np.ndarray) -> np.ndarray:
+        return _change(pairs, lambda of: word_values(model, of(state.words), of(seen)))
+
+    gains = change(total.summary.words)
+    return np.minimum(gains, change(state.words)) if lasting else gains
+
+
+def _all_left(total: Measured) -> tuple[np.ndarray, np.ndarray]:
+    """Documents' sums by topic, and that none is gone yet."""
+    groups = total.summary.groups
+    return groups, np.ones(len(groups), dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class _Merges(Standing):
+    """Topics, some of which are one by now.
+
+    Parameters
+    ----------
+    model, total : as they are judged
+    pairs : (P, 2) topics that may be made one
+    fixed : (P,) what each pair changes of the bound, apart from :attr:`value`
+    groups : (K + 1, 4) documents' sums of the topics, those made one in the first one's place
+    left : (K + 1,) which of them are not gone
+    changed : topics made one with another
+    """
+
+    model: TopicModel
+    total: Measured
+    pairs: np.ndarray
+    fixed: np.ndarray
+    groups: np.ndarray
+    left: np.ndarray
+    changed: frozenset[int] = frozenset()
+
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """What the global weights and documents' sums contribute to the bound, in nats."""
+
+    def gain(self, proposal: int) -> float:
+        return float(self.fixed[proposal] + self.after(proposal).value - self.value)
+
+    def holds(self, proposal: int) -> bool:
+        return self.changed.isdisjoint(self.pairs[proposal].tolist())
+
+    def too_many_with(self, proposal: int) -> bool:
+        return False
+
+    def after(self, proposal: int) -> Self:
+        first, second = self.pairs[proposal].tolist()
+        groups, left = self.groups.copy(), self.left.copy()
+        groups[first], left[second] = self.total.pairs.groups[proposal], False
+        return replace(self, groups=groups, left=left, changed=self.changed | {first, second})
+
+
+@dataclass(frozen=True, eq=False)
+class _CorpusMerges(_Merges):
+    """Merges under posteriors of the global weights, which are best for the topics that are left."""
+
+    @cached_property
+    def value(self) -> float:
+        summary = self.total.summary
+        return self.model.allocation_value(self.groups[self.left], summary.totals, summary.documents)
+
+    def noise(self, proposal: int) -> float:
+        return ROUNDING * abs(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnlineMerges(_Merges):
+    """Merges under global weights (K + 1,) that add up as topics are made one; `bound` is that of the mini-batch."""
+
+    weights: np.ndarray = field(kw_only=True)
+    bound: float = field(kw_only=True)
+
+    @cached_property
+    def value(self) -> float:
+        documents = self.total.summary.documents
+        return point_weights(self.model).value(self.weights[self.left], self.groups[self.left, LOG_PI], documents)
+
+    def noise(self, proposal: int) -> float:
+        return ROUNDING * abs(self.bound)
+
+    def after(self, proposal: int) -> Self:
+        first, second = self.pairs[proposal].tolist()
+        weights = self.weights.copy()
+        weights[first] += weights[second]
+        return replace(super().after(proposal), weights=weights)
