@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from dpdist.estimators.topic_model import HDPTopicModel
     from dpdist.estimators.variational import DPMixture, FiniteMixture, extend, load, resume
     from dpdist.inference import schedules, sva
-    from dpdist.inference.moves.plan import MovePlan
+    from dpdist.inference.moves.delete import Delete
+    from dpdist.inference.moves.merge import Merge
+    from dpdist.inference.moves.sampling import Sampling
+    from dpdist.inference.moves.split import Split
     from dpdist.inference.topics.documents import Effort
     from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
     from dpdist.inference.transform import TransformPlan
@@ -23,15 +26,18 @@ __all__ = [
     "SVA",
     "CheckpointError",
     "DPMixture",
+    "Delete",
     "DpdistError",
     "Effort",
     "FiniteMixture",
     "HDPTopicModel",
     "InputError",
-    "MovePlan",
+    "Merge",
     "OnlinePlan",
     "OutputExistsError",
     "PrecisionError",
+    "Sampling",
+    "Split",
     "TopicPlan",
     "TransformPlan",
     "allocations",
@@ -51,7 +57,10 @@ _HOMES = {
     "estimators.topic_model": ("HDPTopicModel",),
     "estimators.variational": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
     "inference": ("schedules", "sva"),
-    "inference.moves.plan": ("MovePlan",),
+    "inference.moves.delete": ("Delete",),
+    "inference.moves.merge": ("Merge",),
+    "inference.moves.sampling": ("Sampling",),
+    "inference.moves.split": ("Split",),
     "inference.topics.documents": ("Effort",),
     "inference.topics.problem": ("OnlinePlan", "TopicPlan"),
     "inference.transform": ("TransformPlan",),

@@ -12,7 +12,10 @@ import numpy as np
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import summarise_source
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.merge import Merge
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.split import Split
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.sva import DistanceTest, EvidenceTest
 from dpdist.inference.topics.documents import Effort
@@ -196,7 +199,10 @@ PARTS: list[Any] = [
     Batch(),
     EvidenceTest(7),
     DistanceTest(0.25, False),
-    MovePlan(False, False, False, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13),
+    Split(3, 7, 8, 9, 10, 11),
+    Merge(5),
+    Delete(4),
+    Sampling(5, 6),
     TransformPlan(True, True, 3),
     TopicPlan(False, False, False, 5, 6, 7, 8, 9, 10, 11, 12),
     OnlinePlan(False, False, 3, 4, 5, False, 6, 0.5, 70, "free"),

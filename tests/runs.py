@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +28,7 @@ def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spre
 
 
 def mixture(**parameters) -> dpdist.DPMixture:
-    """A mixture with a small plan of moves."""
+    """A mixture in few batches and laps."""
     defaults = {"schedule": dpdist.schedules.Memoized(batches=4), "random_state": 0, "max_laps": 12}
     return dpdist.DPMixture(**{**defaults, **parameters})
 
@@ -48,8 +50,15 @@ def some_steps(problem: Problem, source: Source, state: State, count: int, backe
 
 
 def _batch_summary_bytes(batch_summary: BatchSummary) -> bytes:
-    parts = [batch_summary.summary, *batch_summary.trials]
+    parts = [batch_summary.summary, *batch_summary.measured]
     return b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
+
+
+def value_bytes(value: Any) -> bytes:
+    """Every bit of a dataclass of arrays, numbers and such."""
+    if is_dataclass(value):
+        return b"".join(value_bytes(getattr(value, each.name)) for each in fields(value))
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
 
 
 def digest(state: State) -> str:
@@ -62,9 +71,8 @@ def digest(state: State) -> str:
     ):
         total.update(_batch_summary_bytes(batch_summary))
     total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
-    total.update(
-        repr(sorted(state.cooldowns.items())).encode() + state.ids.tobytes() + state.sampling_probabilities.tobytes()
-    )
+    total.update(b"".join(map(value_bytes, state.proposals)) + state.ids.tobytes())
+    total.update(state.sampling_probabilities.tobytes())
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
         total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())

@@ -478,7 +478,7 @@ def batch_summary_bits(batch_summary: BatchSummary) -> list[Any]:
     """A leaf, to the bit."""
     return [
         (p.stats.tobytes(), p.stats.shape, p.entropy.tobytes(), p.base)
-        for p in (batch_summary.summary, *batch_summary.trials)
+        for p in (batch_summary.summary, *batch_summary.measured)
     ]
 
 

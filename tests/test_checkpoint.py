@@ -111,7 +111,7 @@ def test_a_stored_problem_gives_the_same_numbers(tmp_path, name) -> None:
     stats = np.ones((2, 1)) * problem.model.family.features(problem.preparation.apply(rows)).sum(axis=0)
     np.testing.assert_array_equal(problem.model.family.log_evidence(stats), again.model.family.log_evidence(stats))
     assert again.model.allocation.log_evidence(np.array([3.0])) == allocation.log_evidence(np.array([3.0]))
-    assert (again.schedule, again.plan, again.seed) == (problem.schedule, problem.plan, problem.seed)
+    assert (again.schedule, again.moves, again.seed) == (problem.schedule, problem.moves, problem.seed)
 
 
 @pytest.fixture

@@ -77,16 +77,13 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     ({"schedule": {"name": "batch"}}, {"schedule": schedules.Batch()}),
     *(
-        ({"moves": {name: value}}, {"moves": dpdist.MovePlan(**{name: value})})
-        for name, value in {
-            **dict.fromkeys(("split", "merge", "delete"), False),
-            "children": 3,
-            "sample": 5,
-            "refine": 2,
-            "rest": 0,
-            "tries": 4,
-        }.items()
+        ({"moves": {name: value}}, {"moves": [dpdist.Split(**{name: value}), dpdist.Merge(), dpdist.Delete()]})
+        for name, value in {"children": 3, "refine": 2, "cooldown": 0, "tries": 4}.items()
     ),
+    ({"moves": {"split": False}}, {"moves": [dpdist.Merge(), dpdist.Delete()]}),
+    ({"moves": {"merge": False}}, {"moves": [dpdist.Split(), dpdist.Delete()]}),
+    ({"moves": {"delete": False}}, {"moves": [dpdist.Split(), dpdist.Merge()]}),
+    ({"moves": {"sample": 5}}, {"sampling": dpdist.Sampling(5)}),
     ({"transform": {"center": True}}, {"row_transform": dpdist.TransformPlan(center=True)}),
     ({"transform": {"scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True)}),
     ({"transform": {"pca": 2}}, {"row_transform": dpdist.TransformPlan(pca=2)}),

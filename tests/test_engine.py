@@ -14,13 +14,14 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Cut, weight_of
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import first_state, laps, steps
-from dpdist.inference.mixture.lap_moves import may_split
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.moves.merge import Merges
-from dpdist.inference.moves.plan import MovePlan
-from dpdist.inference.moves.split import Splits
+from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.merge import Merge, Merges
+from dpdist.inference.moves.registry import MOVES
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.split import Split, Splits
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import Info, State
@@ -33,7 +34,7 @@ from tests.conftest import shared_path
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import entropy, explicit_shares, rows_for
 
-QUIET = MovePlan(split=False, merge=False, delete=False)
+QUIET: list = []  # no moves
 
 
 class RecordingBackend(SerialBackend):
@@ -57,17 +58,17 @@ def explicit_resp(problem: Problem, source, backend: RecordingBackend) -> tuple[
         features = problem.model.family.features(problem.preparation.apply(partition.load()[0]))
         own = explicit_shares(features @ task.posterior.coefficients, problem.precision.floor)
         resp.append(own)
-        for t, trial in enumerate(task.trials):
-            for j in range(len(trial)):
-                replaced.setdefault((t, j), []).append(_replacement(trial, j, own, features, problem.precision.floor))
+        for m, tried in enumerate(task.proposals):
+            for j in range(len(tried)):
+                replaced.setdefault((m, j), []).append(_replacement(tried, j, own, features, problem.precision.floor))
     return np.concatenate(resp), {key: np.concatenate(parts) for key, parts in replaced.items()}
 
 
-def _replacement(trial, j: int, resp: np.ndarray, features: np.ndarray, floor: float) -> np.ndarray:
-    if isinstance(trial, Merges):
-        return resp[:, trial.pairs[j]].sum(axis=1, keepdims=True)
-    given = resp[:, [trial.targets[j]]] * explicit_shares(features @ trial.coefficients[j].T, floor)
-    return given if isinstance(trial, Splits) else resp[:, trial.absorbers[j]] + given
+def _replacement(tried, j: int, resp: np.ndarray, features: np.ndarray, floor: float) -> np.ndarray:
+    if isinstance(tried, Merges):
+        return resp[:, tried.pairs[j]].sum(axis=1, keepdims=True)
+    given = resp[:, [tried.targets[j]]] * explicit_shares(features @ tried.coefficients[j].T, floor)
+    return given if isinstance(tried, Splits) else resp[:, tried.absorbers[j]] + given
 
 
 def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.ndarray) -> float:
@@ -95,7 +96,7 @@ def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lo
         assert info.elbo_before_moves == pytest.approx(before, rel=1e-9)
         accepted = _accepted(state, info)
         accepted_at_all += len(accepted)
-        removed = {k for t, j in accepted for k in state.trials[t].removed(j)}
+        removed = {k for m, j in accepted for k in state.proposals[m].removed(j)}
         kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
         after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
         assert info.elbo == pytest.approx(explicit_elbo(problem, source, after, weights), rel=1e-9)
@@ -111,14 +112,15 @@ def explicit_elbo_unsorted(problem: Problem, source, resp: np.ndarray, weights: 
 
 
 def _accepted(state: State, info: Info) -> list[tuple[int, int]]:
-    """(trial, proposal) of the accepted records."""
-    kinds = {trial.kind: t for t, trial in enumerate(state.trials)}
+    """(move, proposal) of the accepted records, of the default moves."""
+    kinds = {move.kind: m for m, move in enumerate(MOVES)}
     found = []
     for record in info.records:
         if record.reason is Reason.ACCEPTED:
-            t = kinds[record.kind]
-            ids = [tuple(int(state.ids[k]) for k in state.trials[t].removed(j)) for j in range(len(state.trials[t]))]
-            found.append((t, ids.index(record.components)))
+            m = kinds[record.kind]
+            tried = state.proposals[m]
+            ids = [tuple(int(state.ids[k]) for k in tried.removed(j)) for j in range(len(tried))]
+            found.append((m, ids.index(record.components)))
     return found
 
 
@@ -156,8 +158,8 @@ def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() ->
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
     source = source_of(clusters(2))
-    plan = MovePlan(sample=40)  # so that only some rows are drawn
-    model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, moves=plan)
+    few = Sampling(40)  # so that only some rows are drawn
+    model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, sampling=few)
     problem, state = begun(model, source)
     whole = [step.state for step in some_steps(problem, source, state, 22)]
     for stop in (0, 1, 2, 3, 6, 9, 12):
@@ -230,7 +232,9 @@ def test_where_samples_are_drawn_weights_find_the_clusters_of_repeated_rows(sche
     rows = clusters(3, 800, groups=4, spread=12.0)
     light = rows[:, 0] < np.median(rows[:, 0]) if uneven else np.random.default_rng(0).random(800) < 0.5
     weights = np.where(light, 1, 3)
-    one, two = (mixture(schedule=schedule, moves=MovePlan(sample=60, rest=1, refine=4), max_laps=25) for _ in range(2))
+    moves = [Split(cooldown=1, refine=4), Merge(), Delete()]
+    given = {"schedule": schedule, "moves": moves, "sampling": Sampling(60), "max_laps": 25}
+    one, two = (mixture(**given) for _ in range(2))
     one.fit(source_of(rows, 200, weights.astype(float)))
     two.fit(source_of(np.repeat(rows, weights, axis=0), 200))
     assert one.n_components_ == two.n_components_ == 4
@@ -243,7 +247,7 @@ def test_few_heavy_rows_beside_many_light_ones_are_found_and_split() -> None:
     light = np.concatenate([rng.normal(size=(3000, 2)) - 40.0, rng.normal(size=(3000, 2)) - 60.0])
     rows, weights = np.concatenate([heavy, light]), np.repeat([1e3, 1.0], [60, 6000])
     order = rng.permutation(len(rows))
-    model = mixture(moves=MovePlan(sample=200), max_laps=16)
+    model = mixture(sampling=Sampling(200), max_laps=16)
     labels = model.fit(source_of(rows[order], 1000, weights[order])).predict(rows)
     groups = [set(labels[a:b].tolist()) for a, b in ((0, 30), (30, 60), (60, 3060), (3060, 6060))]
     assert all(not groups[i] & groups[j] for i in range(4) for j in range(i))
@@ -262,23 +266,23 @@ def test_rows_without_weight_are_as_if_absent_from_a_whole_fit() -> None:
 
 
 def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
-    plan, weights = MovePlan(sample=25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
+    few, weights = Sampling(25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
     rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(10)])
     source = source_of(rows, 90, weights)
-    problem, state = begun(mixture(moves=plan, initial=np.arange(900) % 7, schedule=Memoized(2)), source)
+    problem, state = begun(mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2)), source)
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(12), laps(problem, source, state, backend), strict=False):
         resp, replaced = explicit_resp(problem, source, backend)
         accepted = _accepted(state, info)
         accepted_at_all += len(accepted)
-        removed = {k for t, j in accepted for k in state.trials[t].removed(j)}
+        removed = {k for m, j in accepted for k in state.proposals[m].removed(j)}
         kept = resp[:, [k for k in range(resp.shape[1]) if k not in removed]]
         after = np.concatenate([kept] + [replaced[key] for key in accepted], axis=1)
         there = after[:, np.argsort(-(weights @ after), kind="stable")].sum(axis=0)
         expected = np.minimum(1.0, 1.2 * 25 / np.maximum(there, 1.0))
         drawn = following.sampling_probabilities > 0
         np.testing.assert_allclose(following.sampling_probabilities[drawn], expected[drawn], rtol=1e-6)
-        assert drawn.tolist() == [may_split(following.cooldowns, int(i), info.lap + 2, plan) for i in following.ids]
+        assert drawn.tolist() == Split().wants_rows(following.proposals[0], following.ids, info.lap + 1).tolist()
         state = following
     assert accepted_at_all > 0
 
@@ -423,7 +427,8 @@ def oracle_problem(numbers, rows: np.ndarray, gamma: float, prefix: str, schedul
         Model(family, DirichletProcess(gamma)),
         Preparation(Transform(), None, rows.shape[1]),
         schedule,
-        QUIET,
+        (),
+        Sampling(),
         Precision(floor=0.0),
         seed=0,
         tolerance=0.0,
@@ -499,8 +504,10 @@ def test_more_components_than_rows_settle() -> None:
 
 
 def test_deletes_never_starve_births() -> None:
-    with_deletes = mixture(max_laps=8, moves=MovePlan()).fit(source_of(clusters(3, groups=8, spread=20.0)))
-    without = mixture(max_laps=8, moves=MovePlan(delete=False)).fit(source_of(clusters(3, groups=8, spread=20.0)))
+    with_deletes = mixture(max_laps=8, moves=[Split(), Merge(), Delete()]).fit(
+        source_of(clusters(3, groups=8, spread=20.0))
+    )
+    without = mixture(max_laps=8, moves=[Split(), Merge()]).fit(source_of(clusters(3, groups=8, spread=20.0)))
     tried = [(m.history_.proposal_kind == "split").values.sum() for m in (with_deletes, without)]
     assert tried[0] >= tried[1]
 

@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
 from dpdist.inference.moves.accept import Reason, accepted, judge, reason_for
-from dpdist.inference.moves.base import MoveVerdict, Trial, change_from, judge_moves, rounding
+from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.change import MoveVerdict, change_from, judge_moves, rounding
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import Family, IsotropicGaussian
 from dpdist.models.mixture import Model
@@ -121,14 +122,12 @@ class Stated(Family):
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Trial):
+class Listed(Proposals):
     """Proposals told one by one: what each removes, puts in its place, and who inherits."""
 
     taken: tuple[tuple[int, ...], ...]
     put: tuple[Summary, ...]
     inherit: tuple[tuple[int, ...], ...] = ()
-
-    kind = "listed"
 
     def __len__(self):
         return len(self.taken)
@@ -155,21 +154,21 @@ class Case:
 
     model: Model
     total: Summary
-    trials: tuple[Listed, ...]
+    proposals: tuple[Listed, ...]
     dtype: type = np.float64
 
     @property
     def measured(self) -> list[Summary]:
-        return [Summary.zeros(0, 2)] * len(self.trials)
+        return [Summary.zeros(0, 2)] * len(self.proposals)
 
     def verdicts(self) -> list[MoveVerdict]:
-        return judge_moves(self.model, self.total, self.trials, self.measured, self.dtype)
+        return judge_moves(self.model, self.total, self.proposals, self.measured, self.dtype)
 
     def put(self, verdict: MoveVerdict) -> Summary:
-        return self.trials[verdict.trial].put[verdict.proposal]
+        return self.proposals[verdict.move].put[verdict.proposal]
 
     def taken(self, verdict: MoveVerdict) -> set[int]:
-        return set(self.trials[verdict.trial].taken[verdict.proposal])
+        return set(self.proposals[verdict.move].taken[verdict.proposal])
 
     def noise(self, verdict: MoveVerdict) -> float:
         """Four units in the last place of the numbers added up, and 64 of the bound's own."""
@@ -229,9 +228,9 @@ def cases(draw, entropies=SMALL) -> Case:
     heights = draw(SIZES) * np.array(draw(st.lists(st.integers(-3, 3), min_size=size, max_size=size)))
     entropy = np.array(draw(st.lists(SMALL, min_size=size, max_size=size)))
     total = Summary(np.stack([heights, counts], axis=1), entropy, base=-2.5)
-    trials = tuple(draw(st.lists(listed(total, entropies), max_size=3)))
+    proposals = tuple(draw(st.lists(listed(total, entropies), max_size=3)))
     dtype = draw(st.sampled_from([np.float64, np.float32]))
-    return Case(Model(Stated(), draw(allocations(size))), total, trials, dtype)
+    return Case(Model(Stated(), draw(allocations(size))), total, proposals, dtype)
 
 
 @st.composite
@@ -285,8 +284,8 @@ def expected_reason(gain: float, noise: float, free: bool, beyond: bool) -> Reas
 def test_accepted_gains_add_up_to_the_change_of_the_bound(case) -> None:
     verdicts, state = case.verdicts(), Replay(case)
     accepted = [verdict for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
-    whole = change_from(case.model, case.total, case.trials, case.measured, verdicts).apply(
-        case.total, case.trials, case.measured
+    whole = change_from(case.model, case.total, case.proposals, case.measured, verdicts).apply(
+        case.total, case.proposals, case.measured
     )
     rise = case.model.elbo(whole) - case.model.elbo(state.summary())
     tolerance = 1e-9 + 1e-11 * np.abs(case.total.stats[:, 0]).sum()
@@ -301,21 +300,21 @@ def test_accepted_gains_add_up_to_the_change_of_the_bound(case) -> None:
 @given(case=cases(), data=st.data())
 def test_identities_go_with_their_components_and_new_ones_are_never_used_again(case, data) -> None:
     verdicts = case.verdicts()
-    change = change_from(case.model, case.total, case.trials, case.measured, verdicts)
+    change = change_from(case.model, case.total, case.proposals, case.measured, verdicts)
     size = len(case.total.entropy)
     ids = np.array(data.draw(st.permutations(range(10, 10 + size))))
-    tagged, heirs, trials = Summary(case.total.stats, np.arange(size, dtype=float)), {}, []
-    for trial in case.trials:
+    tagged, heirs, tried = Summary(case.total.stats, np.arange(size, dtype=float)), {}, []
+    for each in case.proposals:
         put, inherit = [], []
-        for taken, part in zip(trial.taken, trial.put, strict=True):
+        for taken, part in zip(each.taken, each.put, strict=True):
             own = data.draw(st.permutations([*taken, -1, -1, -1]))[: len(part.entropy)]
             tags = 100.0 + len(heirs) + np.arange(len(own))
             heirs |= dict(zip(tags, own, strict=True))
             put.append(Summary(part.stats, tags))
             inherit.append(tuple(own))
-        trials.append(Listed(trial.taken, tuple(put), tuple(inherit)))
-    found, following = change.identities(ids, 50, tagged, trials, case.measured)
-    places = change.apply(tagged, trials, case.measured).entropy
+        tried.append(Listed(each.taken, tuple(put), tuple(inherit)))
+    found, following = change.identities(ids, 50, tagged, tried, case.measured)
+    places = change.apply(tagged, tried, case.measured).entropy
     owners = [heirs.get(tag, int(tag)) for tag in places]
     assert [i if i < 50 else None for i in found.tolist()] == [int(ids[k]) if k >= 0 else None for k in owners]
     assert sorted(i for i in found.tolist() if i >= 50) == list(range(50, following))
@@ -325,8 +324,8 @@ def test_identities_go_with_their_components_and_new_ones_are_never_used_again(c
 def test_whatever_the_gains_each_proposal_gets_one_verdict_and_the_accepted_are_disjoint(case) -> None:
     with np.errstate(all="ignore"):
         verdicts = case.verdicts()
-    every = [(t, j) for t, trial in enumerate(case.trials) for j in range(len(trial))]
-    assert sorted((verdict.trial, verdict.proposal) for verdict in verdicts) == every
+    every = [(m, j) for m, tried in enumerate(case.proposals) for j in range(len(tried))]
+    assert sorted((verdict.move, verdict.proposal) for verdict in verdicts) == every
     accepted = [verdict for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
     taken = Counter(k for verdict in accepted for k in case.taken(verdict))
     assert max(taken.values(), default=1) == 1
@@ -393,7 +392,7 @@ def test_the_evidence_of_a_state_is_found_once() -> None:
     case = stated([1.0] * 30, [(k % 4,) for k in range(30)])
     accepted = sum(
         verdict.reason is Reason.ACCEPTED
-        for verdict in judge_moves(Model(Stated(), Counted()), case.total, case.trials, case.measured)
+        for verdict in judge_moves(Model(Stated(), Counted()), case.total, case.proposals, case.measured)
     )
     assert accepted == 4
     assert Counted.calls <= 2 + 30 + 2 * accepted  # the lap's, every proposal, and again those that are accepted

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.moves.base import change_from, judge_moves
+from dpdist.inference.moves.change import change_from, judge_moves
 from dpdist.inference.moves.delete import Deletes
-from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
+from dpdist.inference.moves.merge import Merges, propose_merges
+from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import FAMILIES, Moments
@@ -53,7 +54,7 @@ class Explicit:
         self.weights = rng.uniform(0.5, 2.0, size=len(rows))
         self.features = self.model.family.features(rows)
         pairs = np.array([[0, 1], [2, 3], [1, 4], [0, 5]])
-        self.trials = (
+        self.proposals = (
             Splits(np.array([0, 2, 4]), CHILDREN, np.zeros(3, int), np.full(3, -np.inf)),
             Merges(pairs),
             Deletes(np.array([5, 3]), np.array([[1, 2], [0, 4]])),
@@ -69,32 +70,32 @@ class Explicit:
         for part in np.array_split(np.arange(len(self.rows)), WAVES):
             posterior = self.model.posterior(self._random_summary(rng, COMPONENTS), Precision(floor=1e-3))
             children = self._random_summary(rng, 3 * CHILDREN)
-            trials = [trial.armed(self.model, posterior, children) for trial in self.trials]
+            proposals = [each.armed(self.model, posterior, children) for each in self.proposals]
             features, weights = self.features[part], self.weights[part]
             resp, summary = local_step(posterior, features, weights)
             block = Block(self.rows[part], features, weights, resp, posterior)
-            found = [trial.measure(block) for trial in trials]
+            found = [each.measure(block) for each in proposals]
             self.blocks.append(block)
-            self.armed.append(trials)
+            self.armed.append(proposals)
             self.total = summary if self.total is None else self.total + summary
             measured = found if measured is None else [a + b for a, b in zip(measured, found, strict=True)]
         self.measured = tuple(measured)
         self.resp = np.concatenate([block.resp for block in self.blocks])
 
-    def columns(self, trial: int, proposal: int, resp: np.ndarray) -> np.ndarray:
+    def columns(self, move: int, proposal: int, resp: np.ndarray) -> np.ndarray:
         """Explicit responsibilities of the replacements."""
         parts, start = [], 0
-        for block, trials in zip(self.blocks, self.armed, strict=True):
+        for block, proposals in zip(self.blocks, self.armed, strict=True):
             own = resp[start : start + len(block.resp)]
-            parts.append(explicit_replacement(trials[trial], proposal, block, own))
+            parts.append(explicit_replacement(proposals[move], proposal, block, own))
             start += len(own)
         return np.concatenate(parts)
 
     def elbo_after(self, accepted: list[tuple[int, int]]) -> float:
         """ELBO of the explicit responsibilities after some moves."""
-        removed = {k for t, j in accepted for k in self.trials[t].removed(j)}
+        removed = {k for m, j in accepted for k in self.proposals[m].removed(j)}
         kept = [k for k in range(COMPONENTS) if k not in removed]
-        columns = [self.resp[:, kept]] + [self.columns(t, j, self.resp) for t, j in accepted]
+        columns = [self.resp[:, kept]] + [self.columns(m, j, self.resp) for m, j in accepted]
         summary = summary_of(self.features, np.concatenate(columns, axis=1), self.weights)
         return self.model.elbo(summary)
 
@@ -120,7 +121,7 @@ def explicit_replacement(trial, proposal: int, block: Block, resp: np.ndarray) -
 def test_gain_of_a_proposal_equals_the_change_of_the_recomputed_elbo(name, allocation, spread) -> None:
     lap = Explicit(name, allocation, seed=1, spread=spread)
     before = lap.elbo_after([])
-    for t, trial in enumerate(lap.trials):
+    for t, trial in enumerate(lap.proposals):
         for j in range(len(trial)):
             alone = [trial_or_none(lap, t, s, j) for s in range(3)]
             verdict = judge_moves(lap.model, lap.total, alone, only(lap, t, j))[0]
@@ -129,7 +130,7 @@ def test_gain_of_a_proposal_equals_the_change_of_the_recomputed_elbo(name, alloc
 
 def trial_or_none(lap: Explicit, wanted: int, trial: int, proposal: int):
     """The trials with one proposal left."""
-    splits, merges, deletes = lap.trials
+    splits, merges, deletes = lap.proposals
     none = np.zeros(0, int)
     keep = [proposal] if wanted == trial else none
     if trial == 0:
@@ -152,26 +153,26 @@ def only(lap: Explicit, trial: int, proposal: int) -> list[Summary]:
 @pytest.mark.parametrize("name", ["gaussian", "multinomial"])
 def test_several_moves_in_a_lap_change_the_elbo_by_the_sum_of_their_gains(name, allocation, seed) -> None:
     lap = Explicit(name, allocation, seed, spread=[0.3, 2.0, 8.0][seed % 3])
-    verdicts = judge_moves(lap.model, lap.total, lap.trials, lap.measured)
-    accepted = [(v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED]
+    verdicts = judge_moves(lap.model, lap.total, lap.proposals, lap.measured)
+    accepted = [(v.move, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED]
     before, after = lap.elbo_after([]), lap.elbo_after(accepted)
     gains = sum(v.gain for v in verdicts if v.reason is Reason.ACCEPTED)
     assert gains == pytest.approx(after - before, abs=1e-8 * abs(before))
     assert all(v.gain > 0 for v in verdicts if v.reason is Reason.ACCEPTED)
-    assert len(verdicts) == sum(len(trial) for trial in lap.trials)
+    assert len(verdicts) == sum(len(trial) for trial in lap.proposals)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_change_applied_to_leaves_sums_to_the_change_applied_to_the_total(seed) -> None:
     lap = Explicit("gaussian", DirichletProcess(3.0), seed, spread=2.0)
-    verdicts = judge_moves(lap.model, lap.total, lap.trials, lap.measured)
-    change = change_from(lap.model, lap.total, lap.trials, lap.measured, verdicts)
+    verdicts = judge_moves(lap.model, lap.total, lap.proposals, lap.measured)
+    change = change_from(lap.model, lap.total, lap.proposals, lap.measured, verdicts)
     total = None
-    for block, trials in zip(lap.blocks, lap.armed, strict=True):
+    for block, proposals in zip(lap.blocks, lap.armed, strict=True):
         _, own = local_step(block.posterior, block.features, block.weights)
-        batch_summary = change.apply(own, lap.trials, [trial.measure(block) for trial in trials])
+        batch_summary = change.apply(own, lap.proposals, [each.measure(block) for each in proposals])
         total = batch_summary if total is None else total + batch_summary
-    whole = change.apply(lap.total, lap.trials, lap.measured)
+    whole = change.apply(lap.total, lap.proposals, lap.measured)
     np.testing.assert_allclose(total.stats, whole.stats, rtol=1e-10, atol=1e-9)
     np.testing.assert_allclose(total.entropy, whole.entropy, rtol=1e-10, atol=1e-9)
     assert lap.model.elbo(whole) == pytest.approx(lap.elbo_after(list(change.accepted)), rel=1e-10)
@@ -180,7 +181,7 @@ def test_a_change_applied_to_leaves_sums_to_the_change_applied_to_the_total(seed
 
 def test_a_split_is_compared_with_the_sum_of_its_own_children() -> None:
     lap = Explicit("gaussian", DirichletProcess(3.0), 2, spread=2.0)
-    splits, measured = lap.trials[:1], lap.measured[:1]
+    splits, measured = lap.proposals[:1], lap.measured[:1]
     elsewhere = lap.total.stats * np.append(np.full(lap.total.stats.shape[1] - 1, 1 + 1e-3), 1.0)
     disturbed = Summary(elsewhere, lap.total.entropy)
     found = judge_moves(lap.model, disturbed, splits, measured)
@@ -191,7 +192,7 @@ def test_a_split_is_compared_with_the_sum_of_its_own_children() -> None:
 def test_a_merge_gains_what_its_pair_does_less_the_entropy_that_it_loses(allocation) -> None:
     lap = Explicit("gaussian", allocation, 3, spread=1.0)
     bound, lost = pair_gains(lap.model, lap.total), lap.measured[1].entropy
-    for j, (a, b) in enumerate(lap.trials[1].pairs):
+    for j, (a, b) in enumerate(lap.proposals[1].pairs):
         exact = lap.elbo_after([(1, j)]) - lap.elbo_after([])
         assert exact == pytest.approx(bound[a, b] + lost[j], abs=1e-8)
         assert lost[j] < 0

@@ -82,6 +82,11 @@ def of_a_mixture(name: str, rows: Any = ROWS, **others: Any) -> Callable[[Any], 
     return lambda value: fitted(rows)(dp_mixture(**{name: value, **others}))
 
 
+def with_move(move: Any) -> None:
+    """Fits a mixture with one move."""
+    of_a_mixture("moves", max_laps=3)([move])
+
+
 def of_topics(name: str, **others: Any) -> Callable[[Any], None]:
     """Fits a topic model with a value as its parameter `name`."""
     return lambda value: fitted_topics(topic_model(**{name: value, **others}))
@@ -116,7 +121,8 @@ def each(names: str, takes: set[str]) -> dict[str, set[str]]:
 
 
 FITTING = {
-    **each("family initial_rows schedule moves row_transform max_laps", NONE),
+    **each("family initial_rows schedule sampling row_transform max_laps", NONE),
+    **each("moves", NONE | {"list"}),
     **each("max_time", NONE | FRACTION),
     **each("initial compute_dtype", NOTHING),
     **each("floor", ZERO),
@@ -154,15 +160,14 @@ CASES = {
             **each("random_state", NONE | ZERO),
         },
     ),
-    "MovePlan": Case(
-        dpdist.MovePlan,
-        of_a_mixture("moves", max_laps=3),
-        {
-            **each("split merge delete", TRUE),
-            **each("children sample sample_bytes seedings refine tries absorbers", NOTHING),
-            **each("seed_iterations rest merges", ZERO),
-        },
+    "Split": Case(
+        dpdist.Split,
+        with_move,
+        {**each("children seedings refine tries", NOTHING), **each("seed_iterations cooldown", ZERO)},
     ),
+    "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
+    "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),
+    "Sampling": Case(dpdist.Sampling, of_a_mixture("sampling", max_laps=3), each("rows total_bytes", NOTHING)),
     "Memoized": Case(
         schedules.Memoized,
         of_a_mixture("schedule"),
@@ -350,13 +355,13 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
             *("HDPTopicModel.initial_topics", "HDPTopicModel.max_laps", "Memoized.batches", "Stochastic.batches"),
             *("TransformPlan.pca", "FiniteDirichlet.components", "Effort.most", "EvidenceTest.partners"),
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
-            *(f"MovePlan.{name}" for name in ("sample_bytes", "seedings", "refine", "tries", "absorbers")),
+            *("Split.seedings", "Split.refine", "Split.tries", "Delete.absorbers", "Sampling.total_bytes"),
             *(f"TopicPlan.{name}" for name in ("births", "max_births", "sample", "iterations")),
             *("OnlinePlan.iterations", "OnlinePlan.max_topics"),
         ],
         ([1, np.int64(1), 2], [1.0, np.float64(1)]),
     ),
-    **dict.fromkeys(["MovePlan.children", "MovePlan.sample", "LearnedDirichletProcess.nodes"], ([2], [1])),
+    **dict.fromkeys(["Split.children", "Sampling.rows", "LearnedDirichletProcess.nodes"], ([2], [1])),
     **dict.fromkeys(["Memoized.lookahead", "Stochastic.lookahead"], ([0, 1], [2])),
     **dict.fromkeys(["DPMixture.floor", "FiniteMixture.floor", "SVA.floor"], ([0.0, 0.0099], [0.01, -1e-9])),
     **dict.fromkeys(["DPMixture.tolerance", "HDPTopicModel.tolerance", "Effort.tolerance"], ([0.0, 1e6], [-1e-9])),
@@ -402,8 +407,8 @@ def test_bounds_are_where_they_are_said_to_be(place: str) -> None:
 
 
 def test_numbers_are_plain_however_they_came() -> None:
-    plan, rule = dpdist.MovePlan(sample=np.int32(5)), schedules.Stochastic(np.uint8(3), 0, np.float32(0.5), 1)
-    assert type(plan.sample) is int and plan.sample == 5
+    plan, rule = dpdist.Sampling(np.int32(5)), schedules.Stochastic(np.uint8(3), 0, np.float32(0.5), 1)
+    assert type(plan.rows) is int and plan.rows == 5
     assert [type(value) for value in (rule.batches, rule.delay, rule.forgetting)] == [int, float, float]
     assert type(dpdist.TransformPlan(center=np.True_).center) is bool
     assert rule == schedules.Stochastic(3, 0, 0.5, 1.0)

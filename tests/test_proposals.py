@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpdist.core.errors import PrecisionError
-from dpdist.inference.moves import merge
-from dpdist.inference.moves.base import Trial
+from dpdist.inference.moves import pairs as pair_module
+from dpdist.inference.moves.base import Proposals
 from dpdist.inference.moves.delete import Deletes, propose_deletes
-from dpdist.inference.moves.merge import Merges, pair_gains, propose_merges
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.merge import Merges, propose_merges
+from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.moves.split import Splits, seed_children
+from dpdist.inference.moves.split import Split, Splits, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
@@ -61,7 +61,7 @@ def gain_of_pair(model: Model, total: Summary, a: int, b: int) -> float:
 def test_the_gain_of_every_pair_is_the_change_of_evidence(case, allocation, pairs, monkeypatch) -> None:
     family, total = unsorted_total(case)
     model, size = Model(family, allocation), len(total.entropy)
-    monkeypatch.setattr(merge, "_CHUNK", pairs * total.stats.shape[1])
+    monkeypatch.setattr(pair_module, "_CHUNK", pairs * total.stats.shape[1])
     found = pair_gains(model, total)
     for a in range(size):
         assert (found[a, : a + 1] == -np.inf).all(), "a pair is told once"
@@ -150,7 +150,7 @@ def test_children_share_rows_as_a_model_of_nothing_else_would(case, allocation) 
         np.testing.assert_array_equal(deletes.coefficients[j], posterior.coefficients.T[absorbers])
 
 
-def trials_of(model: Model, posterior: Posterior, stats: np.ndarray) -> list[Trial]:
+def proposals_of(model: Model, posterior: Posterior, stats: np.ndarray) -> list[Proposals]:
     """Splits, merges and deletes of six components, ready to measure."""
     trials = [
         Splits(np.array([5, 0, 2]), 2, np.zeros(3, int), np.full(3, -np.inf)),
@@ -173,7 +173,7 @@ def test_sparse_rows_measure_what_dense_rows_do(case, allocation) -> None:
     assert sparse.issparse(thin)
     resp, _ = local_step(posterior, dense, weights)
     assert not resp[:, 2].any()
-    for trial in trials_of(model, posterior, stats):
+    for trial in proposals_of(model, posterior, stats):
         meant = trial.measure(Block(rows, dense, weights, resp, posterior))
         found = trial.measure(Block(compressed, thin, weights, resp, posterior))
         np.testing.assert_allclose(found.stats, meant.stats, rtol=1e-10, atol=1e-10)
@@ -193,7 +193,7 @@ def test_a_row_of_weight_three_measures_as_three_rows(case) -> None:
         features = family.features(part)
         resp, _ = local_step(posterior, features, weights)
         block = Block(part, features, weights, resp, posterior)
-        found.append([trial.measure(block) for trial in trials_of(model, posterior, stats)])
+        found.append([trial.measure(block) for trial in proposals_of(model, posterior, stats)])
     for once, often in zip(*found, strict=True):
         np.testing.assert_allclose(once.stats, often.stats, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(once.entropy, often.entropy, rtol=1e-9, atol=1e-9)
@@ -209,7 +209,7 @@ def test_a_child_whose_logits_are_no_numbers_is_told(bad, thin, child) -> None:
     posterior = model.posterior(Summary(np.ones((2, 4)), np.zeros(2)), Precision())
     features = family.features(sparse.csr_array(rows) if thin else rows)
     resp, _ = local_step(posterior, features, weights)
-    splits = Splits(np.array([0]), 2, np.zeros(1, int), np.zeros(1), np.zeros((1, 2, 4)))
+    splits = Splits(np.array([0]), 2, np.zeros(1, int), np.zeros(1), coefficients=np.zeros((1, 2, 4)))
     splits.coefficients[0, child, -1] = bad
     with pytest.raises(PrecisionError, match=r"not finite.*\.$"):
         splits.measure(Block(rows, features, weights, resp, posterior))
@@ -233,17 +233,17 @@ def test_the_largest_part_keeps_the_identity(counts) -> None:
 @pytest.mark.parametrize(("seed", "allocation"), list(enumerate(ALLOCATIONS)), ids=[a.name for a in ALLOCATIONS])
 def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, thin, seed, allocation) -> None:
     rows, weights, family, _ = drawn(case, seed)
-    model, plan = Model(family, allocation), MovePlan(children=3, seedings=4, seed_iterations=2)
+    model, split = Model(family, allocation), Split(children=3, seedings=4, seed_iterations=2)
     given_rows = sparse.csr_array(rows) if thin else rows
-    found = seed_children(model, given_rows, weights, 1234.5, plan, np.random.default_rng(seed))
+    found = seed_children(model, given_rows, weights, 1234.5, split, np.random.default_rng(seed))
     rng, points = np.random.default_rng(seed), family.points(given_rows)
     tried = []
-    for _ in range(plan.seedings):
-        owners = nearest_seeds(points, weights, plan.children, rng)
-        hard = np.array([sums_of(family, rows, weights * (owners == c)) for c in range(plan.children)])
+    for _ in range(split.seedings):
+        owners = nearest_seeds(points, weights, split.children, rng)
+        hard = np.array([sums_of(family, rows, weights * (owners == c)) for c in range(split.children)])
         tried.append(refined(model, rows, weights, hard))
     best = max(tried, key=lambda stats: family.log_evidence(stats).sum())
-    for _ in range(plan.seed_iterations):
+    for _ in range(split.seed_iterations):
         best = refined(model, rows, weights, best)
     np.testing.assert_allclose(found, best * 1234.5 / weights.sum(), rtol=1e-7, atol=1e-7)
     assert found[:, -1].sum() == pytest.approx(1234.5)

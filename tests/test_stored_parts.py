@@ -75,7 +75,7 @@ def test_a_part_comes_back_as_it_was(part) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Holder(dpdist.MovePlan):
+class Holder(dpdist.Merge):
     """A part that holds whatever it is given."""
 
     held: Any = None
@@ -226,7 +226,8 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
             "initial_rows": 40,
             "max_components": 7,
             "schedule": Memoized(2, 1, False),
-            "moves": dpdist.MovePlan(merge=False),
+            "moves": [dpdist.Split(), dpdist.Delete()],
+            "sampling": dpdist.Sampling(50),
             "row_transform": dpdist.TransformPlan(scale=True),
             "compute_dtype": "float32",
             "floor": 1e-6,
@@ -249,7 +250,8 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
             "initial": "one",
             "initial_rows": 33,
             "schedule": Memoized(1),
-            "moves": dpdist.MovePlan(split=False),
+            "moves": [dpdist.Merge(), dpdist.Delete()],
+            "sampling": dpdist.Sampling(50),
             "row_transform": dpdist.TransformPlan(pca=1),
             "compute_dtype": "float32",
             "floor": 0.0,

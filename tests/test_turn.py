@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,24 +13,18 @@ import dpdist
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture import engine
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.mixture.lap_moves import (
-    LapMoves,
-    may_split,
-    no_trials,
-    postponed,
-    rows_of_each,
-    sampling_probabilities_of,
-    take_lap_moves,
-)
+from dpdist.inference.mixture.lap_moves import LapMoves, take_lap_moves
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.moves.base import MoveVerdict
-from dpdist.inference.moves.merge import pair_gains, propose_merges
-from dpdist.inference.moves.plan import MovePlan
-from dpdist.inference.moves.split import Splits, seed_children
+from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
+from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.merge import Merge, propose_merges
+from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.split import Split, Splits, seed_children
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.state import Cooldown, Info, State
+from dpdist.inference.state import Info, State
 from dpdist.models.allocations import FiniteDirichlet
 from tests.runs import begun, clusters, mixture, source_of
 
@@ -39,7 +33,18 @@ REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
 
 # --- who may be split --------------------------------------------------------------------------------------------
 
-PLAN = MovePlan(sample=100, sample_bytes=2**20, tries=4, rest=3)
+SPLIT = Split(tries=4, cooldown=3)
+SAMPLING = Sampling(100, 2**20)
+
+
+def resting(cooldowns: dict[int, Cooldown]) -> Splits:
+    """No splits, after some were refused."""
+    return replace(SPLIT.none(), cooldowns=Cooldowns.of(cooldowns))
+
+
+def moves(**parameters) -> list:
+    """The usual moves, with splits as told."""
+    return [Split(**parameters), Merge(), Delete()]
 
 
 @pytest.mark.parametrize(
@@ -56,17 +61,19 @@ PLAN = MovePlan(sample=100, sample_bytes=2**20, tries=4, rest=3)
 )
 def test_a_component_rests_until_its_lap_and_is_left_alone_after_so_many_tries(rest, lap, allowed) -> None:
     cooldowns = {} if rest is None else {3: rest}
-    assert may_split(cooldowns, 3, lap, PLAN) == allowed
-    assert may_split(cooldowns, 4, lap, PLAN)
+    found = Cooldowns.of(cooldowns)
+    assert found.allow(np.array([3, 4]), lap, tries=4).tolist() == [allowed, True]
+    assert found.entries == cooldowns
 
 
 # --- sampling ----------------------------------------------------------------------------------------------------
 
 
-def sampling_probabilities(plan: MovePlan, rows, cooldowns=None, lap: int = 5, row_bytes: int = 8) -> np.ndarray:
-    """Sampling sampling probabilities of components with ids 10, 11, ..."""
+def probabilities(sampling: Sampling, rows, cooldowns=None, lap: int = 5, row_bytes: int = 8, least: int = 2):
+    """Sampling probabilities of components with ids 10, 11, ..."""
     rows = np.array(rows, dtype=float)
-    return sampling_probabilities_of(plan, cooldowns or {}, 10 + np.arange(len(rows)), rows, lap, row_bytes)
+    wanted = SPLIT.wants_rows(resting(cooldowns or {}), 10 + np.arange(len(rows)), lap)
+    return sampling.probabilities(wanted, least, rows, row_bytes)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +86,21 @@ def sampling_probabilities(plan: MovePlan, rows, cooldowns=None, lap: int = 5, r
     ],
 )
 def test_a_fifth_more_rows_than_wanted_are_drawn_of_each_component(rows, expected) -> None:
-    np.testing.assert_allclose(sampling_probabilities(PLAN, rows), expected)
+    np.testing.assert_allclose(probabilities(SAMPLING, rows), expected)
 
 
 def test_who_may_be_split_when_the_lap_ends_is_sampled_during_it() -> None:
     cooldowns = {10: Cooldown(1, 6, 1.0), 11: Cooldown(1, 7, 1.0), 12: Cooldown(4, 1, 1.0), 14: Cooldown(3, 1, 1.0)}
-    drawn = sampling_probabilities(PLAN, [1000.0] * 5, cooldowns, lap=5) > 0
+    drawn = probabilities(SAMPLING, [1000.0] * 5, cooldowns, lap=5) > 0
     assert drawn.tolist() == [True, False, False, True, True]
-    assert not sampling_probabilities(MovePlan(split=False), [1000.0] * 5).any()
+    _, state = begun(mixture(moves=[Merge(), Delete()]), source_of(clusters(0)))
+    assert not state.sampling_probabilities.any()
 
 
 def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None:
-    plan = MovePlan(sample=100, sample_bytes=8 * 120)
-    np.testing.assert_allclose(sampling_probabilities(plan, [1000.0] * 3), 1.2 * 40 / 1000)
-    rested = sampling_probabilities(plan, [1000.0] * 3, {11: Cooldown(1, 9, 1.0)})
+    sampling = Sampling(100, 8 * 120)
+    np.testing.assert_allclose(probabilities(sampling, [1000.0] * 3), 1.2 * 40 / 1000)
+    rested = probabilities(sampling, [1000.0] * 3, {11: Cooldown(1, 9, 1.0)})
     np.testing.assert_allclose(rested, [1.2 * 60 / 1000, 0, 1.2 * 60 / 1000])
 
 
@@ -104,21 +112,22 @@ def test_components_that_rest_leave_their_part_of_the_sample_to_others() -> None
     children=st.integers(2, 4),
 )
 def test_a_sample_never_outgrows_its_bytes(components, row_bytes, room, sample, children) -> None:
-    plan = MovePlan(sample=sample, children=children, sample_bytes=max(room, children) * row_bytes)
-    drawn = sampling_probabilities(plan, np.full(components, 1e6), row_bytes=row_bytes) > 0
-    each = rows_of_each(plan, int(drawn.sum()), row_bytes)
-    assert drawn.sum() * each * row_bytes <= plan.sample_bytes
+    sampling = Sampling(sample, max(room, children) * row_bytes)
+    drawn = probabilities(sampling, np.full(components, 1e6), row_bytes=row_bytes, least=children) > 0
+    each = sampling.each(int(drawn.sum()), row_bytes)
+    assert drawn.sum() * each * row_bytes <= sampling.total_bytes
     assert min(children, sample) <= each <= sample
     assert drawn.any() and (np.diff(drawn.astype(int)) <= 0).all()  # the last are left out first
-    more = rows_of_each(plan, int(drawn.sum()), row_bytes) + 1
-    assert drawn.all() or (drawn.sum() + 1) * children * row_bytes > plan.sample_bytes
-    assert each == sample or drawn.sum() * more * row_bytes > plan.sample_bytes
+    assert drawn.all() or (drawn.sum() + 1) * children * row_bytes > sampling.total_bytes
+    assert each == sample or drawn.sum() * (each + 1) * row_bytes > sampling.total_bytes
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:
-    with pytest.raises(dpdist.InputError, match=r"sample_bytes should hold at least 2 rows, a row taking 24 bytes"):
-        begun(mixture(moves=MovePlan(sample_bytes=47)), source_of(clusters(0)))
-    _, state = begun(mixture(moves=MovePlan(sample_bytes=48)), source_of(clusters(0)))
+    with pytest.raises(
+        dpdist.InputError, match=r"total_bytes of Sampling should hold at least 2 rows, a row taking 24 bytes"
+    ):
+        begun(mixture(sampling=Sampling(total_bytes=47)), source_of(clusters(0)))
+    _, state = begun(mixture(sampling=Sampling(total_bytes=48)), source_of(clusters(0)))
     np.testing.assert_allclose(state.sampling_probabilities, 1.2 * 2 / 900)
 
 
@@ -140,18 +149,8 @@ def test_a_sample_too_small_for_any_split_is_refused() -> None:
     ],
 )
 def test_children_go_on_while_their_improvement_may_reach_a_gain(age, before, gain, goes_on) -> None:
-    plan = MovePlan(refine=6)
     splits = Splits(np.array([9, 2]), 2, np.array([5, age]), np.array([0.0, before]))
-    verdict = postponed(MoveVerdict(0, 1, gain, Reason.NO_GAIN), splits, plan)
-    assert verdict == MoveVerdict(0, 1, gain, Reason.REFINING if goes_on else Reason.NO_GAIN)
-
-
-@pytest.mark.parametrize("reason", [r for r in Reason if r is not Reason.NO_GAIN])
-def test_only_splits_refused_for_their_gain_are_postponed(reason) -> None:
-    splits = Splits(np.array([2]), 2, np.zeros(1, int), np.full(1, -np.inf))
-    verdict = MoveVerdict(0, 0, -1.0, reason)
-    assert postponed(verdict, splits, PLAN) == verdict
-    assert postponed(MoveVerdict(1, 0, -1.0, Reason.NO_GAIN), splits, PLAN).reason is Reason.NO_GAIN
+    assert Split(refine=6).postpones(splits, 1, gain) == goes_on
 
 
 # --- whole ends of laps ------------------------------------------------------------------------------------------
@@ -179,18 +178,23 @@ class End:
         """Ids of the components whose split was refused."""
         return [r.components[0] for r in self.info.records if r.kind == "split" and r.reason in REFUSED]
 
+    def resting(self, following: bool) -> dict[int, Cooldown]:
+        """Id -> cooldown, before or after."""
+        state = self.following if following else self.state
+        return dict(state.proposals[0].cooldowns.entries)
+
     def splits(self, following: bool) -> dict[int, tuple[int, float]]:
         """Id -> (age, gain) of the splits under way, before or after."""
         state = self.following if following else self.state
-        tried = state.trials[0]
+        tried = state.proposals[0]
         columns = (state.ids[tried.targets].tolist(), tried.ages.tolist(), tried.gains.tolist())
         return {identity: (age, gain) for identity, age, gain in zip(*columns, strict=True)}
 
     def children(self, following: bool, identity: int, batch_summary: BatchSummary) -> np.ndarray:
         """Statistics of a split's children in a leaf from before or after."""
         state = self.following if following else self.state
-        place = state.ids[state.trials[0].targets].tolist().index(identity)
-        return batch_summary.trials[0].stats[state.trials[0].rows_of(place)]
+        place = state.ids[state.proposals[0].targets].tolist().index(identity)
+        return batch_summary.measured[0].stats[state.proposals[0].rows_of(place)]
 
 
 def ends_of(monkeypatch, model, source, count: int) -> list[End]:
@@ -213,7 +217,7 @@ def ends_of(monkeypatch, model, source, count: int) -> list[End]:
 def crowded(seed: int = 3, spread: float = 4.0, weights=None, **parameters):
     """A run with refusals, gains and components that come and go."""
     usual = {
-        "moves": MovePlan(rest=2, tries=3, refine=4),
+        "moves": moves(cooldown=2, tries=3, refine=4),
         "initial": "k-means++",
         "initial_components": 9,
         "schedule": Memoized(3),
@@ -228,14 +232,14 @@ def ends() -> list[End]:
     weights = np.random.default_rng(0).uniform(0.2, 3, 600)
     four = source_of(clusters(9, 400, 2, 4, 40.0))
     halves = (mixture(initial="k-means++", initial_components=2, max_components=3, schedule=Memoized(2)), four, 8)
-    impatient = MovePlan(rest=2, tries=3, refine=2)
+    impatient = moves(cooldown=2, tries=3, refine=2)
     runs = [
         halves,
-        (*crowded(4, 2.0, moves=MovePlan(rest=2, tries=3, refine=1, merges=1), initial_components=15), 3),
+        (*crowded(4, 2.0, moves=[Split(cooldown=2, tries=3, refine=1), Merge(1), Delete()], initial_components=15), 3),
         (*crowded(), 26),
         (*crowded(4, concentration=FiniteDirichlet(3, 1.0), initial_components=3), 12),
         (*crowded(5, weights=weights), 20),
-        (*crowded(4, 2.0, moves=MovePlan(rest=2, tries=3, refine=1), initial_components=15), 12),
+        (*crowded(4, 2.0, moves=moves(cooldown=2, tries=3, refine=1), initial_components=15), 12),
         (*crowded(3, 1.0, moves=impatient, initial_components=25), 12),
         (*crowded(4, 1.0, moves=impatient, initial_components=25), 12),
     ]
@@ -246,37 +250,43 @@ def ends() -> list[End]:
 def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
     kinds = set()
     for end in ends:
-        plan, lap = end.problem.plan, end.state.lap
+        split, lap = end.problem.moves[0], end.state.lap
         sizes = dict(zip(end.info.ids.tolist(), end.info.counts.tolist(), strict=True))
-        expected = {i: rest for i, rest in end.state.cooldowns.items() if i not in end.moved}
+        expected = {i: rest for i, rest in end.resting(False).items() if i not in end.moved}
         for identity in end.refused:
             if identity not in end.moved:
                 kinds |= {r.reason for r in end.info.records if r.components == (identity,)}
                 before = expected[identity].refusals if identity in expected else 0
-                expected[identity] = Cooldown(before + 1, lap + 1 + plan.rest, sizes[identity])
+                expected[identity] = Cooldown(before + 1, lap + 1 + split.cooldown, sizes[identity])
                 kinds.add("again" if before else "refused")
         kept = {i: rest for i, rest in expected.items() if abs(sizes[i] / rest.size - 1) <= 0.1}
         if end.settled:
             kinds |= {"called up" for rest in kept.values() if rest.until > lap + 1}
             kept = {i: rest._replace(until=min(rest.until, lap + 1)) for i, rest in kept.items()}
         hopeless = too_few(end, kept)
-        kept |= {i: Cooldown(plan.tries, lap + 1, sizes[i]) for i in hopeless}
+        kept |= {i: Cooldown(split.tries, lap + 1, sizes[i]) for i in hopeless}
         kinds |= {"hopeless"} if hopeless else set()
-        kinds |= {"moved"} if set(end.state.cooldowns) & end.moved else set()
+        kinds |= {"moved"} if set(end.resting(False)) & end.moved else set()
         kinds |= {"changed"} if len(kept) < len(expected) else set()
-        assert end.following.cooldowns == kept
+        assert end.resting(True) == kept
     assert kinds >= {"refused", "again", "called up", "moved", "changed", "hopeless", Reason.NO_GAIN, Reason.LIMIT}
+
+
+def may_split(end: End, cooldowns: dict[int, Cooldown], identity: int) -> bool:
+    """Whether a component may be given children at the end of a lap."""
+    allowed = Cooldowns.of(cooldowns).allow(np.array([identity]), end.state.lap + 1, end.problem.moves[0].tries)
+    return bool(allowed[0])
 
 
 def too_few(end: End, cooldowns: dict[int, Cooldown]) -> set[int]:
     """Ids of the components that would be tried but had a single row drawn."""
-    most, lap = end.problem.model.allocation.max_components, end.state.lap
+    most = end.problem.model.allocation.max_components
     if most is not None and len(end.info.ids) >= most:
         return set()
     owners, rows = np.unique(end.state.sample.owners, return_counts=True)
     lone = {int(end.state.ids[k]) for k in owners[rows == 1]} - end.moved
     busy = {i for i, (age, _) in end.splits(True).items() if age > 0}
-    return {i for i in lone - busy if may_split(cooldowns, i, lap + 1, end.problem.plan)}
+    return {i for i in lone - busy if may_split(end, cooldowns, i)}
 
 
 def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
@@ -312,8 +322,7 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
         most = end.problem.model.allocation.max_components
         sample, ids = end.state.sample, end.state.ids
         drawn = {int(ids[k]) for k in np.unique(sample.owners)}
-        cooldowns, lap = end.following.cooldowns, end.state.lap
-        free = {i for i in end.info.ids.tolist() if may_split(cooldowns, i, lap + 1, end.problem.plan)}
+        free = {i for i in end.info.ids.tolist() if may_split(end, end.resting(True), i)}
         continued = {i for i, (age, _) in end.splits(True).items() if age > 0}
         expected = set() if most is not None and len(end.info.ids) >= most else (free & drawn) - end.moved - continued
         limited += most is not None and len(end.info.ids) >= most
@@ -325,11 +334,11 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
 def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
     first = []
 
-    def spy(model, rows, weights, count, plan, rng):
+    def spy(model, rows, weights, count, split, rng):
         first.append(rng.random())
-        return seed_children(model, rows, weights, count, plan, rng)
+        return seed_children(model, rows, weights, count, split, rng)
 
-    monkeypatch.setattr("dpdist.inference.mixture.lap_moves.seed_children", spy)
+    monkeypatch.setattr("dpdist.inference.moves.split.seed_children", spy)
     for seed in (3, 4):
         list(crowded(seed, max_laps=9)[0].iter_fit(crowded()[1]))
     assert len(set(first)) == len(first) > 12
@@ -345,22 +354,20 @@ def test_what_a_lap_end_makes_of_every_batch_adds_up_to_what_it_makes_of_the_tot
         np.testing.assert_allclose(total.summary.stats, end.info.total.stats, atol=1e-9 * size)
         np.testing.assert_allclose(total.summary.entropy, end.info.total.entropy, atol=1e-9 * size)
         assert total.summary.base == pytest.approx(end.info.total.base)
-        assert len(end.following.trials) == len(total.trials) == 3
-        for trial, measured in zip(end.following.trials, total.trials, strict=True):
-            blank = trial.blank(total.summary.stats.shape[1])
+        assert len(end.following.proposals) == len(total.measured) == 3
+        for tried, measured in zip(end.following.proposals, total.measured, strict=True):
+            blank = tried.blank(total.summary.stats.shape[1])
             assert (blank.stats.shape, blank.entropy.shape) == (measured.stats.shape, measured.entropy.shape)
-            assert trial.kind == "split" or not measured.entropy.any()
+            assert isinstance(tried, Splits) or not measured.entropy.any()
 
 
-def test_a_lap_with_moves_or_trials_to_come_is_not_quiet(ends) -> None:
+def test_a_lap_with_moves_or_proposals_to_come_is_not_quiet(ends) -> None:
     for end in ends:
         tolerance = end.problem.tolerance * end.info.counts.sum()
         near = end.state.elbo is not None and abs(end.info.elbo_before_moves - end.state.elbo) < tolerance
         assert end.settled == near
-        cooldowns = end.following.cooldowns
-        waiting = any(
-            i not in cooldowns or cooldowns[i].refusals < end.problem.plan.tries for i in end.info.ids.tolist()
-        )
+        cooldowns, tries = end.resting(True), end.problem.moves[0].tries
+        waiting = any(i not in cooldowns or cooldowns[i].refusals < tries for i in end.info.ids.tolist())
         under_way = bool(end.splits(True))
         assert end.turn.accepted == sum(r.reason is Reason.ACCEPTED for r in end.info.records)
         assert end.following.quiet == (near and not end.moved and not waiting and not under_way)
@@ -370,7 +377,7 @@ def test_a_lap_with_moves_or_trials_to_come_is_not_quiet(ends) -> None:
 def test_components_busy_splitting_are_no_targets_of_deletes(ends) -> None:
     deletes = 0
     for end in ends:
-        splits, _, tried = end.following.trials
+        splits, _, tried = end.following.proposals
         deletes += len(tried)
         assert not set(splits.targets.tolist()) & (set(tried.targets.tolist()) | set(tried.absorbers.ravel().tolist()))
     assert deletes > 0
@@ -379,41 +386,35 @@ def test_components_busy_splitting_are_no_targets_of_deletes(ends) -> None:
 def test_as_many_merges_and_deletes_are_tried_as_planned_the_best_and_the_smallest(ends) -> None:
     bounded = 0
     for end in ends:
-        plan, count, total = end.problem.plan, end.info.n_components, end.info.total
-        splits, merges, deletes = end.following.trials
+        count, total = end.info.n_components, end.info.total
+        (_, merge, delete), (splits, merges, deletes) = end.problem.moves, end.following.proposals
         if count < 2:
             assert not len(merges) and not len(deletes)
             continue
         gains = pair_gains(end.problem.model, total)
-        np.testing.assert_array_equal(merges.pairs, propose_merges(gains, plan.merges * count).pairs)
-        assert len(merges) <= plan.merges * count
-        bounded += len(merges) == plan.merges * count
+        np.testing.assert_array_equal(merges.pairs, propose_merges(gains, merge.pairs * count).pairs)
+        assert len(merges) <= merge.pairs * count
+        bounded += len(merges) == merge.pairs * count
         assert len(deletes) <= max(1, count // 10)
         free = np.setdiff1d(np.arange(count), splits.targets)
-        if len(free) > plan.absorbers and count > plan.absorbers:
+        if len(free) > delete.absorbers and count > delete.absorbers:
             assert len(deletes) and total.counts[deletes.targets[0]] == total.counts[free].min()
     assert bounded > 0
 
 
 def test_components_without_distinct_rows_are_left_alone() -> None:
     points = np.repeat(np.random.default_rng(0).normal(size=(3, 2)), 30, axis=0)
-    model = mixture(initial=np.repeat(np.arange(3), 30), max_laps=60, moves=MovePlan(merge=False, delete=False))
+    model = mixture(initial=np.repeat(np.arange(3), 30), max_laps=60, moves=[Split()])
     *_, (state, info) = model.iter_fit(source_of(points))
     assert info.n_components == 3 and not info.records and info.lap <= 4
-    assert {rest.refusals for rest in state.cooldowns.values()} == {MovePlan().tries}
+    assert {rest.refusals for rest in state.proposals[0].cooldowns.entries.values()} == {Split().tries}
     assert model.converged_
 
 
 @pytest.mark.parametrize(
     ("off", "kinds"), [("split", {"merge", "delete"}), ("merge", {"split", "delete"}), ("delete", {"split", "merge"})]
 )
-def test_moves_that_are_off_are_not_tried(off, kinds) -> None:
-    model, source = crowded(moves=MovePlan(**{off: False}))
+def test_moves_that_are_not_listed_are_not_tried(off, kinds) -> None:
+    model, source = crowded(moves=[move for move in moves() if move.kind != off])
     tried = {record.kind for _, info in model.iter_fit(source) for record in info.records}
     assert tried == kinds
-
-
-def test_without_trials_nothing_is_measured() -> None:
-    splits, merges, deletes = no_trials(MovePlan(children=3, absorbers=2))
-    assert (len(splits), len(merges), len(deletes)) == (0, 0, 0)
-    assert splits.children == 3 and deletes.absorbers.shape == (0, 2)

@@ -15,7 +15,7 @@ from dpdist.data.arrays import ArrayPartition
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import steps
-from dpdist.inference.mixture.lap_moves import arm, rows_of_each
+from dpdist.inference.mixture.lap_moves import arm
 from dpdist.inference.mixture.local_step import (
     BatchSummary,
     LocalStepTask,
@@ -25,7 +25,11 @@ from dpdist.inference.mixture.local_step import (
     join_samples,
     visit,
 )
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.merge import Merge
+from dpdist.inference.moves.registry import MOVES
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.split import Split
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
@@ -48,7 +52,7 @@ def test_blocks_are_as_long_as_their_width_allows(columns, rows) -> None:
 
 
 def orders_of(model, source: Source, laps: int = 3, **changed) -> tuple:
-    """Problem, and orders of a lap with every kind of trial under way."""
+    """Problem, and task of a lap with every kind of proposal under way."""
     problem, state = begun(model, source)
     for step in steps(problem, source, state, SerialBackend()):
         state = step.state
@@ -56,21 +60,21 @@ def orders_of(model, source: Source, laps: int = 3, **changed) -> tuple:
             break
     total = reduce(BatchSummary.__add__, state.batch_summaries)
     posterior = problem.model.posterior(total.summary, problem.precision)
-    trials = arm(problem.model, posterior, total, state.trials)
-    given = {"sampling probabilities": np.ones(len(state.ids)), "most": 10**6, "seed": 0, "lap": 5, **changed}
-    return problem, LocalStepTask(posterior, trials, **given)
+    proposals = arm(problem.model, posterior, total, state.proposals)
+    given = {"sampling_probabilities": np.ones(len(state.ids)), "most": 10**6, "seed": 0, "lap": 5, **changed}
+    return problem, LocalStepTask(posterior, proposals, **given)
 
 
 def under_way(case: FamilyCase, rows: np.ndarray, **changed) -> tuple:
     """The same from a start of six groups of some rows."""
     start = np.arange(len(rows)) % 6
-    plan = MovePlan(delete=False) if case.sparse else MovePlan()
-    return orders_of(mixture(family=case.make(), initial=start, moves=plan), source_of(rows), 2, **changed)
+    moves = [Split(), Merge()] if case.sparse else MOVES
+    return orders_of(mixture(family=case.make(), initial=start, moves=moves), source_of(rows), 2, **changed)
 
 
 def assert_same(one: BatchSummary, two: BatchSummary) -> None:
     """Two leaves agree to rounding."""
-    for a, b in zip((one.summary, *one.trials), (two.summary, *two.trials), strict=True):
+    for a, b in zip((one.summary, *one.measured), (two.summary, *two.measured), strict=True):
         size = max(1.0, np.abs(b.stats).max(initial=0.0), np.abs(b.entropy).max(initial=0.0))
         np.testing.assert_allclose(a.stats, b.stats, rtol=1e-9, atol=1e-9 * size)
         np.testing.assert_allclose(a.entropy, b.entropy, rtol=1e-9, atol=1e-9 * size)
@@ -122,7 +126,7 @@ def test_rows_seen_are_those_that_count_whatever_their_weights(case: FamilyCase)
     problem, task = under_way(case, rows)
     seen = visited(problem, task, rows, weights).sample.seen
     once = visited(problem, task, rows[weights > 0]).batch_summary
-    for a, b in zip((seen.summary, *seen.trials), (once.summary, *once.trials), strict=True):
+    for a, b in zip((seen.summary, *seen.measured), (once.summary, *once.measured), strict=True):
         np.testing.assert_allclose(a.stats, b.stats[:, -1:], rtol=1e-9, atol=1e-9)
 
 
@@ -148,7 +152,7 @@ def test_rows_without_weight_are_as_if_absent(case: FamilyCase, weightless) -> N
             and found.batch_summary.summary.base == 0
             and not len(found.sample.keys)
         )
-        assert not any(trial.stats.any() or trial.entropy.any() for trial in found.batch_summary.trials)
+        assert not any(each.stats.any() or each.entropy.any() for each in found.batch_summary.measured)
 
 
 # --- samples -----------------------------------------------------------------------------------------------------
@@ -204,11 +208,11 @@ def test_every_row_is_drawn_with_the_chance_of_its_component_whatever_its_weight
     weights = np.where(np.arange(4000) % 2, 1e5, 1e-5)
     labels = mixture(max_laps=30).fit(rows).predict(rows)
     chosen = np.array([0.5, 0.0, 0.1])
-    problem, task = orders_of(mixture(initial=labels, moves=MovePlan(merge=False)), source_of(rows), 1)
+    problem, task = orders_of(mixture(initial=labels, moves=[Split(), Delete()]), source_of(rows), 1)
     size = np.bincount(labels)
     owners = visited(problem, task, rows).sample.owners
     np.testing.assert_array_equal(np.sort(np.bincount(owners)), np.sort(size))
-    thin = LocalStepTask(task.posterior, task.trials, chosen, 10**6, 0, 5)
+    thin = LocalStepTask(task.posterior, task.proposals, chosen, 10**6, 0, 5)
     found = visited(problem, thin, rows, weights).sample
     drawn, there = np.bincount(found.owners, minlength=3), np.bincount(owners, minlength=3)
     assert (np.abs(drawn - chosen * there) <= 4 * np.sqrt(there * chosen * (1 - chosen))).all()
@@ -242,7 +246,7 @@ def states_of(model, source: Source, laps: int) -> tuple:
 
 def test_a_first_lap_expects_the_rows_that_count_evenly_among_its_components() -> None:
     rows, weights = clusters(0, 1000), np.where(np.arange(1000) % 4, 0.0, 17.0)
-    model = mixture(initial=np.arange(1000) % 5, moves=MovePlan(sample=10))
+    model = mixture(initial=np.arange(1000) % 5, sampling=Sampling(10))
     _, state = begun(model, source_of(rows, 100, weights))
     np.testing.assert_allclose(state.sampling_probabilities, 1.2 * 10 / (250 / 5))
     _, state = begun(model, source_of(rows, 100))
@@ -268,21 +272,21 @@ def test_samples_keep_within_their_bytes_and_are_not_starved_whatever_the_weight
     weights = None if weight is None else np.full(2000, 1.0) * (weight if weight != "uneven" else 1.0)
     if weight == "uneven":
         weights[rows[:, 0] > np.median(rows[:, 0])] = 1e4
-    plan = MovePlan(sample=300, sample_bytes=24 * 400, rest=0)
-    problem, states = states_of(mixture(moves=plan), source_of(rows, 100, weights), 10)
+    sampling, moves = Sampling(300, 24 * 400), [Split(cooldown=0), Merge(), Delete()]
+    problem, states = states_of(mixture(moves=moves, sampling=sampling), source_of(rows, 100, weights), 10)
     fullest = []
     for state in states:
         if state.sample is not None:
-            assert state.sample.rows.nbytes <= plan.sample_bytes
+            assert state.sample.rows.nbytes <= sampling.total_bytes
             if state.visit == 3:
-                fullest.append(len(state.sample.keys) / rows_of_each(plan, 1, 24))
+                fullest.append(len(state.sample.keys) / sampling.each(1, 24))
     assert max(fullest) > 0.5 and problem.preparation.width == 3
 
 
 def test_going_on_within_a_weighted_lap_knows_the_rows_seen() -> None:
     rows, weights = clusters(0, 600), np.random.default_rng(0).uniform(0, 3, 600)
     source = source_of(rows, 50, weights)
-    problem, states = states_of(mixture(moves=MovePlan(sample=20)), source, 4)
+    problem, states = states_of(mixture(sampling=Sampling(20)), source, 4)
     for start in range(1, 12):
         again = list(islice(steps(problem, source, states[start], SerialBackend()), 16 - start))[-1].state
         np.testing.assert_array_equal(again.sampling_probabilities, states[16].sampling_probabilities)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import xarray as xr
@@ -20,7 +20,9 @@ from dpdist.estimators.base import (
 )
 from dpdist.execution import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.registry import MOVES
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.prediction import MixturePredictor
 from dpdist.inference.schedules import Memoized, Schedule
 from dpdist.inference.state import Info, State
@@ -44,7 +46,8 @@ class Mixture(Clustering):
     initial_components: int
     initial_rows: int | None
     schedule: Schedule | None
-    moves: MovePlan | None
+    moves: Sequence[AnyMove] | None
+    sampling: Sampling | None
     row_transform: TransformPlan | None
     compute_dtype: str
     floor: float
@@ -144,7 +147,8 @@ class Mixture(Clustering):
             family=Gaussian() if self.family is None else self.family,
             allocation=self._allocation(),
             schedule=Memoized() if self.schedule is None else self.schedule,
-            plan=MovePlan() if self.moves is None else self.moves,
+            moves=MOVES if self.moves is None else self.moves,
+            sampling=Sampling() if self.sampling is None else self.sampling,
             transform=TransformPlan() if self.row_transform is None else self.row_transform,
             precision=Precision(self._dtype(), self.floor),
             seed=self._seed(),

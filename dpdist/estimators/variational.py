@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from dpdist.core.checks import COUNT, shown
@@ -13,7 +14,8 @@ from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel
 from dpdist.execution import Backend
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
@@ -53,8 +55,10 @@ class DPMixture(Mixture):
     schedule : Schedule, optional
         Default: ``Memoized(batches=40)``. ``Memoized(batches=1)`` is batch variational Bayes,
         ``Stochastic()`` stochastic inference.
-    moves : MovePlan, optional
-        Which moves to make; default: splits, merges and deletes.
+    moves : list of moves, optional
+        Which changes of the set of clusters to try; default: ``[Split(), Merge(), Delete()]``.
+    sampling : Sampling, optional
+        How many rows moves may draw in a lap.
     row_transform : TransformPlan, optional
         Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
         are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.inference.transform`).
@@ -110,7 +114,8 @@ class DPMixture(Mixture):
         initial_rows: int | None = 20_000,
         max_components: int | None = None,
         schedule: Schedule | None = None,
-        moves: MovePlan | None = None,
+        moves: Sequence[AnyMove] | None = None,
+        sampling: Sampling | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -127,6 +132,7 @@ class DPMixture(Mixture):
         self.max_components = max_components
         self.schedule = schedule
         self.moves = moves
+        self.sampling = sampling
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
@@ -169,7 +175,8 @@ class FiniteMixture(Mixture):
         initial: Any = "k-means++",
         initial_rows: int | None = 20_000,
         schedule: Schedule | None = None,
-        moves: MovePlan | None = None,
+        moves: Sequence[AnyMove] | None = None,
+        sampling: Sampling | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -185,6 +192,7 @@ class FiniteMixture(Mixture):
         self.initial_rows = initial_rows
         self.schedule = schedule
         self.moves = moves
+        self.sampling = sampling
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor

@@ -9,14 +9,7 @@ import numpy as np
 
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.moves.accept import Reason
-
-
-class Cooldown(NamedTuple):
-    """A component whose splits were refused: how often, the lap from which it may be tried again, its size then."""
-
-    refusals: int
-    until: int
-    size: float
+from dpdist.inference.moves.cooldown import Cooldown
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +26,13 @@ class State:
     batch_summaries : one a batch: its last visit (memoized), or the batches of this lap (stochastic); of the model's
         own kind
     start : batch summary that stands in for rows not yet seen this lap (a first model, new children), or None
-    trials : proposals being tried this lap
+    proposals : what each move tries this lap, in the order of the moves
     sampling probabilities : (K,) chance with which a row joins the sample of its component this lap
     sample : rows drawn so far this lap
     queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
     elbo : exact ELBO at the end of the last lap, in nats; None before
-    cooldowns : component id -> Rest
+    cooldowns : topic id -> Cooldown, of topics; the moves of mixtures keep theirs with their proposals
     quiet : whether the last lap's end left no move pending and changed the ELBO by less than the tolerance
     """
 
@@ -50,7 +43,7 @@ class State:
     next_id: int
     batch_summaries: tuple[Any, ...]
     start: Any
-    trials: tuple[Any, ...]
+    proposals: tuple[Any, ...]
     sampling_probabilities: np.ndarray
     sample: Sample | None = None
     queue: tuple[Any, ...] = ()

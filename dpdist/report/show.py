@@ -17,7 +17,7 @@ from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.runs.opening import command_of, open_run
 from dpdist.storage.checkpoint import Fitted, RunStore, Store
-from dpdist.storage.history import KINDS, REASONS, History
+from dpdist.storage.history import REASONS, History
 from dpdist.storage.stored_sequence import SequentialStore
 
 
@@ -72,8 +72,8 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
     """Kind of move -> what became of the proposals -> how many."""
     counts = Counter((row.kind, row.reason) for row in history.proposals)
     return {
-        kind: {REASONS[r].value: counts[k, r] for r in range(len(REASONS)) if counts[k, r]}
-        for k, kind in enumerate(KINDS)
+        kind: {REASONS[r].value: counts[kind, r] for r in range(len(REASONS)) if counts[kind, r]}
+        for kind in history.kinds
     }
 
 

@@ -14,7 +14,10 @@ from dpdist.core.checks import instance, one_of, shown
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.execution.base import Backend
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.registry import MOVES
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.split import Split
 from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
 from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.prune_merge import PruneMerge, merge_test
@@ -144,15 +147,20 @@ class MovesConfig(_Strict):
     split: Flag = True
     merge: Flag = True
     delete: Flag = True
-    children: Whole = 2
-    sample: Whole = MovePlan.sample
-    refine: Whole = MovePlan.refine
-    rest: Whole = MovePlan.rest
-    tries: Whole = MovePlan.tries
+    children: Whole = Split.children
+    sample: Whole = Sampling.rows
+    refine: Whole = Split.refine
+    cooldown: Whole = Split.cooldown
+    tries: Whole = Split.tries
 
-    def build(self) -> MovePlan:
-        """The plan of moves."""
-        return MovePlan(**self.model_dump())
+    def build(self) -> list[AnyMove]:
+        """The moves."""
+        told = {"split": Split(self.children, refine=self.refine, cooldown=self.cooldown, tries=self.tries)}
+        return [told.get(move.kind, move) for move in MOVES if getattr(self, move.kind)]
+
+    def sampling(self) -> Sampling:
+        """The rows that moves may draw."""
+        return Sampling(self.sample)
 
 
 class TransformConfig(_Strict):
@@ -265,7 +273,8 @@ class FitConfig(_Strict):
             family=self.family.build(),
             allocation=self._concentration(),
             schedule=self.schedule.build(),
-            plan=self.moves.build(),
+            moves=self.moves.build(),
+            sampling=self.moves.sampling(),
             transform=self.transform.build(),
             precision=Precision(dtype_of(self.compute_dtype), self.floor),
             seed=self.seed,
@@ -288,6 +297,7 @@ class FitConfig(_Strict):
             "concentration": self._concentration() if isinstance(self.concentration, dict) else self.concentration,
             "schedule": self.schedule.build(),
             "moves": self.moves.build(),
+            "sampling": self.moves.sampling(),
             "row_transform": self.transform.build(),
             "random_state": self.seed,
         }

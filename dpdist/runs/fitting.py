@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import AnyMove, Move
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.prediction import MixturePredictor
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.starts import kmeans_start, responsibility_start, sequential_start
@@ -56,7 +57,8 @@ class Recipe:
     family: Family
     allocation: Allocation
     schedule: Schedule
-    plan: MovePlan
+    moves: Sequence[AnyMove]
+    sampling: Sampling
     transform: TransformPlan
     precision: Precision
     seed: int
@@ -71,7 +73,8 @@ class Recipe:
             family=instance("a family of dpdist.families (only dpdist.SVA takes other likelihoods)", Family),
             allocation=instance("an allocation of dpdist.allocations", Allocation).called("concentration"),
             schedule=instance("a schedule, such as dpdist.inference.schedules.Memoized()", Schedule),
-            plan=instance("a dpdist.MovePlan", MovePlan).called("moves"),
+            moves=Wanted("a list of moves, such as [dpdist.Split(), dpdist.Merge()]", _are_moves, tuple),
+            sampling=instance("a dpdist.Sampling", Sampling),
             transform=TRANSFORM,
             seed=whole(0),
             tolerance=number(least=0),
@@ -88,6 +91,10 @@ def _is_start(value: Any) -> bool:
     return array is not None and array.ndim in (1, 2) and array.size > 0
 
 
+def _are_moves(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, Move) for each in value)
+
+
 def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
     """DataSummary the data in one pass and fix everything for the run."""
     family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
@@ -95,7 +102,8 @@ def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
         model=Model(family, recipe.allocation),
         preparation=preparation,
         schedule=recipe.schedule,
-        plan=recipe.plan,
+        moves=tuple(recipe.moves),
+        sampling=recipe.sampling,
         precision=recipe.precision,
         seed=recipe.seed,
         tolerance=float(recipe.tolerance),

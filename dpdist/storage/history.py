@@ -16,8 +16,7 @@ from dpdist.storage import schema
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Codes of the kinds and reasons, in the CF convention's flag_values / flag_meanings.
-KINDS = ("split", "merge", "delete", "birth")
+#: Codes of the reasons, in the CF convention's flag_values / flag_meanings.
 REASONS = tuple(Reason)
 
 
@@ -35,7 +34,7 @@ class ProposalRow(NamedTuple):
     """One judged proposal in the history."""
 
     lap: int
-    kind: int
+    kind: str
     reason: int
     gain: float
     component: int
@@ -45,14 +44,13 @@ class ProposalRow(NamedTuple):
     def of(cls, lap: int, record: Record) -> ProposalRow:
         """The row of what a lap said of a proposal."""
         partner = record.components[1] if len(record.components) > 1 else -1
-        kind, reason = KINDS.index(record.kind), REASONS.index(record.reason)
-        return cls(lap, kind, reason, record.gain, record.components[0], partner)
+        return cls(lap, record.kind, REASONS.index(record.reason), record.gain, record.components[0], partner)
 
     @property
     def record(self) -> Record:
         """What the lap said, of the first two components."""
         components = (self.component,) if self.partner < 0 else (self.component, self.partner)
-        return Record(KINDS[self.kind], components, self.gain, REASONS[self.reason])
+        return Record(self.kind, components, self.gain, REASONS[self.reason])
 
 
 class History:
@@ -79,11 +77,17 @@ class History:
     def accepted(self, lap: int) -> dict[str, int]:
         """Moves taken in a lap, by kind."""
         taken = REASONS.index(Reason.ACCEPTED)
-        return dict(Counter(KINDS[row.kind] for row in self.proposals if row.lap == lap and row.reason == taken))
+        return dict(Counter(row.kind for row in self.proposals if row.lap == lap and row.reason == taken))
+
+    @property
+    def kinds(self) -> list[str]:
+        """Every kind of proposal there was, by name; their places are their codes in a stored history."""
+        return sorted({row.kind for row in self.proposals})
 
     def columns(self) -> dict[str, np.ndarray]:
         """Name -> values, for every variable of the history."""
         laps, proposals = self.laps, self.proposals
+        codes = {kind: code for code, kind in enumerate(self.kinds)}
         return {
             "lap": np.array([row.lap for row in laps], dtype=np.int64),
             "elbo": np.array([row.elbo for row in laps], dtype=np.float64),
@@ -91,7 +95,7 @@ class History:
             "n_components": np.array([row.n_components for row in laps], dtype=np.int64),
             "seconds": np.array([row.seconds for row in laps], dtype=np.float64),
             "proposal_lap": np.array([row.lap for row in proposals], dtype=np.int64),
-            "proposal_kind": np.array([row.kind for row in proposals], dtype=np.int8),
+            "proposal_kind": np.array([codes[row.kind] for row in proposals], dtype=np.int8),
             "proposal_reason": np.array([row.reason for row in proposals], dtype=np.int8),
             "proposal_gain": np.array([row.gain for row in proposals], dtype=np.float64),
             "proposal_component": np.array([row.component for row in proposals], dtype=np.int64),
@@ -108,7 +112,7 @@ class History:
             variable = schema.VARIABLES[name]
             variables[name] = (variable.dims, values, {"units": variable.units, "long_name": variable.doc})
         words = np.array([f"{reason.value}" for reason in REASONS])
-        variables["proposal_kind"] = (("proposal",), np.array(KINDS)[columns["proposal_kind"]])
+        variables["proposal_kind"] = (("proposal",), np.array([row.kind for row in self.proposals], dtype=str))
         variables["proposal_reason"] = (("proposal",), words[columns["proposal_reason"]])
         return xr.Dataset(variables)
 
@@ -116,7 +120,7 @@ class History:
         """Store in an empty group."""
         for name, values in self.columns().items():
             schema.write(group, name, values)
-        group["proposal_kind"].attrs.update(_flags(KINDS))
+        group["proposal_kind"].attrs.update(_flags(self.kinds))
         group["proposal_reason"].attrs.update(_flags([reason.value for reason in REASONS]))
 
     @classmethod
@@ -125,6 +129,8 @@ class History:
         laps = [schema.read(group, name).tolist() for name in ("lap", *LapRow._fields[1:])]
         names = [f"proposal_{name}" for name in ProposalRow._fields]
         proposals = [schema.read(group, name).tolist() for name in names]
+        kinds = str(group["proposal_kind"].attrs["flag_meanings"]).split()
+        proposals[1] = [kinds[code] for code in proposals[1]]
         return cls(
             [LapRow(*row) for row in zip(*laps, strict=True)],
             [ProposalRow(*row) for row in zip(*proposals, strict=True)],

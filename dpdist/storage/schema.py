@@ -50,21 +50,19 @@ VARIABLES: dict[str, Variable] = {
     # memo: batch summaries, of which there is one a batch
     "batch_stats": Variable(("batch", "component", "feature"), "statistics of a batch's rows at its last visit"),
     "batch_entropy": Variable(("batch", "component"), "entropies of a batch's rows at its last visit", "nat"),
-    "trial_stats": Variable(("batch", "trial_row", "feature"), "what proposals measured at that visit, statistics"),
-    "trial_entropy": Variable(("batch", "trial_entry"), "what proposals measured at that visit, entropies", "nat"),
+    "measured_stats": Variable(
+        ("batch", "measured_row", "feature"), "what proposals measured at that visit, statistics"
+    ),
+    "measured_entropy": Variable(
+        ("batch", "measured_entry"), "what proposals measured at that visit, entropies", "nat"
+    ),
     "change_kept": Variable(("kept",), "components that the last lap's end left alone"),
-    "change_accepted": Variable(("accepted", "pair"), "accepted proposals: kind of trial, number"),
+    "change_accepted": Variable(("accepted", "pair"), "accepted proposals: place of the move in the list, number"),
     "change_order": Variable(("component",), "order of the kept components followed by all replacements"),
-    "child_rows": Variable(("batch_row",), "rows of the splits' measurements that went on"),
+    "carried": Variable(("carried_row",), "rows of the measurements that went on, move by move"),
     # state
     "order": Variable(("batch",), "batches in the order of the lap"),
     "sampling_chance": Variable(("component",), "chance with which a row joins the sample of its component"),
-    "split_target": Variable(("split",), "component that a pending split divides"),
-    "split_age": Variable(("split",), "laps the split has been refined"),
-    "split_gain": Variable(("split",), "its exact gain at the end of the last lap", "nat"),
-    "merge_pair": Variable(("merge", "pair"), "components that may become one"),
-    "delete_target": Variable(("delete",), "component that may go"),
-    "delete_absorbers": Variable(("delete", "absorber"), "components that would share its rows"),
     "rest_id": Variable(("rest",), "component whose splits were refused"),
     "rest_refusals": Variable(("rest",), "how often"),
     "rest_until": Variable(("rest",), "lap from which it may be tried again"),

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -19,7 +20,9 @@ import numpy as np
 import zarr
 
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import Move, Proposals
+from dpdist.inference.moves.cooldown import Cooldowns
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.sva.prune_merge import MergeTest
 from dpdist.inference.topics.documents import Effort
@@ -37,14 +40,17 @@ PARTS = (
     Allocation,
     Schedule,
     MergeTest,
-    MovePlan,
+    Move,
+    Proposals,
+    Cooldowns,
+    Sampling,
     TransformPlan,
     TopicPlan,
     OnlinePlan,
     Effort,
 )
 #: What an attribute says of a field that an array or a group of its name holds.
-_ARRAY, _PART = {"stored": "array"}, {"stored": "part"}
+_ARRAY, _PART, _PARTS = {"stored": "array"}, {"stored": "part"}, {"stored": "parts"}
 #: Bytes of a chunk of a part's array at most, rows apart.
 CHUNK = 64 * 2**20
 
@@ -89,6 +95,20 @@ def read_part(group: zarr.Group, name: str, kind: type | tuple[type, ...]) -> An
     """
     path, values = _read_values(schema.subgroup(group, name))
     return made(imported_class(path, kind), values)
+
+
+def write_parts(group: zarr.Group, name: str, parts: Sequence[Any]) -> None:
+    """Store several parts in a new group `name` of `group`, in their order; raises as :func:`write_part`."""
+    held = group.create_group(name)
+    held.attrs["parts"] = len(parts)
+    for place, part in enumerate(parts):
+        write_part(held, str(place), part)
+
+
+def read_parts(group: zarr.Group, name: str, kind: type | tuple[type, ...]) -> list[Any]:
+    """The parts `name` of `group`; raises as :func:`read_part`."""
+    held = schema.subgroup(group, name)
+    return [read_part(held, str(place), kind) for place in range(int(held.attrs["parts"]))]  # type: ignore[arg-type]
 
 
 def write_asked(group: zarr.Group, asked: Asked) -> None:
@@ -166,6 +186,9 @@ def _write_values(group: zarr.Group, path: str, values: dict[str, Any]) -> None:
         if isinstance(value, PARTS):
             write_part(group, name, value)
             plain[name] = _PART
+        elif isinstance(value, list) and value and all(isinstance(each, PARTS) for each in value):
+            write_parts(group, name, value)
+            plain[name] = _PARTS
         elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             _write_array(group, name, value)
             plain[name] = _ARRAY
@@ -183,6 +206,8 @@ def _read_values(group: zarr.Group) -> tuple[str, dict[str, Any]]:
 def _read_value(group: zarr.Group, name: str, value: Any) -> Any:
     if value == _ARRAY:
         return schema.read(group, name)
+    if value == _PARTS:
+        return read_parts(group, name, PARTS)
     return read_part(group, name, PARTS) if value == _PART else _from_plain(value)
 
 

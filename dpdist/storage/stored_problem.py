@@ -8,14 +8,15 @@ import numpy as np
 import zarr
 
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import Move
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.allocations import Allocation
 from dpdist.models.families.base import Family
 from dpdist.models.mixture import Model, Precision
 from dpdist.storage import schema
-from dpdist.storage.stored_parts import read_part, write_part
+from dpdist.storage.stored_parts import read_part, read_parts, write_part, write_parts
 
 
 def write_problem(group: zarr.Group, problem: Problem) -> None:
@@ -31,7 +32,8 @@ def write_problem(group: zarr.Group, problem: Problem) -> None:
     write_part(group, "family", problem.model.family)
     write_part(group, "allocation", problem.model.allocation)
     write_part(group, "schedule", problem.schedule)
-    write_part(group, "plan", problem.plan)
+    write_parts(group, "moves", problem.moves)
+    write_part(group, "sampling", problem.sampling)
     write_preparation(group.create_group("preparation"), problem.preparation)
 
 
@@ -43,7 +45,8 @@ def read_problem(group: zarr.Group) -> Problem:
         model=Model(read_part(group, "family", Family), read_part(group, "allocation", Allocation)),
         preparation=read_preparation(schema.subgroup(group, "preparation"), attrs["columns"]),
         schedule=read_part(group, "schedule", Schedule),
-        plan=read_part(group, "plan", MovePlan),
+        moves=tuple(read_parts(group, "moves", Move)),
+        sampling=read_part(group, "sampling", Sampling),
         precision=Precision(np.dtype(precision["dtype"]).type, precision["floor"]),
         seed=attrs["seed"],
         tolerance=attrs["tolerance"],

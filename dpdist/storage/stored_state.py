@@ -12,27 +12,27 @@ from scipy import sparse
 
 from dpdist.inference.mixture.lap_moves import ComponentMap
 from dpdist.inference.mixture.local_step import BatchSummary, Sample
-from dpdist.inference.moves.base import Change, Trial
-from dpdist.inference.moves.delete import Deletes
-from dpdist.inference.moves.merge import Merges
-from dpdist.inference.moves.split import Splits
-from dpdist.inference.state import Cooldown, State
+from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.change import Change
+from dpdist.inference.moves.cooldown import Cooldown
+from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage import schema
 from dpdist.storage.memo import Kept, Manifest
+from dpdist.storage.stored_parts import read_parts, write_parts
 
 
 class StateKind(NamedTuple):
     """How what differs between kinds of models is stored: summaries, what a lap tries, and its end's map.
 
-    Each writer takes an empty group and the value, each reader the group; a component map is read with the trials after
-    it.
+    Each writer takes an empty group and the value, each reader the group; a component map is read with the
+    proposals after it.
     """
 
     write_batch_summaries: Callable[[zarr.Group, Sequence[Any]], None]
     read_batch_summaries: Callable[[zarr.Group], list[Any]]
-    write_trials: Callable[[zarr.Group, Any], None]
-    read_trials: Callable[[zarr.Group], tuple[Any, ...]]
+    write_proposals: Callable[[zarr.Group, Any], None]
+    read_proposals: Callable[[zarr.Group], tuple[Any, ...]]
     write_turning: Callable[[zarr.Group, Any], None]
     read_turning: Callable[[zarr.Group, tuple[Any, ...]], Any]
 
@@ -46,7 +46,7 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
             "next_id": state.next_id,
             "elbo": state.elbo,
             "quiet": state.quiet,
-            "has_trials": bool(state.trials),
+            "has_proposals": bool(state.proposals),
             "batches": [astuple(kept) for kept in manifest.batches],
             "start": None if manifest.start is None else astuple(manifest.start),
             "running": None if manifest.running is None else astuple(manifest.running),
@@ -57,8 +57,8 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
     schema.write(group, "sampling_chance", state.sampling_probabilities)
     schema.write(group, "order", np.array(state.order, dtype=np.int64))
     _write_rests(group.create_group("rests"), state.cooldowns)
-    if state.trials:
-        kind.write_trials(group.create_group("trials"), state.trials)
+    if state.proposals:
+        kind.write_proposals(group.create_group("proposals"), state.proposals)
     if state.sample is not None:
         _write_sample(group.create_group("sample"), state.sample)
     if manifest.component_map is not None:
@@ -68,13 +68,13 @@ def write_state(group: zarr.Group, state: State, manifest: Manifest, kind: State
 def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateKind) -> tuple[State, Manifest]:
     """The state stored in `group` and its manifest; `read` reads the batch summaries of an object."""
     attrs: dict[str, Any] = dict(group.attrs)
-    trials = kind.read_trials(schema.subgroup(group, "trials")) if attrs["has_trials"] else ()
+    proposals = kind.read_proposals(schema.subgroup(group, "proposals")) if attrs["has_proposals"] else ()
     manifest = Manifest(
         batches=tuple(Kept(*kept) for kept in attrs["batches"]),
         start=None if attrs["start"] is None else Kept(*attrs["start"]),
         running=None if attrs["running"] is None else Kept(*attrs["running"]),
         queue=tuple(Kept(*kept) for kept in attrs["queue"]),
-        component_map=kind.read_turning(schema.subgroup(group, "component map"), trials)
+        component_map=kind.read_turning(schema.subgroup(group, "component map"), proposals)
         if "component map" in group
         else None,
     )
@@ -92,7 +92,7 @@ def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateK
         next_id=attrs["next_id"],
         batch_summaries=tuple(batch_summary(kept) for kept in manifest.batches),
         start=None if manifest.start is None else batch_summary(manifest.start),
-        trials=trials,
+        proposals=proposals,
         sampling_probabilities=schema.read(group, "sampling_chance"),
         sample=_read_sample(schema.subgroup(group, "sample")) if "sample" in group else None,
         queue=tuple(batch_summary(kept) for kept in manifest.queue),
@@ -105,25 +105,27 @@ def read_state(group: zarr.Group, read: Callable[[str], list[Any]], kind: StateK
 
 
 def write_batch_summaries(group: zarr.Group, batch_summaries: Sequence[BatchSummary]) -> None:
-    """Store batch summaries of one layout in an empty group: components, then what the trials measured."""
+    """Store batch summaries of one layout in an empty group: components, then what proposals measured."""
     summaries, parts = (
         [batch_summary.summary for batch_summary in batch_summaries],
-        [batch_summary.trials for batch_summary in batch_summaries],
+        [batch_summary.measured for batch_summary in batch_summaries],
     )
     group.attrs.update(
         {
             "bases": [summary.base for summary in summaries],
-            "trial_rows": [len(part.stats) for part in parts[0]],
-            "trial_entries": [len(part.entropy) for part in parts[0]],
-            "trial_bases": [[part.base for part in each] for each in parts],
+            "measured_rows": [len(part.stats) for part in parts[0]],
+            "measured_entries": [len(part.entropy) for part in parts[0]],
+            "measured_bases": [[part.base for part in each] for each in parts],
         }
     )
     schema.write(group, "batch_stats", np.stack([summary.stats for summary in summaries]))
     schema.write(group, "batch_entropy", np.stack([summary.entropy for summary in summaries]))
     if parts[0]:
-        schema.write(group, "trial_stats", np.stack([np.concatenate([part.stats for part in each]) for each in parts]))
+        schema.write(
+            group, "measured_stats", np.stack([np.concatenate([part.stats for part in each]) for each in parts])
+        )
         entropies = [np.concatenate([part.entropy for part in each]) for each in parts]
-        schema.write(group, "trial_entropy", np.stack(entropies))
+        schema.write(group, "measured_entropy", np.stack(entropies))
 
 
 def read_batch_summaries(group: zarr.Group) -> list[BatchSummary]:
@@ -131,41 +133,44 @@ def read_batch_summaries(group: zarr.Group) -> list[BatchSummary]:
     attrs: dict[str, Any] = dict(group.attrs)
     stats, entropies = schema.read(group, "batch_stats"), schema.read(group, "batch_entropy")
     parts = zip(stats, entropies, attrs["bases"], _read_measurements(group, attrs), strict=True)
-    return [BatchSummary(Summary(stat.copy(), entropy.copy(), base), trials) for stat, entropy, base, trials in parts]
+    return [
+        BatchSummary(Summary(stat.copy(), entropy.copy(), base), measured) for stat, entropy, base, measured in parts
+    ]
 
 
 def _read_measurements(group: zarr.Group, attrs: dict[str, Any]) -> list[tuple[Summary, ...]]:
-    """What the trials measured, batch by batch."""
-    if not attrs["trial_rows"]:
+    """What proposals measured, batch by batch."""
+    if not attrs["measured_rows"]:
         return [()] * len(attrs["bases"])
-    stats = np.split(schema.read(group, "trial_stats"), np.cumsum(attrs["trial_rows"])[:-1], axis=1)
-    entropies = np.split(schema.read(group, "trial_entropy"), np.cumsum(attrs["trial_entries"])[:-1], axis=1)
+    stats = np.split(schema.read(group, "measured_stats"), np.cumsum(attrs["measured_rows"])[:-1], axis=1)
+    entropies = np.split(schema.read(group, "measured_entropy"), np.cumsum(attrs["measured_entries"])[:-1], axis=1)
     pairs = list(zip(stats, entropies, strict=True))
     return [
         tuple(
             Summary(stat[i].copy(), entropy[i].copy(), base) for (stat, entropy), base in zip(pairs, bases, strict=True)
         )
-        for i, bases in enumerate(attrs["trial_bases"])
+        for i, bases in enumerate(attrs["measured_bases"])
     ]
 
 
 def _write_turning(group: zarr.Group, component_map: ComponentMap) -> None:
-    group.attrs["fresh"] = component_map.fresh
-    schema.write(group, "change_kept", component_map.change.kept)
-    schema.write(group, "change_accepted", np.array(component_map.change.accepted, dtype=np.int64).reshape(-1, 2))
-    schema.write(group, "change_order", component_map.change.order)
-    schema.write(group, "child_rows", component_map.child_rows)
-    _write_trials(group.create_group("before"), component_map.before)
+    change = component_map.change
+    schema.write(group, "change_kept", change.kept)
+    schema.write(group, "change_accepted", np.array(change.accepted, dtype=np.int64).reshape(-1, 2))
+    schema.write(group, "change_order", change.order)
+    group.attrs["carried_rows"] = [len(rows) for rows in component_map.carried]
+    schema.write(group, "carried", np.concatenate(component_map.carried))
+    _write_proposals(group.create_group("before"), component_map.before)
 
 
-def _read_turning(group: zarr.Group, after: tuple[Trial, ...]) -> ComponentMap:
-    accepted = tuple((int(t), int(j)) for t, j in schema.read(group, "change_accepted"))
+def _read_turning(group: zarr.Group, after: tuple[Proposals, ...]) -> ComponentMap:
+    accepted = tuple((int(move), int(proposal)) for move, proposal in schema.read(group, "change_accepted"))
+    ends: Any = np.cumsum(group.attrs["carried_rows"])
     return ComponentMap(
         change=Change(_index(group, "change_kept"), accepted, _index(group, "change_order")),
-        before=_read_trials(schema.subgroup(group, "before")),
+        before=_read_proposals(schema.subgroup(group, "before")),
         after=after,
-        child_rows=_index(group, "child_rows"),
-        fresh=int(group.attrs["fresh"]),  # type: ignore[arg-type]
+        carried=tuple(np.split(_index(group, "carried"), ends[:-1])),
     )
 
 
@@ -173,24 +178,12 @@ def _index(group: zarr.Group, name: str) -> np.ndarray:
     return schema.read(group, name).astype(np.intp)
 
 
-def _write_trials(group: zarr.Group, trials: Sequence[Trial]) -> None:
-    splits, merges, deletes = trials
-    assert isinstance(splits, Splits) and isinstance(merges, Merges) and isinstance(deletes, Deletes)
-    group.attrs["children"] = splits.children
-    schema.write(group, "split_target", splits.targets)
-    schema.write(group, "split_age", splits.ages)
-    schema.write(group, "split_gain", splits.gains)
-    schema.write(group, "merge_pair", merges.pairs)
-    schema.write(group, "delete_target", deletes.targets)
-    schema.write(group, "delete_absorbers", deletes.absorbers)
+def _write_proposals(group: zarr.Group, proposals: Sequence[Proposals]) -> None:
+    write_parts(group, "moves", proposals)
 
 
-def _read_trials(group: zarr.Group) -> tuple[Trial, ...]:
-    children = int(group.attrs["children"])  # type: ignore[arg-type]
-    targets, ages = _index(group, "split_target"), _index(group, "split_age")
-    splits = Splits(targets, children, ages, schema.read(group, "split_gain"))
-    deletes = Deletes(_index(group, "delete_target"), _index(group, "delete_absorbers"))
-    return splits, Merges(_index(group, "merge_pair")), deletes
+def _read_proposals(group: zarr.Group) -> tuple[Proposals, ...]:
+    return tuple(read_parts(group, "moves", Proposals))
 
 
 def _write_rests(group: zarr.Group, cooldowns: dict[int, Cooldown]) -> None:
@@ -235,5 +228,5 @@ def _read_sample(group: zarr.Group) -> Sample:
 
 #: How the states of mixtures are stored.
 MIXTURE = StateKind(
-    write_batch_summaries, read_batch_summaries, _write_trials, _read_trials, _write_turning, _read_turning
+    write_batch_summaries, read_batch_summaries, _write_proposals, _read_proposals, _write_turning, _read_turning
 )

@@ -27,7 +27,7 @@ from dpdist.execution.dask import local_backend
 from dpdist.inference.mixture.engine import Step
 from dpdist.inference.mixture.lap_moves import ComponentMap
 from dpdist.inference.mixture.local_step import BatchSummary
-from dpdist.inference.moves.base import Change
+from dpdist.inference.moves.change import Change
 from dpdist.inference.moves.delete import Deletes
 from dpdist.inference.moves.merge import Merges
 from dpdist.inference.moves.split import Splits
@@ -75,10 +75,10 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
     state, component_map = settled(state, components, rng)
     store = Store.create(path, problem, {}, {"made": "up"})
     memo = Memo(state)
-    total, trials = state.batch_summaries[0].summary, state.batch_summaries[0].trials
+    total, measured = state.batch_summaries[0].summary, state.batch_summaries[0].measured
     batch_summaries_seconds, end_seconds = [], []
     for lap in range(1, laps + 1):
-        state = replace(state, batch_summaries=tuple(BatchSummary(total, trials) for _ in range(batches)))
+        state = replace(state, batch_summaries=tuple(BatchSummary(total, measured) for _ in range(batches)))
         memo.follow(Step(state, None, state.batch_summaries[0], 0, state.batch_summaries[0], component_map))
         manifest, packs = memo.manifest(state)
         began = time.perf_counter()
@@ -130,11 +130,11 @@ def seconds_of(x: np.ndarray, backend: Backend, path: str | None) -> float:
 
 
 def settled(state: State, components: int, rng: np.random.Generator) -> tuple[State, ComponentMap]:
-    """A state with `components` components and trials on all of them, and what a lap's end without moves does to it."""
+    """A state with `components` components and proposals on all, and what a lap's end without moves does to it."""
     columns = state.batch_summaries[0].summary.stats.shape[1]
-    index = np.arange(components)
+    index, nothing = np.arange(components), np.zeros(0, dtype=np.intp)
     deletes = index[: components // 10]
-    trials = (
+    proposals = (
         Splits(index, 2, np.zeros(components, dtype=np.intp), np.full(components, -np.inf)),
         Merges(np.stack([index, np.roll(index, 1)], axis=1)),
         Deletes(deletes, np.stack([deletes + 1, deletes + 2, deletes + 3], axis=1)),
@@ -145,10 +145,12 @@ def settled(state: State, components: int, rng: np.random.Generator) -> tuple[St
 
     parts = (some(2 * components, 2 * components), some(0, components), some(deletes.size * 3, deletes.size * 3))
     batch_summary = BatchSummary(some(components, components), parts)
-    component_map = ComponentMap(Change(index, (), index), trials, trials, np.arange(2 * components), 0)
+    component_map = ComponentMap(
+        Change(index, (), index), proposals, proposals, (np.arange(2 * components), nothing, nothing)
+    )
     batches = len(state.batch_summaries)
     return State(
-        2, state.order, 0, index, components, (batch_summary,) * batches, None, trials, np.zeros(components)
+        2, state.order, 0, index, components, (batch_summary,) * batches, None, proposals, np.zeros(components)
     ), component_map
 
 

@@ -19,10 +19,11 @@ from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.moves.base import Trial, change_from, judge_moves
-from dpdist.inference.moves.delete import propose_deletes
-from dpdist.inference.moves.merge import pair_gains, propose_merges
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.change import change_from, judge_moves
+from dpdist.inference.moves.delete import Delete, propose_deletes
+from dpdist.inference.moves.merge import Merge, propose_merges
+from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
 from dpdist.models.families import IsotropicGaussian
@@ -50,7 +51,7 @@ class Lap(NamedTuple):
 
     model: Model
     total: Summary
-    trials: Sequence[Trial]
+    proposals: Sequence[Proposals]
     measured: Sequence[Summary]
 
 
@@ -65,25 +66,24 @@ def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
     part = problem.preparation.apply(rows)
     features, weights = model.family.features(part), np.ones(len(rows))
     resp, total = local_step(posterior, features, weights)
-    trials, measured = [], []
-    for trial, seeds in tried(model, total):
-        armed = trial.armed(model, posterior, seeds)
-        trials.append(armed)
+    proposals, measured = [], []
+    for each, seeds in tried(model, total):
+        armed = each.armed(model, posterior, seeds)
+        proposals.append(armed)
         measured.append(armed.measure(Block(part, features, weights, resp, posterior)))
-    return Lap(model, total, trials, measured)
+    return Lap(model, total, proposals, measured)
 
 
-def tried(model: Model, total: Summary) -> list[tuple[Trial, Summary]]:
-    """The trials of a lap, the statistics of the children with them."""
-    plan, components = MovePlan(), len(total.entropy)
-    columns = total.stats.shape[1]
+def tried(model: Model, total: Summary) -> list[tuple[Proposals, Summary]]:
+    """The proposals of a lap, the statistics of the children with them."""
+    components, columns = total.stats.shape
     everyone = np.arange(components)
     splits = Splits(everyone, 2, np.zeros(components, int), np.full(components, -np.inf))
     children = np.repeat(0.5 * total.stats, 2, axis=0)
     children[::2, 1] += children[::2, -1]
     gains = pair_gains(model, total)
-    merges = propose_merges(gains, plan.merges * components)
-    deletes = propose_deletes(total, gains, np.zeros(components, bool), plan.absorbers, max(1, components // 10))
+    merges = propose_merges(gains, Merge().pairs * components)
+    deletes = propose_deletes(total, gains, np.zeros(components, bool), Delete().absorbers, max(1, components // 10))
     blank = Summary.zeros(0, columns)
     return [(splits, Summary(children, np.zeros(len(children)))), (merges, blank), (deletes, blank)]
 
@@ -100,7 +100,7 @@ def peak(lap: Lap) -> float:
 def check(lap: Lap) -> None:
     """The accepted gains are the change of the ELBO."""
     verdicts = judge_moves(*lap)
-    after = change_from(*lap, verdicts).apply(lap.total, lap.trials, lap.measured)
+    after = change_from(*lap, verdicts).apply(lap.total, lap.proposals, lap.measured)
     gained = sum(verdict.gain for verdict in verdicts if verdict.reason is Reason.ACCEPTED)
     change = lap.model.elbo(after) - lap.model.elbo(lap.total.take(np.argsort(-lap.total.counts)))
     assert np.isclose(gained, change), f"verdicts promise {gained} nats, the ELBO rises by {change}"
@@ -122,7 +122,7 @@ def main() -> None:
                     "judge": lambda lap=lap: judge_moves(*lap),
                 }
                 seconds = alternate(work, size.rounds)
-                proposals = sum(len(trial) for trial in lap.trials)
+                proposals = sum(len(each) for each in lap.proposals)
                 times = [spread(seconds["pairs"], 3), f"{peak(lap):.0f}", spread(seconds["judge"], 3)]
                 table.append([components, name, proposals, *times])
     print(f"D={size.columns}, one thread, {size.rounds} rounds")

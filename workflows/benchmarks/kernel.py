@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from common import alternate, digits, draw_clusters, options, print_table, spread
 
-from dpdist import DPMixture, MovePlan
+from dpdist import DPMixture
 from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
@@ -53,8 +53,7 @@ FULL, SMALL = Size(60_000, 50, 100, 40, 15), Size(5_000, 8, 5, 1, 3)
 
 def concentrated(name: str, rows: np.ndarray, components: int) -> Case:
     """A model as it is a few laps after a k-means++ start."""
-    still = MovePlan(split=False, merge=False, delete=False)
-    model = DPMixture(initial="k-means++", initial_components=components, moves=still, random_state=0)
+    model = DPMixture(initial="k-means++", initial_components=components, moves=[], random_state=0)
     source, backend = ArraySource(rows), SerialBackend()
     problem, state = MemoizedMixture().begin(model.recipe(), source, backend)
     *_, (_, info) = islice(laps(problem, source, state, backend), LAPS)

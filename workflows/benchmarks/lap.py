@@ -17,7 +17,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.mixture import BayesianGaussianMixture
 from threadpoolctl import threadpool_limits
 
-from dpdist import DPMixture, MovePlan
+from dpdist import DPMixture
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized
 
@@ -53,7 +53,7 @@ def our_lap(x: np.ndarray, labels: np.ndarray, batches: int, dtype: str) -> Call
     model = DPMixture(
         initial=labels,
         schedule=Memoized(batches=batches),
-        moves=MovePlan(split=False, merge=False, delete=False),
+        moves=[],
         compute_dtype=dtype,
         tolerance=0.0,
         max_laps=None,

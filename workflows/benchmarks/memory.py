@@ -60,14 +60,14 @@ def megabytes(field: str) -> float:
 
 def fit_measured(path: str, size: Size) -> dict[str, Any]:
     """Two laps over the rows at `path`; memory in MB before and at its peak."""
-    from dpdist import DPMixture, MovePlan
+    from dpdist import DPMixture
     from dpdist.inference.schedules import Memoized
 
     model = DPMixture(
         initial="k-means++",
         initial_components=COMPONENTS,
         schedule=Memoized(batches=size.batches),
-        moves=MovePlan(split=False, merge=False, delete=False),
+        moves=[],
         tolerance=0.0,
         max_laps=LAPS,
         random_state=0,

@@ -20,7 +20,6 @@ from dpdist.core.threads import one_thread
 from dpdist.execution import Backend
 from dpdist.execution.dask import local_backend
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.moves.plan import MovePlan
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info
 from dpdist.models.allocations import DirichletProcess
@@ -98,7 +97,7 @@ def fit(backend: Backend, rows: str | np.ndarray, size: Size) -> Iterator[Info]:
         initial="k-means++",
         initial_components=size.components,
         schedule=Memoized(batches=size.batches, lookahead=1),
-        moves=MovePlan(split=False, merge=False, delete=False),
+        moves=[],
         tolerance=0.0,
         max_laps=size.laps,
         random_state=0,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -183,6 +184,15 @@ class Run:
         return again
 
 
+def bits_of(value: Any) -> bytes:
+    """Those of a dataclass of arrays, numbers and such, or of several."""
+    if isinstance(value, tuple):
+        return b"".join(map(bits_of, value))
+    if is_dataclass(value):
+        return b"".join(bits_of(getattr(value, each.name)) for each in fields(value))
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+
+
 def bits(run: Path) -> dict[str, bytes]:
     """Everything that a finished run holds, but for what its laps took."""
     store = Store.open(run)
@@ -193,14 +203,12 @@ def bits(run: Path) -> dict[str, bytes]:
     values["statistics"] = fitted.total.stats.tobytes() + np.float64(fitted.total.base).tobytes()
     values["entropy"], values["ids"] = fitted.total.entropy.tobytes(), fitted.ids.tobytes() + state.ids.tobytes()
     values["end"] = repr((fitted.elbo, fitted.rows, fitted.stop, state.lap, state.order, state.elbo)).encode()
-    values["rests"] = (
-        repr((state.next_id, sorted(state.cooldowns.items()))).encode() + state.sampling_probabilities.tobytes()
-    )
+    values["rests"] = repr(state.next_id).encode() + bits_of(state.proposals) + state.sampling_probabilities.tobytes()
     single = [batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None]
     parts = [
         part
         for batch_summary in (*state.batch_summaries, *state.queue, *single)
-        for part in (batch_summary.summary, *batch_summary.trials)
+        for part in (batch_summary.summary, *batch_summary.measured)
     ]
     values["leaves"] = b"".join(
         part.stats.tobytes() + part.entropy.tobytes() + np.float64(part.base).tobytes() for part in parts

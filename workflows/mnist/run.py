@@ -25,7 +25,7 @@ import zarr
 from matplotlib import pyplot as plt
 from sklearn.datasets import load_digits
 
-from dpdist import DPMixture, MovePlan
+from dpdist import DPMixture
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized, Stochastic
@@ -106,7 +106,7 @@ def recipe_of(method: str, config: FitConfig, components: int) -> Recipe:
         initial="k-means++",
         initial_components=components,
         schedule=Memoized(batches=1) if method == "batch" else Stochastic(),
-        plan=MovePlan(split=False, merge=False, delete=False),
+        moves=[],
     )
 
 

@@ -10,18 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpdist.core.errors import InputError
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
-from dpdist.inference.mixture.lap_moves import (
-    LapMoves,
-    arm,
-    no_trials,
-    rows_of_each,
-    sampling_probabilities_of,
-    take_lap_moves,
-)
+from dpdist.inference.mixture.lap_moves import LapMoves, arm, take_lap_moves
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import Info, State
@@ -40,22 +32,22 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
     Raises
     ------
     InputError
-        If no split's rows fit into the sample.
+        If the rows that a move needs do not fit into the sample.
     """
     components = 1 if start is None else len(start.entropy)
     columns = start.stats.shape[1] if start is not None else feature_columns(problem)
-    trials = no_trials(problem.plan) if problem.schedule.moves and problem.plan.any else ()
-    if trials:
-        _check_sample(problem)
-    blank = BatchSummary(Summary.zeros(components, columns), tuple(trial.blank(columns) for trial in trials))
+    proposals = tuple(move.none() for move in problem.moves) if problem.schedule.moves else ()
+    if proposals:
+        problem.sampling.check(_least_rows(problem), _row_bytes(problem))
+    blank = BatchSummary(Summary.zeros(components, columns), tuple(each.blank(columns) for each in proposals))
     state = first_lap(
         problem.schedule,
         problem.seed,
         source,
         blank,
         components,
-        start=None if start is None else BatchSummary(start, blank.trials),
-        trials=trials,
+        start=None if start is None else BatchSummary(start, blank.measured),
+        proposals=proposals,
         sampling_probabilities=np.zeros(components),
     )
     return _with_sampling_probabilities(problem, state, np.full(components, rows_with_weight(source) / components))
@@ -63,26 +55,20 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
 
 def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarray) -> State:
     """The state with the coming lap's sampling settled, given the rows (K,) of its components."""
-    if not state.trials:
-        return replace(state, sampling_probabilities=np.zeros(len(state.ids)))
-    sampling_probabilities = sampling_probabilities_of(
-        problem.plan, state.cooldowns, state.ids, rows, state.lap, _row_bytes(problem)
-    )
-    return replace(state, sampling_probabilities=sampling_probabilities)
+    wanted = np.zeros(len(state.ids), dtype=bool)
+    for move, proposals in zip(problem.moves, state.proposals, strict=False):  # there are none without moves
+        wanted |= move.wants_rows(proposals, state.ids, state.lap)
+    found = problem.sampling.probabilities(wanted, _least_rows(problem), rows, _row_bytes(problem))
+    return replace(state, sampling_probabilities=found)
+
+
+def _least_rows(problem: Problem) -> int:
+    """Rows of a component without which no move could propose anything."""
+    return max((move.least_rows for move in problem.moves), default=0)
 
 
 def _row_bytes(problem: Problem) -> int:
     return 8 * problem.preparation.width
-
-
-def _check_sample(problem: Problem) -> None:
-    """Raise :class:`InputError` if the sample cannot hold the rows of a single split."""
-    plan, row = problem.plan, _row_bytes(problem)
-    if plan.split and plan.sample_bytes < plan.children * row:
-        raise InputError(
-            f"sample_bytes should hold at least {plan.children} rows, a row taking {row} bytes; got "
-            f"{plan.sample_bytes}. Give {plan.sample * row} to have {plan.sample} rows of a component."
-        )
 
 
 def feature_columns(problem: Problem) -> int:
@@ -116,9 +102,10 @@ class _MixtureWork(Work):
     def task(self, state: State, total: BatchSummary) -> LocalStepTask:
         problem = self._problem
         posterior = problem.model.posterior(total.summary, problem.precision)
-        trials = arm(problem.model, posterior, total, state.trials)
-        most = rows_of_each(problem.plan, int(np.count_nonzero(state.sampling_probabilities)), _row_bytes(problem))
-        return LocalStepTask(posterior, trials, state.sampling_probabilities, most, problem.seed, state.lap)
+        proposals = arm(problem.model, posterior, total, state.proposals)
+        drawn = int(np.count_nonzero(state.sampling_probabilities))
+        most = problem.sampling.each(drawn, _row_bytes(problem))
+        return LocalStepTask(posterior, proposals, state.sampling_probabilities, most, problem.seed, state.lap)
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         return _end(self._problem, backend, last, rows, seconds)
@@ -130,11 +117,11 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
     change = np.inf if state.elbo is None else abs(before - state.elbo)
     settled = bool(change < problem.tolerance * rows)
-    if state.trials:
-        turn = take_lap_moves(problem, backend, state, exact, settled)
-        total = turn.component_map.change.apply(exact.summary, state.trials, exact.trials)
-        following, component_map, records, seen = _turned(state, turn), turn.component_map, turn.records, turn.rows
-        quiet, elbo = settled and not turn.accepted and not turn.pending, problem.model.elbo(total)
+    if state.proposals:
+        moved = take_lap_moves(problem, backend, state, exact, settled)
+        total = moved.component_map.change.apply(exact.summary, state.proposals, exact.measured)
+        following, component_map, records, seen = _moved(state, moved), moved.component_map, moved.records, moved.rows
+        quiet, elbo = settled and not moved.accepted and not moved.pending, problem.model.elbo(total)
     else:
         following, component_map, records, seen = replace(state, start=None), None, (), exact.summary.counts
         total, quiet, elbo = exact.summary, settled, before
@@ -145,16 +132,13 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     )
 
 
-def _turned(state: State, turn: LapMoves) -> State:
-    """The state with its batch summaries and trials as a lap's end made them."""
+def _moved(state: State, moved: LapMoves) -> State:
+    """The state with its batch summaries and proposals as a lap's end made them."""
     return replace(
         state,
-        ids=turn.ids,
-        next_id=turn.next_id,
-        batch_summaries=tuple(
-            turn.component_map.batch_summary(batch_summary) for batch_summary in state.batch_summaries
-        ),
-        start=turn.start,
-        trials=turn.component_map.after,
-        cooldowns=turn.cooldowns,
+        ids=moved.ids,
+        next_id=moved.next_id,
+        batch_summaries=tuple(moved.component_map.batch_summary(each) for each in state.batch_summaries),
+        start=moved.start,
+        proposals=moved.component_map.after,
     )

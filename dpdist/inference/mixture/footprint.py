@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from dpdist.data.base import Source
 from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import feature_columns
-from dpdist.inference.mixture.lap_moves import rows_of_each
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.families import Gaussian, ZeroMeanGaussian
@@ -40,11 +39,11 @@ class Footprint:
 
 def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     """What a lap of `components` will take; within a factor of about two."""
-    plan, (rows, _), width = problem.plan, source.shape, problem.preparation.width
+    (rows, _), width = source.shape, problem.preparation.width
     columns = feature_columns(problem)
-    moving = problem.schedule.moves and plan.any
-    children, judging = (plan.children, JUDGING) if moving else (0, JUDGING // 5)
-    each = min(rows_of_each(plan, components, 8 * width), -(-rows // components)) if moving and plan.split else 0
+    moves = problem.moves if problem.schedule.moves else ()
+    children, judging = sum(move.least_rows for move in moves), JUDGING if moves else JUDGING // 5
+    each = min(problem.sampling.each(components, 8 * width), -(-rows // components)) if children else 0
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
     own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + judging)
     shared = columns * max(each, block) + 3 * width * min(rows, components * each)

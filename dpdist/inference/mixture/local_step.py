@@ -1,4 +1,4 @@
-"""What a worker does with one partition under one posterior: the local step, the trials' measurements, a sample."""
+"""What a worker does with one partition under one posterior: the local step, what moves measure, a sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy import sparse
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
-from dpdist.inference.moves.base import Trial
+from dpdist.inference.moves.base import Proposals
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Posterior, local_step
@@ -29,28 +29,30 @@ MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 
 @dataclass(frozen=True, eq=False)
 class BatchSummary:
-    """Components' summary and the trials' measurements over the same rows."""
+    """Components' summary, and what each move's proposals measured, over the same rows."""
 
     summary: Summary
-    trials: tuple[Summary, ...] = ()
+    measured: tuple[Summary, ...] = ()
 
     def __add__(self, other: BatchSummary) -> BatchSummary:
-        trials = tuple(a + b for a, b in zip(self.trials, other.trials, strict=True))
-        return BatchSummary(self.summary + other.summary, trials)
+        measured = tuple(a + b for a, b in zip(self.measured, other.measured, strict=True))
+        return BatchSummary(self.summary + other.summary, measured)
 
     @property
     def layout(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of what is stored of it, the same for all batch summaries that can be added."""
-        return tuple(shape for part in (self.summary, *self.trials) for shape in (part.stats.shape, part.entropy.shape))
+        return tuple(
+            shape for part in (self.summary, *self.measured) for shape in (part.stats.shape, part.entropy.shape)
+        )
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.trials))
+        return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
 
     def scaled(self, factor: float) -> BatchSummary:
         """Every entry times `factor`."""
-        return BatchSummary(self.summary.scaled(factor), tuple(trial.scaled(factor) for trial in self.trials))
+        return BatchSummary(self.summary.scaled(factor), tuple(each.scaled(factor) for each in self.measured))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class Sample:
     rows : (m, D)
     most : rows kept of a component, those of smallest key; None for all
     seen : the rows that were there to draw, each counted once whatever its weight, of every component and of every
-        trial's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
+        proposal's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
     """
 
     keys: np.ndarray
@@ -129,14 +131,14 @@ class LocalStepTask:
     Parameters
     ----------
     posterior : q in the form of the local step
-    trials : measured beside the components
+    proposals : measured beside the components
     sampling probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
     most : rows that the sample of a component may hold
     seed, lap : key of the draws
     """
 
     posterior: Posterior
-    trials: tuple[Trial, ...]
+    proposals: tuple[Proposals, ...]
     sampling_probabilities: np.ndarray
     most: int
     seed: int
@@ -146,7 +148,7 @@ class LocalStepTask:
 def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, _known: None = None) -> Visit:
     """Visit one partition; rows leave nothing behind for the next visit."""
     rows, weights = weighing_rows(partition)
-    counted = weights is not None and len(task.trials) > 0
+    counted = weights is not None and len(task.proposals) > 0
     rng = generator(task.seed, "sample", task.lap, partition.index)
     batch_summary, samples = None, []
     with one_thread():
@@ -216,9 +218,9 @@ def visit_block(
     base = float(weights @ (posterior.family.log_base_measure(rows) + log_volume))
     block = Block(rows, features, weights, resp, posterior)
     batch_summary = BatchSummary(
-        Summary(summary.stats, summary.entropy, base), tuple(trial.measure(block) for trial in task.trials)
+        Summary(summary.stats, summary.entropy, base), tuple(each.measure(block) for each in task.proposals)
     )
-    return Visit(batch_summary, _draw(block, task, rng, _rows_seen(block, task.trials) if counted else None))
+    return Visit(batch_summary, _draw(block, task, rng, _rows_seen(block, task.proposals) if counted else None))
 
 
 def _draw(block: Block, task: LocalStepTask, rng: np.random.Generator, seen: BatchSummary | None) -> Sample:
@@ -232,9 +234,9 @@ def _draw(block: Block, task: LocalStepTask, rng: np.random.Generator, seen: Bat
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 
 
-def _rows_seen(block: Block, trials: tuple[Trial, ...]) -> BatchSummary:
-    """The rows of a block each counted once: of components and trials' replacements, a batch summary of one column."""
+def _rows_seen(block: Block, proposals: tuple[Proposals, ...]) -> BatchSummary:
+    """The rows of a block each counted once: of components and replacements, a batch summary of one column."""
     once = replace(block, weights=np.ones(len(block.weights)))
     own = Summary(once.resp.sum(axis=0, dtype=np.float64)[:, None], np.zeros(once.resp.shape[1]))
-    measured = [trial.measure(once) for trial in trials]
+    measured = [each.measure(once) for each in proposals]
     return BatchSummary(own, tuple(Summary(each.stats[:, -1:], each.entropy) for each in measured))

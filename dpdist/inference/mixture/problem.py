@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules.base import Schedule
 from dpdist.inference.transform import Preparation
 from dpdist.models.mixture import Model, Precision
@@ -19,7 +20,8 @@ class Problem:
     model : Model
     preparation : what is done to rows first
     schedule : how summaries become the total
-    plan : the moves
+    moves : made at the end of every lap, in this order
+    sampling : rows drawn for them
     precision : of the local step
     seed : key of every draw
     tolerance : change of the ELBO in nats a row below which a lap counts as settled
@@ -28,7 +30,8 @@ class Problem:
     model: Model
     preparation: Preparation
     schedule: Schedule
-    plan: MovePlan
+    moves: tuple[AnyMove, ...]
+    sampling: Sampling
     precision: Precision
     seed: int
     tolerance: float

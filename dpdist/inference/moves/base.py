@@ -1,37 +1,39 @@
-"""Changes of the set of components, and what accepting them gains.
+"""What a move is: it proposes changes of the set of components, which workers measure for a lap.
 
-A trial is a set of proposals of one kind, tried during the same lap. Each proposal removes some components and
-puts replacements in their place. During the lap workers measure what cannot be derived from the components'
-own summary (children's statistics, pair entropies); these measurements add like summaries do. At the end of
-the lap the exact gain of proposal j is
+Every lap goes like this. When the one before ends, each :class:`Move` of a run makes its :class:`Proposals` on the
+coordinator; each of these removes some components and puts replacements in their place. During the lap workers measure
+what cannot be derived from the components' own summary (children's statistics, pair entropies); measurements add like
+summaries do. At its end all proposals of all moves are judged together (:mod:`dpdist.inference.moves.change`), those
+accepted are applied to every batch summary, and the moves propose again.
 
-    sum A(replacements) - sum A(removed) + A_alloc(counts after) - A_alloc(counts before) + H after - H before
-
-with counts in descending order where the allocation is ordered. Gains add in A and H but not in A_alloc, so
-proposals are accepted greedily, each judged against the state left by those accepted before it.
+A move of one's own is a file with two frozen dataclasses, one of each kind: of its parameters, and of the arrays that
+say what it proposes. :func:`dpdist.testing.check_move` holds it to the laws.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from dpdist.inference.moves.accept import Reason, judge
-from dpdist.models.allocations import Allocation
+from dpdist.execution.base import Backend
+from dpdist.inference.moves.accept import Verdict
+from dpdist.inference.moves.pairs import pair_gains
+from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Model, Posterior
-from dpdist.models.sufficient_statistics import Summary, concatenate
+from dpdist.models.sufficient_statistics import Summary
 
 
-class Trial(ABC):
-    """Proposals of one kind; frozen, picklable, plain arrays."""
+class Proposals(ABC):
+    """What a move tries during a lap, and what it has to remember from lap to lap.
 
-    #: "split", "merge" or "delete".
-    kind: str
+    A frozen dataclass of numbers, arrays and such dataclasses, which is sent to workers and stored with the run.
+    Components are named by their positions during the lap.
+    """
 
     @abstractmethod
     def __len__(self) -> int:
@@ -41,7 +43,7 @@ class Trial(ABC):
     def blank(self, columns: int) -> Summary:
         """The measurement of no rows, for statistics of `columns` columns."""
 
-    def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Trial:
+    def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Proposals:
         """The same proposals ready to measure under `posterior`, given what was measured so far."""
         return self
 
@@ -65,159 +67,105 @@ class Trial(ABC):
         """Sum of A over the removed components; `evidence` (K,) holds A of every component."""
         return float(evidence[list(self.removed(proposal))].sum())
 
-
-class MoveVerdict(NamedTuple):
-    """One proposal's exact gain in nats, and what became of it."""
-
-    trial: int
-    proposal: int
-    gain: float
-    reason: Reason
+    def reserved(self) -> np.ndarray:
+        """Components that moves later in the list had better leave alone, because they are being worked on."""
+        return np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False)
-class _Candidate:
-    trial: int
-    proposal: int
-    removed: tuple[int, ...]
-    replaced: Summary
-    fixed: float  # gain in A and H
-    scale: float  # size of the numbers it was computed from
-
-
-def rounding(dtype: type, scale: float, elbo: float) -> float:
-    """Nats below which a gain cannot be told from rounding."""
-    return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
-
-
-def judge_moves(
-    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], dtype: type = np.float64
-) -> list[MoveVerdict]:
-    """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
-    candidates, counts = _candidates(model, total, trials, measured), total.counts
-    standing = _Standing(
-        candidates, model.elbo(total), dtype, model.allocation, counts, np.ones(len(counts), bool), np.zeros(0)
-    )
-    gains = np.array([standing.gain(j) for j in range(len(candidates))])
-    found = judge(standing, gains, exact=True)
-    return [MoveVerdict(candidates[j].trial, candidates[j].proposal, gain, reason) for j, gain, reason in found]
-
-
-@dataclass(frozen=True, eq=False)
-class _Standing:
-    """The counts of the components as the proposals accepted so far leave them.
+class LapEnd:
+    """What a move may look at when it proposes: the components as the lap's accepted moves left them.
 
     Parameters
     ----------
-    candidates : all proposals
-    elbo : of the whole before any is accepted
-    dtype : of the products from which gains were computed
-    allocation : of the model
-    counts : (K,), of the components before
-    kept : (K,) bool, those of them that no accepted proposal removed
-    added : counts of the replacements accepted
+    model : Model
+    backend : where work can be given away
+    seed, lap : keys of draws; the lap is the one that ends
+    settled : whether the ELBO hardly changed in it
+    ids : (K,) of the components
+    summary : of the whole data
+    origins : (K,) position of each component during the lap, or -1 if a move made or changed it
+    samples : rows and their weights drawn during the lap, of the components for which there are any
     """
 
-    candidates: Sequence[_Candidate]
-    elbo: float
-    dtype: type
-    allocation: Allocation
-    counts: np.ndarray
-    kept: np.ndarray
-    added: np.ndarray
+    model: Model
+    backend: Backend
+    seed: int
+    lap: int
+    settled: bool
+    ids: np.ndarray
+    summary: Summary
+    origins: np.ndarray
+    samples: Mapping[int, tuple[Rows, np.ndarray]]
 
     @cached_property
-    def evidence(self) -> float:
-        """A_alloc of the components in the order that they take after the lap."""
-        counts = np.concatenate([self.counts[self.kept], self.added])
-        return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
+    def places(self) -> dict[int, int]:
+        """Position during the lap -> position now, of the components that no move touched."""
+        return {int(old): place for place, old in enumerate(self.origins) if old >= 0}
 
-    def gain(self, proposal: int) -> float:
-        """What accepting a candidate adds to the ELBO."""
-        return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
-
-    def noise(self, proposal: int) -> float:
-        """Nats below which a candidate's gain cannot be told from rounding."""
-        return rounding(self.dtype, self.candidates[proposal].scale, self.elbo)
-
-    def holds(self, proposal: int) -> bool:
-        """Whether all that a candidate removes is still there."""
-        return bool(self.kept[list(self.candidates[proposal].removed)].all())
-
-    def too_many_with(self, proposal: int) -> bool:
-        """Whether a candidate adds components beyond the largest number that the allocation allows."""
-        candidate, limit = self.candidates[proposal], self.allocation.max_components
-        growth = len(candidate.replaced.counts) - len(candidate.removed)
-        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
-
-    def after(self, proposal: int) -> _Standing:
-        """With a candidate accepted."""
-        candidate, kept = self.candidates[proposal], self.kept.copy()
-        kept[list(candidate.removed)] = False
-        return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
+    @cached_property
+    def pair_gains(self) -> np.ndarray:
+        """As :func:`dpdist.inference.moves.pairs.pair_gains` of the components; found once for all moves."""
+        return pair_gains(self.model, self.summary)
 
 
-def _candidates(model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> list[_Candidate]:
-    """Every proposal with its gain in A and H, the evidences computed in one call."""
-    places = [(t, j) for t, trial in enumerate(trials) for j in range(len(trial))]
-    if not places:
-        return []
-    replaced = [trials[t].replacement(j, total, measured[t]) for t, j in places]
-    evidence = model.family.log_evidence(total.stats)
-    after = model.family.log_evidence(np.concatenate([part.stats for part in replaced]))
-    ends = np.cumsum([len(part.entropy) for part in replaced])
-    candidates = []
-    for (t, j), part, end in zip(places, replaced, ends, strict=True):
-        own = after[end - len(part.entropy) : end]
-        removed = trials[t].removed(j)
-        before = trials[t].evidence_before(j, evidence, part, model)
-        entropy = float(part.entropy.sum() - total.entropy[list(removed)].sum())
-        candidates.append(
-            _Candidate(t, j, removed, part, float(own.sum()) - before + entropy, float(np.abs(own).sum()))
-        )
-    return candidates
+class Following(NamedTuple):
+    """What a move does next.
 
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """Accepted proposals turned into one map from old summaries to new ones.
-
-    ``kept`` are the untouched components, ``accepted`` (trial, proposal) pairs, and ``order`` sorts the kept
-    components followed by all replacements.
+    Parameters
+    ----------
+    proposals : of the next lap
+    carried : rows of the last lap's measurement that go on; they come first in the next lap's
+    start : measurement that stands in for rows which new replacements have not seen; None for nothing
+    pending : whether the move has more to try, so that a run has not come to rest
     """
 
-    kept: np.ndarray
-    accepted: tuple[tuple[int, int], ...]
-    order: np.ndarray
-
-    def apply(self, summary: Summary, trials: Sequence[Trial], measured: Sequence[Summary]) -> Summary:
-        """The summary of the same rows after the change; linear, so it serves leaves and total alike."""
-        parts = [summary.take(self.kept)]
-        parts += [trials[t].replacement(j, summary, measured[t]) for t, j in self.accepted]
-        return concatenate(parts).take(self.order)
-
-    def identities(
-        self, ids: np.ndarray, fresh: int, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary]
-    ) -> tuple[np.ndarray, int]:
-        """Component ids after the change, and the next unused id."""
-        after = list(ids[self.kept])
-        for t, j in self.accepted:
-            for heir in trials[t].heirs(j, total, measured[t]):
-                after.append(ids[heir] if heir >= 0 else fresh)
-                fresh += heir < 0
-        return np.array(after, dtype=np.int64)[self.order], fresh
+    proposals: Proposals
+    carried: np.ndarray = np.zeros(0, dtype=np.intp)
+    start: Summary | None = None
+    pending: bool = False
 
 
-def change_from(
-    model: Model, total: Summary, trials: Sequence[Trial], measured: Sequence[Summary], verdicts: Sequence[MoveVerdict]
-) -> Change:
-    """Collect the accepted proposals and the order of components after them."""
-    accepted = tuple((v.trial, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)
-    removed = {k for t, j in accepted for k in trials[t].removed(j)}
-    kept = np.array([k for k in range(len(total.entropy)) if k not in removed], dtype=np.intp)
-    parts = [total.counts[kept]]
-    parts += [trials[t].replacement(j, total, measured[t]).counts for t, j in accepted]
-    counts = np.concatenate(parts)
-    ordered = model.allocation.ordered
-    order = np.argsort(-counts, kind="stable") if ordered else np.arange(len(counts))
-    return Change(kept, accepted, order)
+P = TypeVar("P", bound=Proposals)
+
+
+class Move(ABC, Generic[P]):
+    """A way to change the set of components: a frozen dataclass of its parameters."""
+
+    @property
+    def kind(self) -> str:
+        """What the history calls its proposals."""
+        return type(self).__name__.lower()
+
+    @property
+    def least_rows(self) -> int:
+        """Rows of a component in which it can find replacements, as many as these at most; 0 if it draws no rows."""
+        return 0
+
+    @abstractmethod
+    def none(self) -> P:
+        """No proposals, with which a run begins."""
+
+    @abstractmethod
+    def propose(self, end: LapEnd, before: P, verdicts: Sequence[Verdict], others: Sequence[Proposals]) -> Following:
+        """What to try in the next lap.
+
+        Parameters
+        ----------
+        end : how things stand
+        before : the lap's own proposals
+        verdicts : what became of them
+        others : what moves before this one in the list try in the next lap
+        """
+
+    def postpones(self, proposals: P, proposal: int, gain: float) -> bool:
+        """Whether a proposal that does not gain is to go on instead of being refused."""
+        return False
+
+    def wants_rows(self, proposals: P, ids: np.ndarray, lap: int) -> np.ndarray:
+        """(K,) bool, the components with `ids` of which rows have to be drawn in `lap`, to propose at its end."""
+        return np.zeros(len(ids), dtype=bool)
+
+
+#: A move, whatever its proposals are.
+AnyMove = Move[Any]

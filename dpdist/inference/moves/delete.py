@@ -5,18 +5,24 @@ Only the target's own responsibility is shared anew, so a delete touches its abs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpdist.inference.moves.base import Trial
-from dpdist.inference.moves.split import divide
+from dpdist.core.checks import COUNT, check_fields
+from dpdist.inference.moves.accept import Verdict
+from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
+from dpdist.inference.moves.divide import divide
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
+#: One component in so many is tried in a lap.
+_EACH = 10
+
 
 @dataclass(frozen=True, eq=False)
-class Deletes(Trial):
+class Deletes(Proposals):
     """Components that may go.
 
     Parameters
@@ -29,8 +35,6 @@ class Deletes(Trial):
     targets: np.ndarray
     absorbers: np.ndarray
     coefficients: np.ndarray | None = None
-
-    kind = "delete"
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -63,7 +67,7 @@ class Deletes(Trial):
 def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, absorbers: int, limit: int) -> Deletes:
     """At most `limit` of the smallest components, each with its best merge partners as absorbers.
 
-    `busy` (K,) marks components that may not take part, because a split of theirs is under way.
+    `busy` (K,) marks components that may not take part, because another move works on them.
     Proposals are disjoint.
     """
     gains = np.maximum(pair_gains, pair_gains.T)
@@ -81,3 +85,33 @@ def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, ab
         free[best] = False
     targets = np.array([target for target, _ in chosen], dtype=np.intp)
     return Deletes(targets, np.array([best for _, best in chosen], dtype=np.intp).reshape(-1, absorbers))
+
+
+@dataclass(frozen=True)
+class Delete(Move[Deletes]):
+    """Share the rows of a small component among others.
+
+    Parameters
+    ----------
+    absorbers : components that share them
+    """
+
+    absorbers: int = 3
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of Delete", absorbers=COUNT)
+
+    def none(self) -> Deletes:
+        return Deletes(np.zeros(0, dtype=np.intp), np.zeros((0, self.absorbers), dtype=np.intp))
+
+    def propose(
+        self, end: LapEnd, before: Deletes, verdicts: Sequence[Verdict], others: Sequence[Proposals]
+    ) -> Following:
+        components = len(end.ids)
+        if components <= self.absorbers:
+            return Following(self.none())
+        busy = np.zeros(components, dtype=bool)
+        for proposals in others:
+            busy[proposals.reserved()] = True
+        limit = max(1, components // _EACH)
+        return Following(propose_deletes(end.summary, end.pair_gains, busy, self.absorbers, limit))

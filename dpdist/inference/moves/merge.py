@@ -6,21 +6,21 @@ negative cannot gain. Source: the merges of Hughes & Sudderth (2013).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.inference.moves.base import Trial
+from dpdist.core.checks import check_fields, whole
+from dpdist.inference.moves.accept import Verdict
+from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.kernels.softmax import pair_entropy
-from dpdist.models.mixture import Block, Model
+from dpdist.models.mixture import Block
 from dpdist.models.sufficient_statistics import Summary
-
-#: Pair evidences are computed in chunks of about this many numbers.
-_CHUNK = 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Merges(Trial):
+class Merges(Proposals):
     """Pairs of components that may become one.
 
     Parameters
@@ -29,8 +29,6 @@ class Merges(Trial):
     """
 
     pairs: np.ndarray
-
-    kind = "merge"
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -58,23 +56,34 @@ class Merges(Trial):
         return (first if summary.counts[first] >= summary.counts[second] else second,)
 
 
-def pair_gains(model: Model, total: Summary) -> np.ndarray:
-    """Change of A + A_alloc for every pair, (K, K), upper triangle; entropy apart, so an upper bound of the gain."""
-    components = len(total.entropy)
-    gains = np.full((components, components), -np.inf)
-    first, second = np.triu_indices(components, 1)
-    evidence = model.family.log_evidence(total.stats)
-    shared = model.allocation.merge_gains(total.counts)
-    step = max(1, _CHUNK // total.stats.shape[1])
-    for start in range(0, len(first), step):
-        a, b = first[start : start + step], second[start : start + step]
-        joint = model.family.log_evidence(total.stats[a] + total.stats[b])
-        gains[a, b] = joint - evidence[a] - evidence[b] + shared[a, b]
-    return gains
-
-
 def propose_merges(gains: np.ndarray, limit: int) -> Merges:
     """The at most `limit` pairs of highest bound above zero, best first."""
     first, second = np.nonzero(gains > 0)
     best = np.argsort(-gains[first, second], kind="stable")[:limit]
     return Merges(np.stack([first[best], second[best]], axis=1).astype(np.intp))
+
+
+@dataclass(frozen=True)
+class Merge(Move[Merges]):
+    """Make one component of two.
+
+    Parameters
+    ----------
+    pairs : largest number of pairs measured a lap, as a multiple of K
+    """
+
+    pairs: int = 4
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of Merge", pairs=whole(0))
+
+    def none(self) -> Merges:
+        return Merges(np.zeros((0, 2), dtype=np.intp))
+
+    def propose(
+        self, end: LapEnd, before: Merges, verdicts: Sequence[Verdict], others: Sequence[Proposals]
+    ) -> Following:
+        components = len(end.ids)
+        if components < 2:
+            return Following(self.none())
+        return Following(propose_merges(end.pair_gains, self.pairs * components))

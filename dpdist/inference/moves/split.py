@@ -2,29 +2,33 @@
 
 Children are seeded by k-means++ among the sampled rows and refined on the sample; in the following laps every
 worker divides the responsibility of the component among them. Children that do not pay at once go on
-refining. Source: the targeted births of Hughes & Sudderth (2013), with several targets a lap.
+refining; a component whose children never paid is left alone for some laps. Source: the targeted births of Hughes &
+Sudderth (2013), with several targets a lap.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy import sparse
 
-from dpdist.core.errors import PrecisionError
-from dpdist.inference.moves.base import Trial
-from dpdist.inference.moves.plan import MovePlan
+from dpdist.core.checks import COUNT, check_fields, whole
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.inference.moves.accept import Reason, Verdict
+from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
+from dpdist.inference.moves.cooldown import Cooldowns
+from dpdist.inference.moves.divide import divide
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.kernels.divide import divide_rows
 from dpdist.models.families.base import Features, Rows
-from dpdist.models.mixture import Block, Model, Posterior, summarise
+from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
 
 @dataclass(frozen=True, eq=False)
-class Splits(Trial):
-    """Pending splits.
+class Splits(Proposals):
+    """Splits under way, and the components that rest after refused ones.
 
     Parameters
     ----------
@@ -32,6 +36,7 @@ class Splits(Trial):
     children : int, M, children of each
     ages : (J,) int, laps spent so far
     gains : (J,) float, exact gain at the end of the last lap; -inf before the first
+    cooldowns : of components
     coefficients : (J, M, F) or None before a posterior was made
     """
 
@@ -39,9 +44,8 @@ class Splits(Trial):
     children: int
     ages: np.ndarray
     gains: np.ndarray
+    cooldowns: Cooldowns = field(default_factory=Cooldowns)
     coefficients: np.ndarray | None = None
-
-    kind = "split"
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -84,43 +88,127 @@ class Splits(Trial):
         # The children's own sum: the parent was rounded separately.
         return float(model.family.log_evidence(replaced.stats.sum(axis=0, keepdims=True))[0])
 
-
-def divide(block: Block, targets: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
-    """Measure what replacements make of the rows of `targets`: a summary of J * M rows."""
-    if sparse.issparse(block.features):
-        return _divide_sparse(block, targets, onto, coefficients)
-    shape = coefficients.shape
-    stats, counts, entropy = np.zeros(shape), np.zeros(shape[:2]), np.zeros(shape[:2])
-    floor = block.posterior.precision.floor
-    finite = divide_rows(
-        block.resp, block.weights, block.features, targets, onto, coefficients, floor, stats, counts, entropy
-    )
-    if not finite:
-        raise PrecisionError("the log probabilities of a proposed component are not finite; standardise the columns.")
-    stats[:, :, -1] = counts
-    return Summary(stats.reshape(-1, shape[2]), entropy.ravel())
+    def reserved(self) -> np.ndarray:
+        return self.targets
 
 
-def _divide_sparse(block: Block, targets: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
-    parts = []
-    for target, places, weights in zip(targets, onto, coefficients, strict=True):
-        rows = np.flatnonzero(block.resp[:, target])
-        mass, features = block.resp[rows, target].astype(np.float64), block.features[rows]
-        logits = np.ascontiguousarray(features @ weights.T, dtype=np.float64)
-        resp, part = summarise(logits, mass, features, block.weights[rows], block.posterior)
-        held = np.where(places >= 0, block.resp[rows][:, places], 0.0)
-        change = _entropy_terms(held + resp) - _entropy_terms(held)
-        parts.append(Summary(part.stats, block.weights[rows] @ change))
-    return Summary(np.concatenate([p.stats for p in parts]), np.concatenate([p.entropy for p in parts]))
+_REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
 
 
-def _entropy_terms(resp: np.ndarray) -> np.ndarray:
-    logs = np.log(resp, out=np.zeros_like(resp), where=resp > 0)
-    return -resp * logs
+@dataclass(frozen=True)
+class Split(Move[Splits]):
+    """Make several components of one.
+
+    Parameters
+    ----------
+    children : components that a split makes of one
+    seedings : k-means++ seedings of children, of which the best on the sample is kept
+    seed_iterations : steps of variational inference on the sample
+    refine : laps that children may take until they pay
+    cooldown : laps that a component is left alone after a refused split
+    tries : refused splits after which a component is left alone until it changes
+    """
+
+    children: int = 2
+    seedings: int = 8
+    seed_iterations: int = 4
+    refine: int = 6
+    cooldown: int = 3
+    tries: int = 10
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self,
+            " of Split",
+            children=whole(2),
+            **dict.fromkeys(("seedings", "refine", "tries"), COUNT),
+            **dict.fromkeys(("seed_iterations", "cooldown"), whole(0)),
+        )
+
+    @property
+    def least_rows(self) -> int:
+        return self.children
+
+    def none(self) -> Splits:
+        empty = np.zeros(0, dtype=np.intp)
+        return Splits(empty, self.children, empty, np.zeros(0))
+
+    def wants_rows(self, proposals: Splits, ids: np.ndarray, lap: int) -> np.ndarray:
+        """Those that may be given new children when the lap ends."""
+        return proposals.cooldowns.allow(ids, lap + 1, self.tries)
+
+    def postpones(self, proposals: Splits, proposal: int, gain: float) -> bool:
+        """Whether the children's improvement, if it goes on as in the last lap, may still lead to a gain."""
+        age, before = int(proposals.ages[proposal]), float(proposals.gains[proposal])
+        left = self.refine - age - 1
+        return left > 0 and (not np.isfinite(before) or gain + left * (gain - before) > 0)
+
+    def propose(
+        self, end: LapEnd, before: Splits, verdicts: Sequence[Verdict], others: Sequence[Proposals]
+    ) -> Following:
+        # A component that another move has changed is a new one: its children have no rows to divide any more.
+        untouched = {v.proposal: v for v in verdicts if int(before.targets[v.proposal]) in end.places}
+        going = np.array(sorted(j for j, v in untouched.items() if v.reason is Reason.REFINING), dtype=np.intp)
+        targets = [end.places[int(before.targets[j])] for j in going]
+        refused = [end.places[int(before.targets[j])] for j, v in untouched.items() if v.reason in _REFUSED]
+        cooldowns = before.cooldowns.after(end, refused, self.cooldown)
+        births = self._births(end, self._candidates(end, targets, cooldowns))
+        hopeless = [k for k, stats in births.items() if stats is None]
+        cooldowns = cooldowns.ended(end, hopeless, self.tries)
+        seeds = [stats for stats in births.values() if stats is not None]
+        splits = Splits(
+            targets=np.array(targets + [k for k in births if k not in hopeless], dtype=np.intp),
+            children=self.children,
+            ages=np.concatenate([before.ages[going] + 1, np.zeros(len(seeds), dtype=np.intp)]),
+            gains=np.concatenate([[untouched[int(j)].gain for j in going], np.full(len(seeds), -np.inf)]),
+            cooldowns=cooldowns,
+        )
+        carried = (going[:, None] * self.children + np.arange(self.children)).ravel().astype(np.intp)
+        pending = bool(len(splits)) or not cooldowns.exhausted(end.ids, self.tries).all()
+        return Following(splits, carried, _start(len(carried), seeds), pending)
+
+    def _candidates(self, end: LapEnd, busy: Sequence[int], cooldowns: Cooldowns) -> list[int]:
+        """Components that may be given new children and of which there are rows."""
+        limit = end.model.allocation.max_components
+        if limit is not None and len(end.ids) >= limit:
+            return []
+        allowed = cooldowns.allow(end.ids, end.lap + 1, self.tries)
+        allowed[list(busy)] = False
+        return [int(k) for k in np.flatnonzero(allowed) if int(k) in end.samples]
+
+    def _births(self, end: LapEnd, candidates: Sequence[int]) -> dict[int, np.ndarray | None]:
+        """Statistics (M, F) of children of each candidate, found in a task of its own; None where there are none."""
+        if not candidates:
+            return {}
+        refs = end.backend.map(
+            _seed_task,
+            [end.backend.share((end.model, self))] * len(candidates),
+            [end.samples[k] for k in candidates],
+            [float(end.summary.counts[k]) for k in candidates],
+            [(end.seed, end.lap, int(end.ids[k])) for k in candidates],
+        )
+        return dict(zip(candidates, end.backend.fetch(refs), strict=True))
+
+
+def _start(carried: int, seeds: Sequence[np.ndarray]) -> Summary | None:
+    """What stands in for rows that new children have not seen; children that go on have seen them all."""
+    if not seeds:
+        return None
+    stats = np.concatenate([np.zeros((carried, seeds[0].shape[1])), *seeds])
+    return Summary(stats, np.zeros(len(stats)))
+
+
+def _seed_task(
+    shared: tuple[Model, Split], sample: tuple[Rows, np.ndarray], count: float, key: tuple[int, int, int]
+) -> np.ndarray | None:
+    (model, split), (rows, weights), (seed, lap, identity) = shared, sample, key
+    rng = generator(seed, "seed children", lap, identity)
+    with one_thread():
+        return seed_children(model, rows, weights, count, split, rng)
 
 
 def seed_children(
-    model: Model, rows: Rows, weights: np.ndarray, count: float, plan: MovePlan, rng: np.random.Generator
+    model: Model, rows: Rows, weights: np.ndarray, count: float, split: Split, rng: np.random.Generator
 ) -> np.ndarray | None:
     """Statistics (M, F) of children found in sampled `rows`, scaled to the component's `count`.
 
@@ -129,16 +217,16 @@ def seed_children(
     """
     features, points = model.family.features(rows), model.family.points(rows)
     best, highest = None, -np.inf
-    for _ in range(plan.seedings):
-        owners = nearest_seeds(points, weights, plan.children, rng)
+    for _ in range(split.seedings):
+        owners = nearest_seeds(points, weights, split.children, rng)
         if owners is None:
             return None
-        stats = _refined(model, features, weights, _hard(features, weights, owners, plan.children), 1)
+        stats = _refined(model, features, weights, _hard(features, weights, owners, split.children), 1)
         evidence = float(model.family.log_evidence(stats).sum())
         if best is None or evidence > highest:
             best, highest = stats, evidence
     assert best is not None, "at least one seeding is tried"
-    return _refined(model, features, weights, best, plan.seed_iterations) * (count / weights.sum())
+    return _refined(model, features, weights, best, split.seed_iterations) * (count / weights.sum())
 
 
 def _hard(features: Features, weights: np.ndarray, owners: np.ndarray, children: int) -> np.ndarray:

@@ -34,7 +34,7 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
         TopicBatchSummary(Measured(TopicSummary.zeros(problem.model.vocabulary, topics), PairSums.zeros(0))),
         topics,
         start=TopicBatchSummary(Measured(start, PairSums.zeros(0))),
-        trials=(TopicTrials(),),
+        proposals=(TopicTrials(),),
         sampling_probabilities=_sampling_probabilities(problem, TopicTrials(), source.shape[0]),
     )
 
@@ -94,7 +94,7 @@ class _TopicWork(Work):
             next_id=turn.next_id,
             batch_summaries=batch_summaries,
             start=start,
-            trials=(after,),
+            proposals=(after,),
             cooldowns=turn.cooldowns,
             elbo=turn.elbo,
             quiet=settled and not turn.pending,
@@ -117,7 +117,7 @@ class _TopicWork(Work):
 
 
 def _trials(state: State) -> TopicTrials:
-    trials = state.trials[0]
+    trials = state.proposals[0]
     assert isinstance(trials, TopicTrials), "a topic model's state"
     return trials
 

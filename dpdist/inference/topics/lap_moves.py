@@ -16,7 +16,8 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Reason, reason_for
-from dpdist.inference.state import Cooldown, Record
+from dpdist.inference.moves.cooldown import Cooldown
+from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums

@@ -129,7 +129,7 @@ def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> S
         next_id=running.next_id,
         batch_summaries=(),
         start=None,
-        trials=(),
+        proposals=(),
         sampling_probabilities=np.zeros(0),
         running=running,
     )

@@ -1,0 +1,194 @@
+"""What accepting proposals gains, exactly, and the map from old components to new ones that the accepted ones make.
+
+The exact gain of a proposal is
+
+    sum A(replacements) - sum A(removed) + A_alloc(counts after) - A_alloc(counts before) + H after - H before
+
+with counts in descending order where the allocation is ordered. Gains add in A and H but not in A_alloc, so each is
+judged against the counts left by those accepted before it (:mod:`dpdist.inference.moves.accept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.inference.moves.accept import Reason, judge
+from dpdist.inference.moves.base import Proposals
+from dpdist.models.allocations import Allocation
+from dpdist.models.mixture import Model
+from dpdist.models.sufficient_statistics import Summary, concatenate
+
+
+class MoveVerdict(NamedTuple):
+    """One proposal's exact gain in nats, and what became of it; `move` is its place in the list of moves."""
+
+    move: int
+    proposal: int
+    gain: float
+    reason: Reason
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    move: int
+    proposal: int
+    removed: tuple[int, ...]
+    replaced: Summary
+    fixed: float  # gain in A and H
+    scale: float  # size of the numbers it was computed from
+
+
+def rounding(dtype: type, scale: float, elbo: float) -> float:
+    """Nats below which a gain cannot be told from rounding."""
+    return 4.0 * float(np.finfo(dtype).eps) * scale + 64 * float(np.finfo(np.float64).eps) * abs(elbo)
+
+
+def judge_moves(
+    model: Model, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary], dtype: type = np.float64
+) -> list[MoveVerdict]:
+    """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
+    candidates, counts = _candidates(model, total, proposals, measured), total.counts
+    standing = _Standing(
+        candidates, model.elbo(total), dtype, model.allocation, counts, np.ones(len(counts), bool), np.zeros(0)
+    )
+    gains = np.array([standing.gain(j) for j in range(len(candidates))])
+    found = judge(standing, gains, exact=True)
+    return [MoveVerdict(candidates[j].move, candidates[j].proposal, gain, reason) for j, gain, reason in found]
+
+
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """The counts of the components as the proposals accepted so far leave them.
+
+    Parameters
+    ----------
+    candidates : all proposals
+    elbo : of the whole before any is accepted
+    dtype : of the products from which gains were computed
+    allocation : of the model
+    counts : (K,), of the components before
+    kept : (K,) bool, those of them that no accepted proposal removed
+    added : counts of the replacements accepted
+    """
+
+    candidates: Sequence[_Candidate]
+    elbo: float
+    dtype: type
+    allocation: Allocation
+    counts: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
+
+    @cached_property
+    def evidence(self) -> float:
+        """A_alloc of the components in the order that they take after the lap."""
+        counts = np.concatenate([self.counts[self.kept], self.added])
+        return float(self.allocation.log_evidence(self.allocation.in_order(counts)))
+
+    def gain(self, proposal: int) -> float:
+        """What accepting a candidate adds to the ELBO."""
+        return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
+
+    def noise(self, proposal: int) -> float:
+        """Nats below which a candidate's gain cannot be told from rounding."""
+        return rounding(self.dtype, self.candidates[proposal].scale, self.elbo)
+
+    def holds(self, proposal: int) -> bool:
+        """Whether all that a candidate removes is still there."""
+        return bool(self.kept[list(self.candidates[proposal].removed)].all())
+
+    def too_many_with(self, proposal: int) -> bool:
+        """Whether a candidate adds components beyond the largest number that the allocation allows."""
+        candidate, limit = self.candidates[proposal], self.allocation.max_components
+        growth = len(candidate.replaced.counts) - len(candidate.removed)
+        return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
+
+    def after(self, proposal: int) -> _Standing:
+        """With a candidate accepted."""
+        candidate, kept = self.candidates[proposal], self.kept.copy()
+        kept[list(candidate.removed)] = False
+        return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
+
+
+def _candidates(
+    model: Model, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]
+) -> list[_Candidate]:
+    """Every proposal with its gain in A and H, the evidences computed in one call."""
+    places = [(m, j) for m, tried in enumerate(proposals) for j in range(len(tried))]
+    if not places:
+        return []
+    replaced = [proposals[m].replacement(j, total, measured[m]) for m, j in places]
+    evidence = model.family.log_evidence(total.stats)
+    after = model.family.log_evidence(np.concatenate([part.stats for part in replaced]))
+    ends = np.cumsum([len(part.entropy) for part in replaced])
+    candidates = []
+    for (m, j), part, end in zip(places, replaced, ends, strict=True):
+        own = after[end - len(part.entropy) : end]
+        removed = proposals[m].removed(j)
+        before = proposals[m].evidence_before(j, evidence, part, model)
+        entropy = float(part.entropy.sum() - total.entropy[list(removed)].sum())
+        candidates.append(
+            _Candidate(m, j, removed, part, float(own.sum()) - before + entropy, float(np.abs(own).sum()))
+        )
+    return candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Accepted proposals turned into one map from old summaries to new ones.
+
+    ``kept`` are the untouched components, ``accepted`` (move, proposal) pairs, and ``order`` sorts the kept
+    components followed by all replacements.
+    """
+
+    kept: np.ndarray
+    accepted: tuple[tuple[int, int], ...]
+    order: np.ndarray
+
+    @property
+    def origins(self) -> np.ndarray:
+        """(K,) the old component that each new one is, untouched, or -1."""
+        new = len(self.order) - len(self.kept)
+        origins: np.ndarray = np.append(self.kept, np.full(new, -1, dtype=np.intp))[self.order]
+        return origins
+
+    def apply(self, summary: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]) -> Summary:
+        """The summary of the same rows after the change; linear, so it serves batch summaries and total alike."""
+        parts = [summary.take(self.kept)]
+        parts += [proposals[m].replacement(j, summary, measured[m]) for m, j in self.accepted]
+        return concatenate(parts).take(self.order)
+
+    def identities(
+        self, ids: np.ndarray, fresh: int, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]
+    ) -> tuple[np.ndarray, int]:
+        """Component ids after the change, and the next unused id."""
+        after = list(ids[self.kept])
+        for m, j in self.accepted:
+            for heir in proposals[m].heirs(j, total, measured[m]):
+                after.append(ids[heir] if heir >= 0 else fresh)
+                fresh += heir < 0
+        return np.array(after, dtype=np.int64)[self.order], fresh
+
+
+def change_from(
+    model: Model,
+    total: Summary,
+    proposals: Sequence[Proposals],
+    measured: Sequence[Summary],
+    verdicts: Sequence[MoveVerdict],
+) -> Change:
+    """Collect the accepted proposals and the order of components after them."""
+    accepted = tuple((v.move, v.proposal) for v in verdicts if v.reason is Reason.ACCEPTED)
+    removed = {k for m, j in accepted for k in proposals[m].removed(j)}
+    kept = np.array([k for k in range(len(total.entropy)) if k not in removed], dtype=np.intp)
+    parts = [total.counts[kept]]
+    parts += [proposals[m].replacement(j, total, measured[m]).counts for m, j in accepted]
+    counts = np.concatenate(parts)
+    ordered = model.allocation.ordered
+    order = np.argsort(-counts, kind="stable") if ordered else np.arange(len(counts))
+    return Change(kept, accepted, order)

@@ -1,0 +1,93 @@
+"""Components that are left alone for a while, because what was proposed for them was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from dpdist.inference.moves.base import LapEnd
+
+#: A component whose count changed by this share since it was refused counts as a new one.
+CHANGED = 0.1
+
+
+class Cooldown(NamedTuple):
+    """A component whose proposals were refused: how often, the lap from which it may be tried again, its size then."""
+
+    refusals: int
+    until: int
+    size: float
+
+
+@dataclass(frozen=True, eq=False)
+class Cooldowns:
+    """The cooldowns of components, one in each place of all arrays.
+
+    Parameters
+    ----------
+    ids : (R,) int64, of the components
+    refusals : (R,) int64
+    until : (R,) int64
+    sizes : (R,) float64
+    """
+
+    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    refusals: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    until: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def of(cls, entries: Mapping[int, Cooldown]) -> Cooldowns:
+        """Of components by their ids."""
+        values = list(entries.values())
+        return cls(
+            np.array(list(entries), dtype=np.int64),
+            np.array([each.refusals for each in values], dtype=np.int64),
+            np.array([each.until for each in values], dtype=np.int64),
+            np.array([each.size for each in values], dtype=np.float64),
+        )
+
+    @cached_property
+    def entries(self) -> Mapping[int, Cooldown]:
+        """Component id -> cooldown."""
+        columns = (self.refusals.tolist(), self.until.tolist(), self.sizes.tolist())
+        return {i: Cooldown(*values) for i, *values in zip(self.ids.tolist(), *columns, strict=True)}
+
+    def exhausted(self, ids: np.ndarray, tries: int) -> np.ndarray:
+        """(K,) bool, which components were refused so often that they are left alone until they change."""
+        return np.array([i in self.entries and self.entries[i].refusals >= tries for i in ids.tolist()], dtype=bool)
+
+    def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
+        """(K,) bool, which components may be tried in `lap`."""
+        ready = [i not in self.entries or self.entries[i].until <= lap for i in ids.tolist()]
+        return np.array(ready, dtype=bool) & ~self.exhausted(ids, tries)
+
+    def after(self, end: LapEnd, refused: Iterable[int], laps: int) -> Cooldowns:
+        """The cooldowns after a lap: those of components that no move touched and whose counts hardly changed.
+
+        Parameters
+        ----------
+        end : of the lap
+        refused : positions of untouched components that begin one
+        laps : for which they are left alone
+        """
+        untouched = set(end.ids[end.origins >= 0].tolist())
+        sizes = dict(zip(end.ids.tolist(), end.summary.counts.tolist(), strict=True))
+        entries = {i: each for i, each in self.entries.items() if i in untouched}
+        for identity in end.ids[list(refused)].tolist():
+            before = entries[identity].refusals if identity in entries else 0
+            entries[identity] = Cooldown(before + 1, end.lap + 1 + laps, sizes[identity])
+        entries = {i: each for i, each in entries.items() if abs(sizes[i] - each.size) <= CHANGED * each.size}
+        if end.settled:  # a run that is about to rest tries all that it may try first
+            entries = {i: each._replace(until=min(each.until, end.lap + 1)) for i, each in entries.items()}
+        return Cooldowns.of(entries)
+
+    def ended(self, end: LapEnd, hopeless: Iterable[int], tries: int) -> Cooldowns:
+        """With some components, by position, left alone until they change."""
+        given = {int(end.ids[k]): Cooldown(tries, end.lap + 1, float(end.summary.counts[k])) for k in hopeless}
+        return Cooldowns.of({**self.entries, **given})

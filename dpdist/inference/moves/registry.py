@@ -1,0 +1,10 @@
+"""The moves there are; a run makes those it is given, by default all of these in this order."""
+
+from __future__ import annotations
+
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.merge import Merge
+from dpdist.inference.moves.split import Split
+
+MOVES: tuple[AnyMove, ...] = (Split(), Merge(), Delete())

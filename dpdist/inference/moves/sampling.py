@@ -1,0 +1,55 @@
+"""Rows drawn during a lap, in which moves look for what to propose at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.checks import COUNT, check_fields, whole
+from dpdist.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many rows may be drawn in a lap.
+
+    Parameters
+    ----------
+    rows : of each component
+    total_bytes : bound on all of them
+    """
+
+    rows: int = 4000
+    total_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of Sampling", rows=whole(2), total_bytes=COUNT)
+
+    def each(self, components: int, row_bytes: int) -> int:
+        """Rows that may be drawn of each of so many components."""
+        return min(self.rows, self.total_bytes // (row_bytes * max(1, components)))
+
+    def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
+        """(K,) probability with which a row joins the sample of its component, so that enough of each are drawn.
+
+        The last components are left out where the `least` rows of so many would not fit into the sample.
+
+        Parameters
+        ----------
+        wanted : (K,) bool, components of which rows are needed
+        least : rows without which a component's sample is of no use
+        rows : (K,) expected rows of each component, whatever their weights
+        row_bytes : size of a row
+        """
+        drawn = wanted & (np.cumsum(wanted) <= self.total_bytes // (row_bytes * max(1, least)))
+        each = self.each(int(drawn.sum()), row_bytes)
+        return np.where(drawn, np.minimum(1.0, 1.2 * each / np.maximum(rows, 1.0)), 0.0)
+
+    def check(self, least: int, row_bytes: int) -> None:
+        """Raise :class:`InputError` if not even the `least` rows of one component fit."""
+        if self.total_bytes < least * row_bytes:
+            raise InputError(
+                f"total_bytes of Sampling should hold at least {least} rows, a row taking {row_bytes} bytes; got "
+                f"{self.total_bytes}. Give {self.rows * row_bytes} to have {self.rows} rows of a component."
+            )
