@@ -1,17 +1,22 @@
-"""Parts that a person may write: a likelihood, one without a conjugate prior, an allocation, a merge test."""
+"""Parts that a person may write: a likelihood, one without a conjugate prior, an allocation, a merge test, a move."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, psi
 
+from dpdist.inference.moves.accept import Reason, Verdict
+from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.inference.sva import MergeTest
 from dpdist.models.allocations import Allocation, DirichletProcess
 from dpdist.models.families import Family, Moments
 from dpdist.models.likelihoods import Likelihood
+from dpdist.models.mixture import Block
+from dpdist.models.sufficient_statistics import Summary
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +124,63 @@ class Never(MergeTest):
 
     def pairs(self, table: np.ndarray, *_: Any) -> np.ndarray:
         return np.zeros((0, 2), dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts(Proposals):
+    """Components cut in two where the first column passes a threshold; nobody is cut twice at the same place."""
+
+    targets: np.ndarray
+    thresholds: np.ndarray
+    refused: np.ndarray  # ids
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def blank(self, columns: int) -> Summary:
+        return Summary.zeros(2 * len(self), columns)
+
+    def measure(self, block: Block) -> Summary:
+        found = self.blank(block.features.shape[1])
+        for j, (target, threshold) in enumerate(zip(self.targets, self.thresholds, strict=True)):
+            sides = np.stack([block.rows[:, 0] < threshold, block.rows[:, 0] >= threshold], axis=1)
+            resp = sides * block.resp[:, [target]].astype(np.float64)
+            found.stats[2 * j : 2 * j + 2] = (resp * block.weights[:, None]).T @ block.features
+            logs = np.log(resp, out=np.zeros_like(resp), where=resp > 0)
+            found.entropy[2 * j : 2 * j + 2] = -block.weights @ (resp * logs)
+        return found
+
+    def removed(self, proposal: int) -> tuple[int, ...]:
+        return (int(self.targets[proposal]),)
+
+    def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
+        return replace(measured.take([2 * proposal, 2 * proposal + 1]), base=0.0)
+
+    def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
+        return int(self.targets[proposal]), -1
+
+
+@dataclass(frozen=True)
+class Cut(Move[Cuts]):
+    """Cut components in two at a quantile of the first column."""
+
+    quantile: float = 0.5
+
+    @property
+    def least_rows(self) -> int:
+        return 2
+
+    def none(self) -> Cuts:
+        return Cuts(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
+
+    def wants_rows(self, proposals: Cuts, ids: np.ndarray, lap: int) -> np.ndarray:
+        return ~np.isin(ids, proposals.refused)
+
+    def propose(self, end: LapEnd, before: Cuts, verdicts: Sequence[Verdict], others: Sequence[Proposals]) -> Following:
+        gone = [v.proposal for v in verdicts if v.reason is Reason.NO_GAIN]
+        gone = [end.ids[end.places[k]] for k in before.targets[gone].tolist() if k in end.places]
+        refused = np.append(before.refused, np.array(gone, dtype=np.int64))
+        targets = [k for k, (rows, _) in end.samples.items() if end.ids[k] not in refused and len(rows) > 1]
+        thresholds = [float(np.quantile(end.samples[k][0][:, 0], self.quantile)) for k in targets]
+        cuts = Cuts(np.array(targets, dtype=np.int64), np.array(thresholds), refused)
+        return Following(cuts, pending=len(cuts) > 0)

@@ -42,7 +42,7 @@ from dpdist.storage.stored_parts import made, path_of_class, read_part, write_pa
 from dpdist.testing import check_stored
 from tests import own_parts
 from tests.cases import PARTS
-from tests.own_parts import Exponential, GeometricSticks, KnownSpread, Never
+from tests.own_parts import Cut, Exponential, GeometricSticks, KnownSpread, Never
 from tests.runs import clusters
 
 OWN = [
@@ -485,6 +485,22 @@ def test_a_likelihood_and_an_allocation_of_ones_own_fit_save_load_and_resume(tmp
         np.testing.assert_array_equal(other.score_samples(waits), whole.score_samples(waits))
         np.testing.assert_array_equal(other.components_["waiting_time"], whole.components_["waiting_time"])
     assert_asked(loaded, whole)
+
+
+def test_a_move_of_ones_own_is_made_recorded_stored_and_resumed_like_the_rest(tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(20.0 * (np.arange(600) % 4)[:, None], size=(600, 2))
+    given = {"moves": [dpdist.Merge(), Cut(0.5)], "schedule": Memoized(3), "random_state": 0}
+    whole = dpdist.DPMixture(**given, max_laps=9).fit(rows)
+    assert whole.n_components_ == 4
+    part = dpdist.DPMixture(**given, max_laps=4)
+    for _ in part.iter_fit(rows, checkpoint_path=tmp_path / "run.zarr"):
+        pass
+    again = dpdist.resume(tmp_path / "run.zarr", rows, max_laps=9)
+    assert again.elbo_ == whole.elbo_ and again.moves == given["moves"]
+    accepted = whole.history_["proposal_reason"].str.startswith("accepted")
+    assert "cut" in whole.history_["proposal_kind"].values[accepted.values]
+    for name in ("proposal_kind", "proposal_gain", "proposal_component"):
+        np.testing.assert_array_equal(again.history_[name], whole.history_[name])
 
 
 def components_on_disk(path: Path) -> xr.Dataset:

@@ -13,6 +13,7 @@ from scipy import sparse
 from dpdist.core.errors import InputError
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
+from dpdist.inference.moves.base import Following
 from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.merge import Merge
 from dpdist.inference.moves.split import Split
@@ -25,9 +26,10 @@ from dpdist.models.families import (
     Moments,
     Poisson,
 )
-from dpdist.models.mixture import Model
+from dpdist.models.mixture import Block, Model
+from dpdist.models.sufficient_statistics import Summary
 from dpdist.testing import check_allocation, check_backend, check_family, check_move, check_source, check_stored
-from tests.own_parts import Exponential, GeometricSticks, KnownSpread, Never
+from tests.own_parts import Cut, Cuts, Exponential, GeometricSticks, KnownSpread, Never
 from tests.test_moves import rows_for
 
 
@@ -43,7 +45,7 @@ def test_allocations_conform(allocation) -> None:
     check_allocation(allocation)
 
 
-@pytest.mark.parametrize("move", [Split(), Split(3), Merge(), Delete(2)], ids=repr)
+@pytest.mark.parametrize("move", [Split(), Split(3), Merge(), Delete(2), Cut()], ids=repr)
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_moves_conform(move, name) -> None:
     rng = np.random.default_rng(1)
@@ -222,6 +224,91 @@ def test_an_allocation_that_breaks_a_law_is_found(law) -> None:
 def test_an_allocation_that_cannot_be_stored_is_found() -> None:
     with pytest.raises(InputError, match="held of Deviant should be a number"):
         check_allocation(Deviant(held={}))
+
+
+@dataclass(frozen=True, eq=False)
+class WrongCuts(Cuts):
+    """Proposals that break the law that they are told to."""
+
+    law: str = ""
+    held: Any = None
+
+    def blank(self, columns: int) -> Summary:
+        return Summary.zeros(2 * len(self) + (self.law == "shape"), columns)
+
+    def measure(self, block: Block) -> Summary:
+        found = super().measure(block)
+        if self.law == "entropy":
+            return replace(found, entropy=found.entropy + 1.0)
+        return replace(found, stats=found.stats + 1.0) if self.law == "rows" else found
+
+    def replacement(self, proposal: int, summary: Summary, measured: Summary) -> Summary:
+        found = super().replacement(proposal, summary, measured)
+        if self.law == "lost":
+            return found.take([0])
+        return replace(found, entropy=found.entropy + 1.0) if self.law == "linear" else found
+
+    def heirs(self, proposal: int, summary: Summary, measured: Summary) -> tuple[int, ...]:
+        own, new = super().heirs(proposal, summary, measured)
+        return {"heirs": (own,), "twice": (own, own), "others": (own, own + 1)}.get(self.law, (own, new))
+
+    def evidence_before(self, proposal: int, evidence: np.ndarray, replaced: Summary, model: Model) -> float:
+        return super().evidence_before(proposal, evidence, replaced, model) - (1.0 if self.law == "gain" else 0.0)
+
+
+@dataclass(frozen=True)
+class WrongCut(Cut):
+    """A move that breaks the law that it is told to."""
+
+    law: str = ""
+    held: Any = None
+
+    def propose(self, end, before, verdicts, others) -> Following:
+        found = super().propose(end, before, verdicts, others)
+        cuts = WrongCuts(found.proposals.targets, found.proposals.thresholds, found.proposals.refused, self.law)
+        if self.law == "nothing":
+            return Following(self.none())
+        if self.law == "stored":
+            return Following(replace(cuts, held=object()))
+        columns = end.summary.stats.shape[1]
+        stray = np.arange(99, 100) if self.law == "carried" and verdicts else found.carried
+        return Following(cuts, stray, Summary.zeros(2 * len(cuts), columns) if self.law == "shape" else None)
+
+
+WRONG = {
+    "nothing": "proposes something",
+    "rows": "measurements add over rows",
+    "entropy": "measured entropies add over rows",
+    "lost": "replacements hold the removed rows",
+    "linear": "entropies of replacements are linear",
+    "heirs": "every replacement has an heir",
+    "twice": "identities pass on once",
+    "others": "identities pass on once",
+    "gain": "a gain is the change of the ELBO",
+    "shape": "has the shape of a measurement",
+    "carried": "what goes on",
+}
+
+
+def checked(move: Cut) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(60, 2))
+    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+    check_move(move, Model(Gaussian().with_defaults(moments), DirichletProcess()), rows, rng.dirichlet([1.0] * 3, 60))
+
+
+@pytest.mark.parametrize("law", WRONG)
+def test_a_move_that_breaks_a_law_is_found(law) -> None:
+    checked(WrongCut())
+    with pytest.raises(AssertionError, match=WRONG[law]):
+        checked(WrongCut(law=law))
+
+
+def test_a_move_that_cannot_be_stored_is_found() -> None:
+    with pytest.raises(InputError, match="held of WrongCut should be a number"):
+        checked(WrongCut(held=object()))
+    with pytest.raises(InputError, match="held of WrongCuts should be a number"):
+        checked(WrongCut(law="stored"))
 
 
 @dataclass(frozen=True, eq=False)
