@@ -21,7 +21,8 @@ from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_pairwise
-from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.execution.connecting import local_backend
+from dpdist.execution.dask import DaskBackend
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized
 from tests.runs import begun, clusters, digest, mixture

@@ -712,8 +712,8 @@ def launched(
 ) -> Any:
     """Which kind of backend is chosen for data of a shape on so many cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr("dpdist.execution.dask.local_backend", lambda workers=None: ("local", workers))
-    monkeypatch.setattr("dpdist.execution.dask.connect", lambda address: ("connected", address))
+    monkeypatch.setattr("dpdist.execution.connecting.local_backend", lambda workers=None: ("local", workers))
+    monkeypatch.setattr("dpdist.execution.connecting.connect", lambda address: ("connected", address))
     source: Any = SimpleNamespace(shape=(rows, columns), sparse=sparse)
     given = {"workers": None, "scheduler": None, "serial": False} | asked
     return foreground.launcher_of(**given, source=source, updates=updates)()

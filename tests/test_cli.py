@@ -21,7 +21,7 @@ from distributed import LocalCluster
 import dpdist
 from dpdist.cli import root as cli
 from dpdist.cluster.terminal import OPTIONS, as_options
-from dpdist.execution.dask import connect
+from dpdist.execution.connecting import connect
 from dpdist.storage.checkpoint import Store
 from tests.runs import clusters
 from tests.waiting import wait_until
@@ -246,8 +246,8 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
     "address", ["nope", "", "tcp://nope", "tcp://:8786", "tcp://127.0.0.1:0", "tcp://127.0.0.1:65536", "post://host:1"]
 )
 def test_what_is_no_address_of_a_scheduler_is_refused_without_asking(address: str, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.execution.dask.rpc", None)
-    monkeypatch.setattr("dpdist.execution.dask.Client", None)
+    monkeypatch.setattr("dpdist.execution.connecting.rpc", None)
+    monkeypatch.setattr("dpdist.execution.connecting.Client", None)
     with pytest.raises(dpdist.InputError, match=f"should be as in tcp://127.0.0.1:8786; got '{address}'"):
         connect(address)
 

@@ -28,8 +28,8 @@ from dpdist.cluster.kinds.slurm import SlurmConfig, lifetime, walltime_seconds
 from dpdist.core.errors import InputError
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
-from dpdist.execution.dask import WORKER_SETTINGS, DaskBackend
-from dpdist.execution.settings import worker_environment
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.settings import WORKER_SETTINGS, worker_environment
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized
 from tests.daemons.ssh import SSHDaemon, ssh_daemon

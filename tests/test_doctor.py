@@ -202,7 +202,7 @@ def test_a_scheduler_that_does_not_answer_is_a_fault(tmp_path) -> None:
     file = tmp_path / "scheduler.toml"
     file.write_text(f'type = "scheduler"\naddress = "tcp://127.0.0.1:{port}"\ntimeout = 1\n[security]\ntls = false\n')
     findings = examine(file, None, None, 1.0)
-    assert f"at tcp://127.0.0.1:{port} cannot be reached" in told(findings, Level.FAULT)
+    assert f"no Dask scheduler answers at tcp://127.0.0.1:{port}" in told(findings, Level.FAULT)
 
 
 def test_a_missing_library_is_a_fault_with_its_command(tmp_path, monkeypatch) -> None:

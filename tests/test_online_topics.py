@@ -17,7 +17,7 @@ from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
 from dpdist.data.base import Partition
 from dpdist.execution import SerialBackend
-from dpdist.execution.dask import local_backend
+from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.batch_summary import Measured

@@ -26,7 +26,9 @@ from dpdist.core.errors import ClusterError, ClusterLostError, InputError
 from dpdist.core.trees import join_pairwise, join_stream
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
-from dpdist.execution.dask import DaskBackend, Limits, connect
+from dpdist.execution.connecting import connect
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.faults import Limits
 from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
 from dpdist.execution.lineage import Held
 from dpdist.execution.local import PersistentCluster

@@ -9,7 +9,7 @@ import dpdist
 from dpdist.data import ArraySource
 from dpdist.data.base import Cut
 from dpdist.execution import SerialBackend
-from dpdist.execution.dask import local_backend
+from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.sva.opening import pass_over
 from dpdist.models.families import IsotropicGaussian

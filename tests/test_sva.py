@@ -26,7 +26,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import dpdist
 from dpdist import SVA
 from dpdist.execution import SerialBackend
-from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.execution.connecting import local_backend
+from dpdist.execution.dask import DaskBackend
 from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, OpeningRule, PruneMerge
 from dpdist.inference.sva.opening import examine, no_growth, pass_over
 from dpdist.inference.sva.prune_merge import MergeTest

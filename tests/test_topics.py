@@ -15,7 +15,7 @@ from scipy.special import betaln, gammaln, polygamma, psi
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.data import as_source
 from dpdist.execution import Backend, SerialBackend
-from dpdist.execution.dask import local_backend
+from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.topics.batch_summary import Measured, united, unused, without

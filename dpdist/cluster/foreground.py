@@ -86,14 +86,14 @@ def launcher_of(
 
 def _connected(scheduler: str) -> Backend:
     """A running cluster; Dask, which takes long to import, is imported here by those who need it."""
-    from dpdist.execution.dask import connect
+    from dpdist.execution.connecting import connect
 
     return connect(scheduler)
 
 
 def _started(workers: int | None = None) -> Backend:
     """A local cluster."""
-    from dpdist.execution.dask import local_backend
+    from dpdist.execution.connecting import local_backend
 
     return local_backend(workers)
 

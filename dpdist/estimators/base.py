@@ -20,7 +20,8 @@ from dpdist.core.places import absolute
 from dpdist.data import as_source
 from dpdist.data.columns import Names
 from dpdist.execution import Backend, SerialBackend
-from dpdist.execution.dask import DaskBackend, active_client
+from dpdist.execution.connecting import active_client
+from dpdist.execution.dask import DaskBackend
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.mixture import dtype_of
 from dpdist.runs.preparing import Keeping

@@ -12,7 +12,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
-import os
 import time
 import traceback
 import uuid
@@ -21,10 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dask
-from distributed import Client, Future, Security, get_client, rpc
+from distributed import Client, Future
 from distributed.client import FutureCancelledError
-from distributed.comm import parse_address, parse_host_port
-from distributed.comm.registry import get_backend
 from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
@@ -33,21 +30,9 @@ from dpdist.execution.base import Backend, Counts, Ref, Remote, add_results
 from dpdist.execution.faults import Limits, scheduler_gone, stuck, verdict
 from dpdist.execution.grouping import group_size
 from dpdist.execution.lineage import Held, Task, ancestry, describe, pack, recipes
-from dpdist.execution.local import PersistentCluster
-from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
 from dpdist.execution.tasks import Call, Outcome, Slot, TaskFault, Terms, hold, perform
 from dpdist.execution.versions import code_versions, probe, refusal
 from dpdist.execution.watch import Watch, ask
-
-__all__ = [
-    "WORKER_ENVIRONMENT",
-    "WORKER_SETTINGS",
-    "DaskBackend",
-    "Limits",
-    "active_client",
-    "connect",
-    "local_backend",
-]
 
 logger = logging.getLogger("dpdist")
 
@@ -351,76 +336,3 @@ def _quietly() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def active_client() -> Client | None:
-    """The Dask client in use here, if there is one that is connected."""
-    try:
-        client = get_client()
-    except ValueError:
-        return None
-    return client if client.status == "running" else None
-
-
-def local_backend(
-    workers: int | None = None, memory_limit: str | float | None = "auto", limits: Limits | None = None
-) -> DaskBackend:
-    """Start worker processes on this machine, one thread each, bound to loopback.
-
-    Parameters
-    ----------
-    workers : number of processes; default: one a core
-    memory_limit : per worker, as Dask takes it
-    limits : how long to wait and how often to begin again
-    """
-    count = workers or len(os.sched_getaffinity(0))
-    with environment(WORKER_ENVIRONMENT), dask.config.set(WORKER_SETTINGS):
-        cluster = PersistentCluster(count, memory_limit)
-    return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
-
-
-def connect(address: str, timeout: float = 10.0, security: Any = None, limits: Limits | None = None) -> DaskBackend:
-    """A backend on the scheduler at `address`, such as ``tcp://host:8786``.
-
-    Parameters
-    ----------
-    address : of the scheduler
-    timeout : seconds to wait for it
-    security : distributed.Security with the certificates, where the scheduler wants them
-    limits : how long to wait and how often to begin again
-
-    Raises
-    ------
-    InputError
-        If that is no address, at once, or no scheduler answers there in time.
-    """
-    _check_address(address)
-    try:
-        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
-        client = Client(address, timeout=timeout, security=security, set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        reason = str(error) or f"none within {timeout:g} s"
-        raise InputError(
-            f"no Dask scheduler answers at {address} ({reason}). Start one with: dask scheduler --host 127.0.0.1"
-        ) from error
-    return DaskBackend(client, owned=True, limits=limits)
-
-
-def _check_address(address: str) -> None:
-    """Raise :class:`InputError` unless that is the address of a port."""
-    try:
-        scheme, place = parse_address(address)
-        get_backend(scheme)
-        host, port = parse_host_port(place)
-    except ValueError as error:
-        raise InputError(
-            f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r} ({error})."
-        ) from error
-    if not (host and 0 < port < 2**16):
-        raise InputError(f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}.")
-
-
-async def _identity(address: str, security: Security, timeout: float) -> Any:
-    """What a scheduler says of itself. A client waits for ever on what never speaks, and is not closed by an error."""
-    async with rpc(address, timeout=timeout, connection_args=security.get_connection_args("client")) as scheduler:
-        return await scheduler.identity()

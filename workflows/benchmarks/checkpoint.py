@@ -23,7 +23,7 @@ import numpy as np
 import dpdist
 from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
-from dpdist.execution.dask import local_backend
+from dpdist.execution.connecting import local_backend
 from dpdist.inference.mixture.engine import Step
 from dpdist.inference.mixture.lap_moves import ComponentMap
 from dpdist.inference.mixture.local_step import BatchSummary

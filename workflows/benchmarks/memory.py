@@ -77,7 +77,7 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
 
 def measured(fit: Callable[[Backend], Iterator[tuple[State, Info]]], workers: int) -> dict[str, Any]:
     """Run a fit; memory in MB of the coordinator and of the workers before and at its peak, and its ELBO a row."""
-    from dpdist.execution.dask import local_backend
+    from dpdist.execution.connecting import local_backend
 
     backend = local_backend(workers)
     workers_before = max(backend.client.run(megabytes, "VmRSS").values())

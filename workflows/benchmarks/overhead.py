@@ -16,7 +16,7 @@ import numpy as np
 from common import options, print_table
 
 from dpdist.execution.base import Backend
-from dpdist.execution.dask import local_backend
+from dpdist.execution.connecting import local_backend
 from dpdist.models.sufficient_statistics import Summary
 
 WORKERS, WAVES, AHEAD = 2, 20, 1

@@ -41,7 +41,8 @@ from gallery import draw_model
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.execution.connecting import local_backend
+from dpdist.execution.dask import DaskBackend
 
 WORKERS, SMALL_WORKERS = 2, 1
 #: What each method adds to the estimator's settings. Pruning and merging are the default.

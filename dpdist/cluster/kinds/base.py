@@ -19,8 +19,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from dpdist.cluster.certificates import ROLES, Role
 from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
-from dpdist.execution.dask import WORKER_SETTINGS, DaskBackend, Limits
-from dpdist.execution.settings import worker_environment
+from dpdist.execution.connecting import client_of
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.faults import Limits
+from dpdist.execution.settings import WORKER_SETTINGS, worker_environment
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -113,10 +115,7 @@ class ClusterConfig(BaseModel, ABC):
 
     def watch(self, address: str, timeout: float = 5.0) -> Client:
         """A client of a run's scheduler, to look on; raises :class:`InputError` if it cannot be reached."""
-        try:
-            return Client(address, timeout=timeout, security=self.tls(("client",)), set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(f"the run's scheduler at {address} cannot be reached ({error}).") from error
+        return client_of(address, timeout, self.tls(("client",)))
 
     def settings(self) -> dict[str, Any]:
         """Dask's settings for scheduler and workers of this cluster."""

@@ -33,7 +33,8 @@ from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest, scheduler_add
 from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, Manifest, PodSettings
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import wait_until
-from dpdist.execution.dask import DaskBackend, Limits
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.faults import Limits
 
 #: The coordinator's pod is told by these which Job it belongs to.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"

@@ -9,7 +9,8 @@ from pydantic import AfterValidator
 
 from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, is_size
-from dpdist.execution.dask import DaskBackend, local_backend
+from dpdist.execution.connecting import local_backend
+from dpdist.execution.dask import DaskBackend
 
 
 def _is_limit(value: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
-from dpdist.core.errors import InputError
+from dpdist.execution.connecting import connect
 from dpdist.execution.dask import DaskBackend
 
 _ADDRESS = re.compile(r"(?P<protocol>tls|tcp)://([^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}")
@@ -54,20 +54,9 @@ class SchedulerConfig(ClusterConfig):
 
     def launch(self) -> DaskBackend:
         self.require()
-        security = self.tls(("client",))
-        try:
-            client = Client(self.address, timeout=self.timeout, security=security, set_as_default=False)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(
-                f"no Dask scheduler answers at {self.address} ({error}); check that it runs, and that its certificates "
-                "were signed by the same authority."
-            ) from error
-        with contextlib.ExitStack() as undo:
-            undo.callback(client.close)
-            backend = DaskBackend(client, owned=True, limits=self.limits())
-            if self.allowed_failures is not None:
-                _allow_failures(client, self.allowed_failures)
-            undo.pop_all()
+        backend = connect(self.address, self.timeout, self.tls(("client",)), self.limits())
+        if self.allowed_failures is not None:
+            _allow_failures(backend.client, self.allowed_failures)
         return backend
 
 

@@ -1,0 +1,110 @@
+"""From an address, or from nothing, to a backend: schedulers that run already, and worker processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import dask
+from distributed import Client, Security, get_client, rpc
+from distributed.comm import parse_address, parse_host_port
+from distributed.comm.registry import get_backend
+
+from dpdist.core.errors import InputError
+from dpdist.execution.dask import DaskBackend
+from dpdist.execution.faults import Limits
+from dpdist.execution.local import PersistentCluster
+from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
+
+
+def active_client() -> Client | None:
+    """The Dask client in use here, if there is one that is connected."""
+    try:
+        client = get_client()
+    except ValueError:
+        return None
+    return client if client.status == "running" else None
+
+
+def local_backend(
+    workers: int | None = None, memory_limit: str | float | None = "auto", limits: Limits | None = None
+) -> DaskBackend:
+    """Start worker processes on this machine, one thread each, bound to loopback.
+
+    Parameters
+    ----------
+    workers : number of processes; default: one a core
+    memory_limit : per worker, as Dask takes it
+    limits : how long to wait and how often to begin again
+    """
+    count = workers or len(os.sched_getaffinity(0))
+    with environment(WORKER_ENVIRONMENT), dask.config.set(WORKER_SETTINGS):
+        cluster = PersistentCluster(count, memory_limit)
+    return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
+
+
+def connect(
+    address: str, timeout: float = 10.0, security: Security | None = None, limits: Limits | None = None
+) -> DaskBackend:
+    """A backend on the scheduler at an address; closing it leaves the scheduler as it is.
+
+    Parameters
+    ----------
+    address, timeout, security : as :func:`client_of` takes them
+    limits : how long to wait and how often to begin again
+    """
+    client = client_of(address, timeout, security)
+    try:
+        return DaskBackend(client, owned=True, limits=limits)
+    except BaseException:
+        client.close()
+        raise
+
+
+def client_of(address: str, timeout: float = 10.0, security: Security | None = None) -> Client:
+    """A client of the scheduler at `address`, such as ``tcp://host:8786``.
+
+    Parameters
+    ----------
+    address : of the scheduler
+    timeout : seconds to wait for it
+    security : certificates, where the scheduler wants them
+
+    Raises
+    ------
+    InputError
+        If that is no address, at once, or no scheduler answers there in time.
+    """
+    _check_address(address)
+    try:
+        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
+        return Client(address, timeout=timeout, security=security, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        advice = (
+            "Start one with: dask scheduler --host 127.0.0.1"
+            if security is None
+            else "Check that it runs, and that its certificates were signed by the same authority."
+        )
+        reason = str(error) or f"none within {timeout:g} s"
+        raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
+
+
+def _check_address(address: str) -> None:
+    """Raise :class:`InputError` unless that is the address of a port."""
+    try:
+        scheme, place = parse_address(address)
+        get_backend(scheme)
+        host, port = parse_host_port(place)
+    except ValueError as error:
+        raise InputError(
+            f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r} ({error})."
+        ) from error
+    if not (host and 0 < port < 2**16):
+        raise InputError(f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}.")
+
+
+async def _identity(address: str, security: Security, timeout: float) -> Any:
+    """What a scheduler says of itself. A client waits for ever on what never speaks, and is not closed by an error."""
+    async with rpc(address, timeout=timeout, connection_args=security.get_connection_args("client")) as scheduler:
+        return await scheduler.identity()
