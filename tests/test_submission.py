@@ -138,7 +138,7 @@ def test_a_process_outlives_whoever_submitted_it(tmp_path: Path) -> None:
     line = (
         "import json, sys; from pathlib import Path; from dpdist.cluster.submission.process import ProcessSubmitter;"
         "job = ProcessSubmitter().submit(sys.argv[2:], 'run', Path(sys.argv[1]));"
-        "print(json.dumps(job.to_dict()))"
+        "print(json.dumps(vars(job)))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", line, str(tmp_path / "jobs"), *command(tmp_path)],
@@ -146,7 +146,7 @@ def test_a_process_outlives_whoever_submitted_it(tmp_path: Path) -> None:
         start_new_session=True,
     ) as shell:
         assert shell.stdout is not None
-        job = Job.from_dict(json.loads(shell.stdout.read()))
+        job = Job(**json.loads(shell.stdout.read()))
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGHUP)
     run = Run(tmp_path, submitter_of(job), job)
@@ -199,17 +199,6 @@ def test_a_process_that_cannot_start_is_a_sentence(tmp_path: Path) -> None:
 
 
 # --- jobs as values
-
-
-def test_jobs_are_plain_values() -> None:
-    job = Job("process", "host 1 2", "run.log")
-    assert Job.from_dict(json.loads(json.dumps(job.to_dict()))) == job
-
-
-@pytest.mark.parametrize("values", [{}, {"kind": "slurm"}, {"kind": "slurm", "identity": 3, "log": ""}])
-def test_a_damaged_record_of_a_job_is_a_sentence(values: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="record of a job should hold the texts identity, kind, log"):
-        Job.from_dict(values)
 
 
 def test_every_kind_of_cluster_has_one_submitter() -> None:

@@ -327,7 +327,9 @@ def check_data(data: str) -> tuple[list[Finding], str | None]:
     except (DpdistError, OSError) as error:
         return [of_error("data", error, "check the path, and that it can be read")], None
     advice = "copy or convert the rows again"
-    found = [of_sentence(Level.WARNING, "data", str(each.message), advice) for each in raised]
+    found = [
+        of_sentence(Level.WARNING, "data", str(each.message), advice) for each in raised if each.category is UserWarning
+    ]
     return once(found, ok("data", f"{rows} rows of {columns} columns")), digest
 
 

@@ -104,13 +104,13 @@ def latest_request(place: Place) -> tuple[int, Request]:
 
 def add_job(place: Place, number: int, job: Job) -> None:
     """Record the job that was started for a request."""
-    place.replace(f"jobs/{number:06d}.json", sealed(job.to_dict()))
+    place.replace(f"jobs/{number:06d}.json", sealed(asdict(job)))
 
 
 def job_of(place: Place, number: int) -> Job | None:
     """The job started for a request, if it was."""
     values = _read(place, f"jobs/{number:06d}.json")
-    return None if values is None else Job.from_dict(values)
+    return None if values is None else Job(**values)
 
 
 def tell_end(place: Place, number: int, status: int, sentence: str) -> None:

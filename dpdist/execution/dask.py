@@ -26,6 +26,7 @@ from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
 from dpdist.core.versions import VERSIONED
+from dpdist.core.waiting import wait_until
 from dpdist.execution.base import Backend, Counts, Ref, Remote, add_results
 from dpdist.execution.faults import Limits, scheduler_gone, stuck, verdict
 from dpdist.execution.grouping import group_size
@@ -204,11 +205,10 @@ class DaskBackend(Backend):
 
     def _require_cluster(self) -> None:
         """Raise :class:`ClusterLostError` unless the scheduler is there, or comes back within the grace."""
-        deadline = time.monotonic() + self.limits.grace
-        while self.client.status != "running":
-            if self.client.status in ("closed", "closing") or time.monotonic() > deadline:
-                raise scheduler_gone(self._address)
-            time.sleep(0.05)
+        told = ("running", "closed", "closing")
+        wait_until(lambda: self.client.status in told, time.monotonic() + self.limits.grace, pause=0.05)
+        if self.client.status != "running":
+            raise scheduler_gone(self._address)
 
     def _note(self, task: Task, outcome: Outcome) -> None:
         """Remember what finished and how long a row of a sum took."""

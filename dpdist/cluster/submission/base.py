@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.core.errors import InputError
@@ -37,20 +37,6 @@ class Job:
     kind: str
     identity: str
     log: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Job:
-        """The job in plain values; raises :class:`InputError` where they are not those of a job."""
-        names = {field.name for field in fields(cls)}
-        if set(values) != names or not all(isinstance(value, str) for value in values.values()):
-            raise InputError(
-                f"the record of a job should hold the texts {', '.join(sorted(names))}; got {dict(values)!r}."
-            )
-        return cls(**values)
 
 
 class JobState(Enum):
