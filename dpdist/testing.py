@@ -32,8 +32,8 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Block, Model, Precision
 from dpdist.models.sufficient_statistics import Summary
+from dpdist.storage import codec
 from dpdist.storage.descriptions import check_description, write_description
-from dpdist.storage.stored_parts import PARTS, read_part, write_part
 
 
 def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
@@ -102,8 +102,8 @@ def check_stored(part: Any) -> None:
         If it cannot be stored: its class is not at the top of a module, or a field is nothing that can be written.
     """
     group = zarr.create_group(store=MemoryStore())
-    write_part(group, "part", part)
-    _same_part("what is read is what was stored", read_part(group, "part", PARTS), part)
+    codec.write(group, part)
+    _same_part("what is read is what was stored", codec.read(group), part)
 
 
 def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.ndarray, seed: int = 0) -> None:
@@ -344,5 +344,8 @@ def _same_value(law: str, found: Any, expected: Any) -> None:
         assert type(found) is type(expected) and len(found) == len(expected), law
         for each, other in zip(found, expected, strict=True):
             _same_value(law, each, other)
+    elif isinstance(expected, dict):
+        assert isinstance(found, dict), law
+        _same_value(law, [*found, *found.values()], [*expected, *expected.values()])
     else:
         np.testing.assert_array_equal(found, expected, law, strict=isinstance(expected, np.ndarray))

@@ -42,13 +42,12 @@ from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
+from dpdist.runs.passing import is_finished, passed_state
 from dpdist.runs.run import Run
 from dpdist.storage import memo
-from dpdist.storage.checkpoint import Store
-from dpdist.storage.generations import commits
-from dpdist.storage.stored_sequence import SequentialStore
-from dpdist.storage.stored_state import read_batch_summaries, write_batch_summaries
-from dpdist.storage.stored_topics import TopicStore
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.codec import read, write
+from dpdist.storage.commits import commits
 from tests.runs import clusters, digest, mixture, source_of
 
 COSTS = st.floats(1e-3, 1e3)
@@ -160,7 +159,7 @@ def prepared(run: Path | None, **parameters: Any) -> Run:
 
 def gone_on(run: Path, fit: Run) -> Run:
     """The fit stored, at its end."""
-    again = resumed(Store.open(run), fit.source, SerialBackend(), Limits(LAPS))
+    again = resumed(RunStore.open(run), fit.source, SerialBackend(), Limits(LAPS))
     for _ in again:
         pass
     return again
@@ -169,7 +168,7 @@ def gone_on(run: Path, fit: Run) -> Run:
 def found(fit: Run) -> tuple[Any, ...]:
     """What a fit found, to the bit, and how."""
     fitted, history = fit.fitted, fit.history
-    laps = [row._replace(seconds=0.0) for row in history.laps]
+    laps = [row._replace(seconds=0.0) for row in history.rows]
     return fitted.elbo, fitted.total.stats.tobytes(), fitted.ids.tobytes(), laps, history.proposals
 
 
@@ -190,11 +189,11 @@ def number(run: Path) -> int:
 def test_a_fit_is_stored_before_its_first_batch_and_at_its_end_in_any_case(tmp_path, at_will, undisturbed) -> None:
     run = tmp_path / "run.zarr"
     fit = prepared(run)
-    assert number(run) == 1 and Store.open(run).fitted() is None
+    assert number(run) == 1 and RunStore.open(run).fitted() is None
     for _ in fit:
         assert number(run) == 1 or fit.fitted.stop is not None
     assert number(run) == 2 and found(fit) == undisturbed
-    assert Store.open(run).fitted().stop == fit.fitted.stop and len(Store.open(run).history().laps) == LAPS
+    assert RunStore.open(run).fitted().stop == fit.fitted.stop and len(RunStore.open(run).history().rows) == LAPS
     assert not list(fit)
 
 
@@ -202,13 +201,13 @@ def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbe
     """A batch takes a second and a checkpoint a twelfth, so every third is followed by one: 36 times as long."""
     clock, run, taken = Clock(), tmp_path / "run.zarr", []
     monkeypatch.setattr("dpdist.runs.run.Cadence", lambda: Cadence(clock))
-    commit = Store.commit
+    commit = RunStore.commit
 
-    def slow(store: Store, *given: Any) -> None:
+    def slow(store: RunStore, *given: Any) -> None:
         clock.now += 1 / 12
         commit(store, *given)
 
-    monkeypatch.setattr(Store, "commit", slow)
+    monkeypatch.setattr(RunStore, "commit", slow)
     fit = prepared(run)
     for _ in fit:
         fit.settle()
@@ -224,21 +223,21 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_lea
     tmp_path, monkeypatch, at_will, schedule, pack_bytes
 ) -> None:
     monkeypatch.setattr(memo, "PACK_BYTES", pack_bytes)
-    put, stored, run, rng = Store.put_batch_summaries, [], tmp_path / "run.zarr", random.Random(repr(schedule))
+    put, stored, run, rng = RunStore.put_batch_summaries, [], tmp_path / "run.zarr", random.Random(repr(schedule))
 
-    def noted(store: Store, name: str, batch_summaries: list[Any]) -> None:
+    def noted(store: RunStore, name: str, batch_summaries: list[Any]) -> None:
         stored.extend(batch_summaries)
         assert len(batch_summaries) == 1 or sum(batch_summary.nbytes for batch_summary in batch_summaries) <= pack_bytes
         put(store, name, batch_summaries)
 
-    monkeypatch.setattr(Store, "put_batch_summaries", noted)
+    monkeypatch.setattr(RunStore, "put_batch_summaries", noted)
     fit = prepared(run, schedule=schedule, initial="k-means++", initial_components=3, max_laps=4)
-    assert digest(Store.open(run).state()[0]) == digest(fit.state)
+    assert digest(RunStore.open(run).state()[0]) == digest(fit.state)
     for step in fit:
         if rng.random() < 0.4:
             fit.save()
             fit.settle()
-            assert digest(Store.open(run).state()[0]) == digest(step.state)
+            assert digest(RunStore.open(run).state()[0]) == digest(step.state)
     assert len(stored) == len({id(batch_summary) for batch_summary in stored})
 
 
@@ -250,7 +249,7 @@ def test_leaves_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at
         if step.info is None:
             fit.save()
             fit.settle()
-            state, manifest = Store.open(run).state()
+            state, manifest = RunStore.open(run).state()
             assert digest(state) == digest(step.state)
             turned |= {step.state.lap for kept in manifest.batches if kept.turned}
     assert turned == set(range(2, LAPS + 1))
@@ -263,11 +262,11 @@ def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_leave
     run = tmp_path / "run.zarr"
     fit = prepared(run)
     next(itertools.islice(iter(fit), place, None))  # the iterator is left, which makes the checkpoint
-    state, manifest = Store.open(run).state()
+    state, manifest = RunStore.open(run).state()
     assert digest(state) == digest(fit.state) and (state.lap, state.visit) == (fit.state.lap, fit.state.visit)
-    again = resumed(Store.open(run), fit.source, SerialBackend(), Limits(LAPS))
+    again = resumed(RunStore.open(run), fit.source, SerialBackend(), Limits(LAPS))
     next(iter(again))
-    left = Store.open(run).state()[1]
+    left = RunStore.open(run).state()[1]
     assert (
         sum(one == other for one, other in zip(manifest.batches, left.batches, strict=True)) >= 2
         or again.state.visit < 1
@@ -297,7 +296,7 @@ def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_batches_it_h
 ) -> None:
     few, many = (files_of_a_checkpoint(tmp_path / f"{batches}.zarr", batches, monkeypatch) for batches in (2, 6))
     assert few == many and few.count("objects") <= 16
-    commit = Store.open(tmp_path / "6.zarr").attributes
+    commit = RunStore.open(tmp_path / "6.zarr").attributes
     assert len(commit["objects"]) == 1
 
 
@@ -334,7 +333,7 @@ def test_whatever_ends_a_fit_its_last_batch_is_kept(tmp_path, monkeypatch, at_wi
         interrupted(error, patch)
         for _ in fit:
             pass
-    stored = Store.open(run).state()[0]
+    stored = RunStore.open(run).state()[0]
     assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0) and number(run) == 2
     assert found(gone_on(run, fit)) == undisturbed
 
@@ -350,9 +349,9 @@ def test_who_leaves_the_loop_or_breaks_it_keeps_the_last_step(tmp_path, at_will,
                     break
                 if count == after:
                     raise Broken
-        stored = Store.open(run)
+        stored = RunStore.open(run)
         assert digest(stored.state()[0]) == digest(fit.state) and stored.number == 2
-        assert len(stored.history().laps) == after // 3
+        assert len(stored.history().rows) == after // 3
         assert found(gone_on(run, fit)) == undisturbed
 
 
@@ -370,8 +369,8 @@ def test_what_is_stored_already_is_not_stored_again(tmp_path, at_will) -> None:
 
 def test_who_only_lost_the_cluster_writes_nothing_and_stays_the_writer(tmp_path, monkeypatch, at_will) -> None:
     run = tmp_path / "run.zarr"
-    fit, released, release = prepared(run), [], Store.release
-    monkeypatch.setattr(Store, "release", lambda store: (released.append(store), release(store)))
+    fit, released, release = prepared(run), [], RunStore.release
+    monkeypatch.setattr(RunStore, "release", lambda store: (released.append(store), release(store)))
     interrupted(ClusterLostError("gone."), monkeypatch)
     with pytest.raises(ClusterLostError):
         for _ in fit:
@@ -393,7 +392,7 @@ def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_batch(tmp_path, mon
     with monkeypatch.context() as patch, pytest.raises(ClusterLostError):
         patch.setattr(SerialBackend, "share", gone)
         drive(fit_course(lambda _: fit), SerialBackend, Deaf())
-    stored = Store.open(run).state()[0]
+    stored = RunStore.open(run).state()[0]
     assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0)
     assert found(gone_on(run, fit)) == undisturbed
 
@@ -460,7 +459,7 @@ def test_estimators_checkpoint_as_often_as_they_are_told(tmp_path, at_will, kind
         run = tmp_path / f"{seconds}.zarr"
         for _ in model.iter_fit(x, checkpoint_path=run, checkpoint_seconds=seconds):
             pass
-        batches = 2 * len(Store.open(run).state()[0].order) if kind == "mixture" else 2 * len(x.partitions)
+        batches = 2 * len(RunStore.open(run).state()[0].order) if kind == "mixture" else 2 * len(x.partitions)
         assert number(run) == (wanted or 1 + batches)
 
 
@@ -490,8 +489,8 @@ def test_leaves_of_a_mixture_are_stored_to_the_bit() -> None:
         [BatchSummary(random_batch_summary(rng).summary)] * 2,
     ):
         group = zarr.group()
-        write_batch_summaries(group, batch_summaries)
-        assert [batch_summary_bits(batch_summary) for batch_summary in read_batch_summaries(group)] == [
+        write(group, batch_summaries)
+        assert [batch_summary_bits(batch_summary) for batch_summary in read(group)] == [
             batch_summary_bits(batch_summary) for batch_summary in batch_summaries
         ]
 
@@ -526,8 +525,8 @@ def test_leaves_of_topics_are_stored_to_the_bit(known, tried) -> None:
         for n in (5, 2, 7)
     ]
     group = zarr.group()
-    TopicStore.kind.write_batch_summaries(group, batch_summaries)
-    assert [topic_bits(batch_summary) for batch_summary in TopicStore.kind.read_batch_summaries(group)] == [
+    write(group, batch_summaries)
+    assert [topic_bits(batch_summary) for batch_summary in read(group)] == [
         topic_bits(batch_summary) for batch_summary in batch_summaries
     ]
 
@@ -638,7 +637,7 @@ def test_a_pass_is_stored_before_its_first_round_and_at_its_end_in_any_case(tmp_
     work = passing(run, monkeypatch)
     rounds = [number(run) for _ in work]
     assert rounds == [1] * (len(rounds) - 1) + [2] and len(rounds) == 5
-    assert SequentialStore.open(run).finished
+    assert is_finished(RunStore.open(run))
 
 
 def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypatch) -> None:
@@ -649,28 +648,28 @@ def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypa
     for _, info in work:
         if info.round == 3:
             break
-    stored = SequentialStore.open(run)
-    assert stored.state().round == 3 and not stored.finished and len(stored.history().rounds) == 3
+    stored = RunStore.open(run)
+    assert passed_state(stored).round == 3 and not is_finished(stored) and len(stored.history().rows) == 3
     dpdist.resume(run, work.source)
-    one, other = (SequentialStore.open(path).state().growth for path in (run, whole))
+    one, other = (passed_state(RunStore.open(path)).growth for path in (run, whole))
     assert one.table.tobytes() == other.table.tobytes() and one.ids.tobytes() == other.ids.tobytes()
 
 
 def test_a_pass_checkpoints_as_its_cadence_says(tmp_path, monkeypatch) -> None:
     clock, run = Clock(), tmp_path / "run.zarr"
-    commit = SequentialStore.commit
+    commit = RunStore.commit
 
-    def slow(store: SequentialStore, *given: Any) -> None:
+    def slow(store: RunStore, *given: Any) -> None:
         clock.now += 1 / 20
         commit(store, *given)
 
-    monkeypatch.setattr(SequentialStore, "commit", slow)
+    monkeypatch.setattr(RunStore, "commit", slow)
     work, taken = passing(run, monkeypatch, SHARE), []
     work._cadence = Cadence(clock)
     for _, info in work:
         taken.append(number(run))
         clock.now += 1.0
-        assert SequentialStore.open(run).finished == (info.round == info.of)
+        assert is_finished(RunStore.open(run)) == (info.round == info.of)
     assert taken == [2, 2, 3, 3, 4]  # due every two rounds: a twentieth is three per cent of 1.7; and at the end
 
 

@@ -29,11 +29,10 @@ from dpdist.models.families import FAMILIES
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.storage import checkpoint, schema
+from dpdist.storage import checkpoint, codec
 from dpdist.storage import generations as storage
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.memo import Memo
-from dpdist.storage.stored_problem import read_problem, write_problem
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import rows_for
 
@@ -48,11 +47,11 @@ def test_a_stored_state_is_the_state_to_the_bit_at_every_batch(tmp_path, schedul
     )
     fit = model.prepare(source, tmp_path / "run.zarr")
     fit.checkpoint_seconds = 0.0
-    stored = Store.open(tmp_path / "run.zarr").state()[0]
+    stored = RunStore.open(tmp_path / "run.zarr").state()[0]
     assert digest(stored) == digest(fit.state)
     for step in fit:
         fit.settle()
-        assert digest(Store.open(tmp_path / "run.zarr").state()[0]) == digest(step.state)
+        assert digest(RunStore.open(tmp_path / "run.zarr").state()[0]) == digest(step.state)
 
 
 def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_path, data_path) -> None:
@@ -67,9 +66,9 @@ def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_pa
         fit.settle()
         starts[id(step.state.start)] = step.state.start
         entries = list((run / "objects").iterdir())
-        there = {entry.name: (entry / "batch_stats/c/0/0/0").stat().st_mtime_ns for entry in entries}
+        there = {entry.name: (entry / "summary/stats/c/0/0/0").stat().st_mtime_ns for entry in entries}
         assert all(seen.get(name, time) == time for name, time in there.items())
-        stored |= {entry.name: zarr.open_array(entry / "batch_stats", mode="r").shape[0] for entry in entries}
+        stored |= {entry.name: zarr.open_array(entry / "summary/stats", mode="r").shape[0] for entry in entries}
         seen |= there
         commits = [json.loads(file.read_text()) for file in sorted((run / "commits").iterdir())]
         assert len(commits) <= 2
@@ -90,7 +89,7 @@ def test_sparse_samples_are_stored_too(tmp_path) -> None:
         if count == 1:
             break
     fit.close()
-    stored = Store.open(tmp_path / "again.zarr").state()[0]
+    stored = RunStore.open(tmp_path / "again.zarr").state()[0]
     assert stored.sample is not None and sparse.issparse(stored.sample.rows)
     again = list(some_steps(fit.problem, fit.source, stored, 8))
     assert digest_of_total(again[-1].state) == digest_of_total(whole[-1][1].state)
@@ -106,8 +105,8 @@ def test_a_stored_problem_gives_the_same_numbers(tmp_path, name) -> None:
     allocation = LearnedDirichletProcess(2.0, 0.5, max_components=9)
     problem, _ = begun(mixture(family=FAMILIES[name](), concentration=allocation), source_of(rows))
     group = zarr.open_group(tmp_path / "problem", mode="w", zarr_format=3)
-    write_problem(group, problem)
-    again = read_problem(group)
+    codec.write(group, problem)
+    again = codec.read(group)
     stats = np.ones((2, 1)) * problem.model.family.features(problem.preparation.apply(rows)).sum(axis=0)
     np.testing.assert_array_equal(problem.model.family.log_evidence(stats), again.model.family.log_evidence(stats))
     assert again.model.allocation.log_evidence(np.array([3.0])) == allocation.log_evidence(np.array([3.0]))
@@ -131,7 +130,7 @@ def fitted_run(data: str, run, laps: int, **parameters) -> dpdist.DPMixture:
 
 
 def gone_on(data: str, run, laps: int):
-    fit = resumed(Store.open(run), as_source(data), SerialBackend(), Limits(laps))
+    fit = resumed(RunStore.open(run), as_source(data), SerialBackend(), Limits(laps))
     for _ in fit:
         pass
     return fit
@@ -142,7 +141,7 @@ def test_resume_equals_the_uninterrupted_run_to_the_bit(tmp_path, data_path) -> 
     fitted_run(data_path, tmp_path / "part.zarr", 4)
     fit = gone_on(data_path, tmp_path / "part.zarr", 9)
     assert fit.fitted.elbo == whole.elbo_
-    assert fit.fitted.total.stats.tobytes() == Store.open(tmp_path / "whole.zarr").fitted().total.stats.tobytes()
+    assert fit.fitted.total.stats.tobytes() == RunStore.open(tmp_path / "whole.zarr").fitted().total.stats.tobytes()
     assert fit.history.proposals == whole._history.proposals
 
 
@@ -168,7 +167,7 @@ def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, da
     for count, _ in enumerate(fit):
         if count == 13:
             break
-    assert Store.open(tmp_path / "part.zarr").state()[0].visit not in (0, 4)
+    assert RunStore.open(tmp_path / "part.zarr").state()[0].visit not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
@@ -187,7 +186,7 @@ def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_batch(tmp_
         for _ in fit:
             pass
     monkeypatch.undo()
-    stored = Store.open(tmp_path / "part.zarr").state()[0]
+    stored = RunStore.open(tmp_path / "part.zarr").state()[0]
     assert digest(stored) == digest(fit.state) and stored.visit not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
@@ -217,7 +216,7 @@ def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path,
     finally:
         sys.settrace(None)
     assert next(counted) > place, "no interruption came"
-    stored = Store.open(tmp_path / "part.zarr").state()[0]
+    stored = RunStore.open(tmp_path / "part.zarr").state()[0]
     assert stored.visit + 4 * stored.lap >= reached
     whole = mixture(max_laps=2, tolerance=0.0).fit(data_path)
     assert gone_on(data_path, tmp_path / "part.zarr", 2).fitted.elbo == whole.elbo_
@@ -274,24 +273,24 @@ def test_nothing_stored_is_pickled(tmp_path, data_path) -> None:
 def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, monkeypatch, when) -> None:
     run = tmp_path / "run.zarr"
     fitted_run(data_path, run, 3)
-    before = Store.open(run).fitted()
+    before = RunStore.open(run).fitted()
 
     def full(*_arguments, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = {
-        "leaf": (Store, "kind", Store.kind._replace(write_batch_summaries=full)),
-        "generation": (checkpoint, "write_state", full),
+        "leaf": (codec, "write", full),
+        "generation": (checkpoint, "_write_components", full),
         "commit": (LocalPlace, "create", full),
     }
-    store = Store.open(run)
+    store = RunStore.open(run)
     store.lock()
     monkeypatch.setattr(*broken[when])
     with pytest.raises(dpdist.CheckpointError, match=r"No space left.*the one before is intact.*dpdist resume"):
         for _ in resumed(store, as_source(data_path), SerialBackend(), Limits(6)):
             pass
     monkeypatch.undo()
-    assert Store.open(run).fitted().elbo == before.elbo
+    assert RunStore.open(run).fitted().elbo == before.elbo
     assert len(list((run / "generations").iterdir())) == 2
     assert gone_on(data_path, run, 6).fitted.elbo == fitted_run(data_path, tmp_path / "whole.zarr", 6).elbo_
 
@@ -308,7 +307,7 @@ def test_a_full_disk_is_named_and_costs_nothing(tmp_path, data_path) -> None:
             for _, info in model.iter_fit(data_path, checkpoint_path=kept, checkpoint_seconds=0.0):
                 if info.lap == 3:
                     fill(small / "ballast")
-        assert len(Store.open(small / "run.zarr").history().laps) in (2, 3)
+        assert len(RunStore.open(small / "run.zarr").history().rows) in (2, 3)
         (small / "ballast").unlink()
         again = gone_on(data_path, small / "run.zarr", 6).fitted.elbo
     finally:
@@ -345,25 +344,25 @@ def test_other_versions_are_warned_of(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
     monkeypatch.setattr(storage, "versions", lambda: {"numpy": "0.0"})
     with pytest.warns(UserWarning, match=r"numpy .* -> 0\.0.*not to the same bits"):
-        resumed(Store.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
+        resumed(RunStore.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
 
 
 def test_another_format_is_refused(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
-    for reads, age in ((schema.FORMAT - 1, "newer"), (schema.FORMAT + 1, "older")):
+    for reads, age in ((codec.FORMAT - 1, "newer"), (codec.FORMAT + 1, "older")):
         with monkeypatch.context() as patch, pytest.raises(dpdist.CheckpointError, match=f"{age} than this dpdist"):
-            patch.setattr(schema, "FORMAT", reads)
-            Store.open(tmp_path / "run.zarr")
+            patch.setattr(codec, "FORMAT", reads)
+            RunStore.open(tmp_path / "run.zarr")
     place = LocalPlace(tmp_path / "run.zarr")
     place.create("commits/009999.json", b'{"format": 2, "number": 9999}')  # as before commits carried digests
     with pytest.raises(dpdist.CheckpointError, match="a format older than this dpdist"):
-        Store.open(tmp_path / "run.zarr")
+        RunStore.open(tmp_path / "run.zarr")
 
 
 def test_what_is_no_run_is_refused(tmp_path, data_path) -> None:
     for path in (tmp_path / "nothing", data_path, tmp_path):
         with pytest.raises(dpdist.CheckpointError, match="no dpdist run or model"):
-            Store.open(path)
+            RunStore.open(path)
 
 
 def test_an_existing_output_is_refused_and_kept(tmp_path, data_path) -> None:
@@ -383,7 +382,7 @@ def test_a_saved_model_predicts_alike_and_does_not_resume(tmp_path, data_path) -
     np.testing.assert_array_equal(model.score_samples(rows), again.score_samples(rows))
     assert (model.component_ids_ == again.component_ids_).all() and model.elbo_ == again.elbo_
     with pytest.raises(dpdist.CheckpointError, match="it can predict but not resume"):
-        Store.open(tmp_path / "model.zarr").state()
+        RunStore.open(tmp_path / "model.zarr").state()
 
 
 def test_a_model_is_read_in_another_process(tmp_path) -> None:

@@ -22,7 +22,7 @@ import dpdist
 from dpdist.cli import root as cli
 from dpdist.cluster.terminal import OPTIONS, as_options
 from dpdist.execution.connecting import connect
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 from tests.runs import clusters
 from tests.waiting import wait_until
 
@@ -109,7 +109,7 @@ def test_resume_after_the_end_asks_for_a_new_limit_and_goes_on(folder, run) -> N
 
 def bits(run: Path) -> bytes:
     """Statistics and ELBO of a run, as bytes."""
-    fitted = Store.open(run).fitted()
+    fitted = RunStore.open(run).fitted()
     return fitted.total.stats.tobytes() + fitted.total.entropy.tobytes() + np.float64(fitted.elbo).tobytes()
 
 
@@ -139,7 +139,7 @@ def wait_for_checkpoint(run: Path, number: int, process: subprocess.Popen) -> No
 
 def generation(run: Path) -> int:
     try:
-        return Store.open(run).number
+        return RunStore.open(run).number
     except dpdist.CheckpointError:
         return -1
 
@@ -183,7 +183,7 @@ def test_settings_come_from_toml_and_options_override_them(folder) -> None:
     values = json.loads(succeeded(dpdist_command("show", "t.zarr", "--json", folder=folder)))
     assert values["laps"] == 2 and values["family"] == "diagonal_gaussian"
     assert values["allocation"] == "learned_dirichlet_process" and values["settings"]["seed"] == 5
-    problem = Store.open(folder / "t.zarr").problem()
+    problem = RunStore.open(folder / "t.zarr").problem()
     assert problem.model.family.shape == 2.0 and problem.preparation.width == 2
 
 

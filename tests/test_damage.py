@@ -16,8 +16,8 @@ import dpdist
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import place_of
 from dpdist.core.records import unsealed
-from dpdist.storage.checkpoint import Store
-from dpdist.storage.generations import commits, read_commit
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import commits, read_commit
 
 DAMAGE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "workflows" / "faults" / "damage.py"))
 KINDS: dict[str, Any] = DAMAGE["KINDS"]
@@ -64,7 +64,7 @@ def test_damage_of_any_file_is_told_or_of_no_consequence(whole) -> None:
 @pytest.mark.parametrize("name", ["problem", "generation", "objects"])
 def test_damage_names_the_file_and_what_to_do(mixture, tmp_path, name) -> None:
     run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
-    store = Store.open(run)
+    store = RunStore.open(run)
     folder = store.attributes[name][0] if name == "objects" else store.attributes[name]
     part = {"problem": "", "generation": "components/", "objects": ""}[name]
     file = run / folder / part / "zarr.json"
@@ -78,7 +78,7 @@ def test_damage_names_the_file_and_what_to_do(mixture, tmp_path, name) -> None:
 
 def test_a_model_is_loaded_whatever_befell_what_only_a_resumption_needs(mixture, tmp_path) -> None:
     run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
-    store = Store.open(run)
+    store = RunStore.open(run)
     before = dpdist.load(run).elbo_
     shutil.rmtree(run / store.attributes["objects"][0])
     shutil.rmtree(run / store.attributes["generation"] / "state")
@@ -89,15 +89,15 @@ def test_a_model_is_loaded_whatever_befell_what_only_a_resumption_needs(mixture,
 
 def test_a_commit_that_stands_for_another_is_told(mixture, tmp_path) -> None:
     run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
-    number = Store.open(run).number
+    number = RunStore.open(run).number
     (run / f"commits/{number + 1:06d}.json").write_bytes((run / f"commits/{number:06d}.json").read_bytes())
     with pytest.raises(CheckpointError, match=rf"commits/{number + 1:06d}\.json is a copy of another"):
-        Store.open(run)
+        RunStore.open(run)
 
 
 def test_who_reads_a_run_without_dpdist_is_told_of_a_damaged_chunk(mixture, tmp_path) -> None:
     run = Path(shutil.copytree(mixture, tmp_path / "run.zarr"))
-    group = f"{Store.open(run).attributes['generation']}/components"
+    group = f"{RunStore.open(run).attributes['generation']}/components"
     chunk = run / group / "weight/c/0"
     data = chunk.read_bytes()
     chunk.write_bytes(bytes([data[0] ^ 1]) + data[1:])
@@ -106,7 +106,7 @@ def test_who_reads_a_run_without_dpdist_is_told_of_a_damaged_chunk(mixture, tmp_
 
 
 def test_a_commit_tells_its_digests_to_people_too(mixture) -> None:
-    store = Store.open(mixture)
+    store = RunStore.open(mixture)
     commit = json.loads((mixture / f"commits/{store.number:06d}.json").read_text())
     assert set(commit["digests"]) == {commit["problem"], commit["generation"], *commit["objects"]}
     assert all(len(digest) == 32 for files in commit["digests"].values() for digest in files.values())

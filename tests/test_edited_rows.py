@@ -29,7 +29,7 @@ from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.topic_fitting import take_census
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 
 #: Rows of each of eight partitions, whatever the source.
 SIZE, PARTS = 256, 8
@@ -149,7 +149,7 @@ def test_a_row_visited_in_the_lap_that_was_broken_off_is_noticed_in_the_next(tmp
         dpdist.resume(
             tmp_path / "run.zarr", ArraySource(edited(REAL, part * SIZE + 5), partition_rows=SIZE), max_laps=9
         )
-    assert len(Store.open(tmp_path / "run.zarr").history().laps) == 2
+    assert len(RunStore.open(tmp_path / "run.zarr").history().rows) == 2
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda rows: np.repeat(rows, 2, axis=0)[::2]])
@@ -254,12 +254,12 @@ def test_a_checked_source_is_its_source_in_all_else(tmp_path) -> None:
 def test_data_of_another_kind_are_named_by_what_differs(other, told, tmp_path) -> None:
     mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr").close()
     with pytest.raises(CheckpointError, match=f"the data changed since the checkpoint in .*{told}.*start a new run"):
-        Store.open(tmp_path / "run.zarr").same_data(other())
+        RunStore.open(tmp_path / "run.zarr").same_data(other())
 
 
 def test_the_first_the_last_and_a_middle_partition_are_compared_at_once(tmp_path) -> None:
     mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr").close()
-    store, refused = Store.open(tmp_path / "run.zarr"), []
+    store, refused = RunStore.open(tmp_path / "run.zarr"), []
     for part in range(PARTS):
         try:
             store.same_data(ArraySource(edited(REAL, part * SIZE), partition_rows=SIZE))

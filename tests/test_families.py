@@ -14,7 +14,7 @@ from scipy import sparse
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.models.families import FAMILIES as KNOWN
 from dpdist.models.families import Bernoulli, Family, Moments, Multinomial, Poisson
-from dpdist.storage.schema import VARIABLES
+from dpdist.storage.descriptions import KNOWN as DESCRIBED
 from tests.cases import FAMILIES, FamilyCase, count_rows, filled, moments_of, real_rows
 from tests.reference import REFERENCES, reference_of
 
@@ -257,7 +257,7 @@ def test_descriptions_have_the_dimensions_they_declare(case) -> None:
     setting = Setting(case, 2)
     sizes = {"component": 3, "column": 3, "column_2": 3}
     for name, (dims, values) in setting.family.describe(setting.stats).items():
-        assert VARIABLES[name].dims == dims
+        assert DESCRIBED[name].dims == dims
         assert values.shape == tuple(sizes[dim] for dim in dims)
         assert np.isfinite(values).all()
 

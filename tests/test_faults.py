@@ -27,10 +27,9 @@ from dpdist.execution import SerialBackend
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.storage import generations as storage
 from dpdist.storage import lease
-from dpdist.storage.checkpoint import Store
-from dpdist.storage.generations import commits
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import commit_name, commits
 from tests.daemons.s3 import BUCKET, Line, environment, line_to, moto_server
 from tests.runs import clusters, mixture
 
@@ -53,7 +52,7 @@ def finished(fit: Run) -> Run:
 
 def gone_on(rows: Any, run: Any) -> Run:
     """The fit at its end, from its last checkpoint."""
-    return finished(resumed(Store.open(run), as_source(rows), SerialBackend(), Limits(LAPS)))
+    return finished(resumed(RunStore.open(run), as_source(rows), SerialBackend(), Limits(LAPS)))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +73,7 @@ def undisturbed(rows, tmp_path_factory) -> Path:
 
 def bits(run: Any) -> tuple[Any, ...]:
     """What a fit found."""
-    found = Store.open(run).fitted()
+    found = RunStore.open(run).fitted()
     return found.ids.tobytes(), found.total.stats.tobytes(), found.elbo, found.stop
 
 
@@ -113,19 +112,19 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
     for step in prepared(rows, begun):
         if step.info is not None:
             break
-    at_lap_end = Store.open(begun).number
+    at_lap_end = RunStore.open(begun).number
     for first in range(0, 60, 3 if count == 1 else 7):
         run = tmp_path / f"{first}.zarr"
         shutil.copytree(begun, run)
-        fit = resumed(Store.open(run), as_source(rows), SerialBackend(), Limits(LAPS))
+        fit = resumed(RunStore.open(run), as_source(rows), SerialBackend(), Limits(LAPS))
         fit.checkpoint_seconds = 0.0
         with monkeypatch.context() as patch:
             failing = Failing(patch, first, count)
             with contextlib.suppress(CheckpointError):
                 finished(fit)
                 assert not failing.failed, "a write failed and nobody was told"
-        Store.open(run).state()
-        assert Store.open(run).number >= at_lap_end
+        RunStore.open(run).state()
+        assert RunStore.open(run).number >= at_lap_end
         if failing.failed == 0:
             break
         if first % 6 == 0:
@@ -166,7 +165,7 @@ def test_a_commit_that_was_made_is_whole_though_its_maker_never_heard_of_it(
 
     def unheard(place: LocalPlace, name: str, data: bytes) -> bool:
         done = create(place, name, data)
-        if name == storage.commit_name(4):
+        if name == commit_name(4):
             made.append(name)
             raise failure
         return done
@@ -175,8 +174,8 @@ def test_a_commit_that_was_made_is_whole_though_its_maker_never_heard_of_it(
     with pytest.raises((failure, CheckpointError)):
         finished(fit)
     monkeypatch.undo()
-    assert made and Store.open(run).number >= 4
-    Store.open(run).state()
+    assert made and RunStore.open(run).number >= 4
+    RunStore.open(run).state()
     gone_on(rows, run)
     assert bits(run) == bits(undisturbed)
 
@@ -232,13 +231,13 @@ def behind_a_line(server: dict[str, str]) -> Iterator[Line]:
 
 
 def test_a_store_that_is_gone_for_a_while_costs_nothing(server, undisturbed, monkeypatch) -> None:
-    run, made, commit = f"s3://{BUCKET}/while/run.zarr", [], Store._commit
+    run, made, commit = f"s3://{BUCKET}/while/run.zarr", [], RunStore._commit
 
-    def noted(store: Store, number: int, attributes: dict[str, Any]) -> None:
+    def noted(store: RunStore, number: int, attributes: dict[str, Any]) -> None:
         commit(store, number, attributes)
         made.append(store.number)
 
-    monkeypatch.setattr(Store, "_commit", noted)
+    monkeypatch.setattr(RunStore, "_commit", noted)
     with behind_a_line(server) as line:
         fit, timers = prepared(f"s3://{BUCKET}/rows.zarr", run), []
         for count, _ in enumerate(fit):
@@ -265,11 +264,11 @@ def test_a_store_that_stays_away_ends_the_run_with_a_sentence_and_the_run_goes_o
             for count, _ in enumerate(fit):
                 line.cut = line.cut or count == 4
         line.cut = False
-        before = Store.open(run).number
+        before = RunStore.open(run).number
         assert before >= 2
-        Store.open(run).state()
+        RunStore.open(run).state()
         gone_on(rows, run)
-    assert Store.open(run).number > before and bits(run) == bits(undisturbed)
+    assert RunStore.open(run).number > before and bits(run) == bits(undisturbed)
 
 
 # Damage on disk
@@ -285,20 +284,20 @@ def damaged(undisturbed, tmp_path) -> Path:
 @pytest.mark.parametrize("content", [b"", b'{"format": 2, "me', b"null", b"{}"])
 def test_a_damaged_commit_is_named_and_without_it_the_one_before_goes_on(rows, undisturbed, damaged, content) -> None:
     last = commits(place_of(damaged))[-1]
-    file = damaged / storage.commit_name(last)
+    file = damaged / commit_name(last)
     file.write_bytes(content)
     for call in (lambda: dpdist.load(damaged), lambda: gone_on(rows, damaged)):
         with pytest.raises(CheckpointError, match=rf"{file} is damaged; .* remove it to go on from the checkpoint bef"):
             call()
     file.unlink()
-    assert Store.open(damaged).number == last - 1
+    assert RunStore.open(damaged).number == last - 1
     gone_on(rows, damaged)
     assert bits(damaged) == bits(undisturbed)
 
 
 def test_a_damaged_commit_that_is_not_the_last_is_told_to_writers_alone(rows, undisturbed, damaged) -> None:
-    before = damaged / storage.commit_name(commits(place_of(damaged))[-2])
+    before = damaged / commit_name(commits(place_of(damaged))[-2])
     before.write_bytes(json.dumps({})[:1].encode())
     assert dpdist.load(damaged).elbo_ == bits(undisturbed)[2]
     with pytest.raises(CheckpointError, match=f"{before} is damaged"):
-        Store.open(damaged).lock()
+        RunStore.open(damaged).lock()

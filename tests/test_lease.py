@@ -23,9 +23,9 @@ import zarr
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import sealed
-from dpdist.storage import generations as storage
 from dpdist.storage import lease
-from dpdist.storage.generations import GenerationStore, commits
+from dpdist.storage.commits import commits, read_commit
+from dpdist.storage.generations import GenerationStore
 from dpdist.storage.lease import (
     LeaseHeldError,
     latest_lease,
@@ -46,12 +46,10 @@ BEAT, SILENCE = 0.1, 1.5
 class Numbers(GenerationStore):
     """A store whose generations are a number each."""
 
-    method = "numbers"
-
     @classmethod
     def new(cls, path: str, overwrite: bool = False) -> Numbers:
         """A new store at `path`."""
-        return cls.begin(path, lambda group: group.attrs.update({"zero": 0}), {}, {"made": "up"}, overwrite)
+        return cls.begin(path, "numbers", lambda group: group.attrs.update({"zero": 0}), {}, {"made": "up"}, overwrite)
 
     def commit(self, value: int) -> None:
         """Make `value` the current one."""
@@ -329,7 +327,7 @@ def test_an_owner_that_slept_while_another_took_over_is_refused_at_its_next_comm
     store.release()
     assert latest_lease(place_of(url))[0] == store._held
     assert sorted(place_of(url).names("generations")) == sorted(
-        storage.read_commit(place_of(url), number)["generation"].partition("/")[2] for number in commits(place_of(url))
+        read_commit(place_of(url), number)["generation"].partition("/")[2] for number in commits(place_of(url))
     )
 
 

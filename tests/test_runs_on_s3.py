@@ -24,9 +24,10 @@ import dpdist.runs.opening
 from dpdist.cli import root as cli
 from dpdist.core.places import place_of
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.storage.checkpoint import Store
-from dpdist.storage.generations import KEEP, commits, read_commit
-from dpdist.storage.stored_sequence import SequentialStore
+from dpdist.runs.passing import is_finished, passed_state
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import commits, read_commit
+from dpdist.storage.generations import KEEP
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 from tests.runs import clusters, mixture
 
@@ -72,15 +73,15 @@ def fit() -> dpdist.DPMixture:
 
 def bits(path: Any) -> tuple[Any, ...]:
     """What a fit found, to the bit."""
-    store = Store.open(path)
-    found, laps = store.fitted(), store.history().laps
+    store = RunStore.open(path)
+    found, laps = store.fitted(), store.history().rows
     arrays = (found.ids, found.total.stats, found.total.entropy)
     return (*(array.tobytes() for array in arrays), found.elbo, found.stop, [row.elbo for row in laps])
 
 
 def pass_bits(path: Any) -> tuple[Any, ...]:
     """What a pass found, to the bit."""
-    growth = SequentialStore.open(path).state().growth
+    growth = passed_state(RunStore.open(path)).growth
     return growth.table.tobytes(), growth.ids.tobytes(), growth.overlap.tobytes(), growth.rows
 
 
@@ -99,7 +100,7 @@ def check_whole(path: str) -> int:
     found = [read_commit(place, number) for number in commits(place)]
     for name, digests in {name: files for commit in found for name, files in commit["digests"].items()}.items():
         place.group(name, digests)
-    Store.open(path).state()
+    RunStore.open(path).state()
     return int(found[-1]["number"])
 
 
@@ -126,7 +127,7 @@ def test_a_fit_interrupted_within_a_lap_resumes_to_the_same_bits(rows, run, undi
     for count, _ in enumerate(begun):
         if count == 6:
             break
-    assert Store.open(run).state()[0].visit not in (0, 4)
+    assert RunStore.open(run).state()[0].visit not in (0, 4)
     assert dpdist.resume(run, rows, max_laps=LAPS).elbo_ == undisturbed[3]
     assert bits(run) == undisturbed and leftovers(run) == set()
 
@@ -141,7 +142,7 @@ def test_a_pass_on_an_object_store_ends_with_the_bits_of_one_on_disk(rows, run, 
     for _, info in model.iter_fit(rows, checkpoint_path=broken, checkpoint_seconds=0.0):
         if info.round == 2:
             break
-    assert not SequentialStore.open(broken).finished
+    assert not is_finished(RunStore.open(broken))
     dpdist.resume(broken, rows)
     assert pass_bits(broken) == pass_bits(run)
 
@@ -176,11 +177,11 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
         pass
     with pytest.raises(dpdist.OutputExistsError, match="overwrite=True"):
         fit().prepare(rows, path)
-    store = Store.open(path)
+    store = RunStore.open(path)
     other = mixture(max_laps=2, tolerance=0.0, random_state=5)
     seen: list[bool] = []
 
-    class Watched(Store):
+    class Watched(RunStore):
         def commit(self, *arguments: Any) -> None:
             seen.append(bits(path) == undisturbed)
             super().commit(*arguments)
@@ -191,8 +192,8 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
-    replacing.commit(posed[0], None, dpdist.storage.history.History())
-    assert seen == [True] and Store.open(path).fitted() is None
+    replacing.commit(posed[0], None, dpdist.storage.history.History(dpdist.storage.history.LapRow))
+    assert seen == [True] and RunStore.open(path).fitted() is None
     replacing.release()
 
 
@@ -212,16 +213,16 @@ def test_as_many_generations_are_kept_as_were_asked_for(rows, run, keep) -> None
 def fit_aloud(settings: dict[str, str], pipe: Connection, rows: str, run: str) -> None:
     """Begin a fit or go on with one, and tell each commit once it is acknowledged."""
     os.environ.update(settings)
-    commit = Store._commit
+    commit = RunStore._commit
 
-    def aloud(self: Store, number: int, attributes: dict[str, Any]) -> None:
+    def aloud(self: RunStore, number: int, attributes: dict[str, Any]) -> None:
         commit(self, number, attributes)
         pipe.send(self.number)
 
-    Store._commit = aloud
+    RunStore._commit = aloud
     source, backend = dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
     if commits(place_of(run)):
-        work = dpdist.runs.opening.resumed(Store.open(run), source, backend, dpdist.runs.limits.Limits(LAPS))
+        work = dpdist.runs.opening.resumed(RunStore.open(run), source, backend, dpdist.runs.limits.Limits(LAPS))
     else:
         work = fit().prepare(source, run)
     work.checkpoint_seconds = 0.0

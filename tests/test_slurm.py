@@ -19,7 +19,7 @@ from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.submitted import job_of, latest_request
 from dpdist.core.places import place_of
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
 from tests.runs import clusters, digest
 from tests.waiting import wait_until
@@ -119,7 +119,7 @@ class Run:
 
     def note_end(self) -> None:
         """Note what a coordinator that ended leaves."""
-        self.ends.append((len(self.log()), Store.open(self.path).state()[0].lap))
+        self.ends.append((len(self.log()), RunStore.open(self.path).state()[0].lap))
 
     def laps_of_lives(self) -> Iterator[tuple[int, list[int]]]:
         """The lap that each coordinator went on with, and those it told of."""
@@ -217,7 +217,7 @@ def cancel(run: Run) -> None:
 
 def assert_same_bits(path: str, expected: str) -> None:
     """Statistics, entropies, ids, ELBO, leaves, laps and proposals; only the seconds may differ."""
-    ours, theirs = Store.open(path), Store.open(expected)
+    ours, theirs = RunStore.open(path), RunStore.open(expected)
     assert digest(ours.state()[0]) == digest(theirs.state()[0])
     found, wanted = ours.fitted(), theirs.fitted()
     assert found is not None and wanted is not None

@@ -17,7 +17,9 @@ from zarr.storage import MemoryStore
 
 import dpdist
 from dpdist.core.errors import CheckpointError, InputError
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import SCHEDULES, Batch, Memoized, Stochastic
+from dpdist.inference.state import Record
 from dpdist.inference.sva import DistanceTest
 from dpdist.models.allocations import (
     ALLOCATIONS,
@@ -35,10 +37,10 @@ from dpdist.models.families import (
 )
 from dpdist.models.likelihoods import LIKELIHOODS, Dirichlet
 from dpdist.runs.config import FitConfig, PassConfig, TopicsConfig
+from dpdist.storage.codec import read, write
+from dpdist.storage.commits import commits
 from dpdist.storage.descriptions import TAKEN
-from dpdist.storage.generations import commits
-from dpdist.storage.stored_parts import PARTS as KINDS
-from dpdist.storage.stored_parts import made, path_of_class, read_part, write_part
+from dpdist.storage.importing import is_part, made, path_of_class
 from dpdist.testing import check_stored
 from tests import own_parts
 from tests.cases import PARTS
@@ -101,8 +103,16 @@ class Holder(dpdist.Merge):
         np.array([[True, False]]),
         np.asfortranarray(np.arange(6.0).reshape(2, 3)),
         np.array([np.nan, np.inf]),
+        {"a": 1, "b": [np.ones(2)]},
+        {3: (1.0, 2)},
+        [np.ones(2), np.zeros((2, 3), dtype=np.int8)],
+        (np.float32, Reason.ACCEPTED),
         Exponential(),
         Holder(held=Holder(held=np.ones(2))),
+        (Holder(held=np.ones(2)), Holder(held=np.zeros(3)), Holder(held=np.arange(2.0))),
+        [Holder(held=np.ones(2)), Holder(held=np.ones(2))],
+        [Holder(held=np.ones(2)), Holder(held=np.ones((2, 2))), Holder(held="other")],
+        (Record("merge", (3, 1), -np.inf, Reason.CONFLICT), Record("split", (2,), 0.1, Reason.ACCEPTED)),
     ],
     ids=lambda value: f"{type(value).__name__}",
 )
@@ -112,7 +122,7 @@ def test_a_value_comes_back_as_it_was(value) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{"a": 1}, object(), [np.ones(2)], np.array(["a"]), 1j, slice(None)],
+    [object(), {"a": object()}, [1j], np.array(["a"]), 1j, slice(None)],
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
@@ -121,11 +131,11 @@ def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
 
 
 def test_long_arrays_are_stored_in_chunks(monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.storage.stored_parts.CHUNK", 100)
+    monkeypatch.setattr("dpdist.storage.codec.CHUNK", 100)
     check_stored(Holder(held=np.arange(60.0).reshape(20, 3)))
     group = zarr.create_group(store=MemoryStore())
-    write_part(group, "part", Holder(held=np.arange(60.0).reshape(20, 3)))
-    assert group["part/held"].chunks == (4, 3)
+    write(group, Holder(held=np.arange(60.0).reshape(20, 3)))
+    assert group["held"].chunks == (4, 3)
 
 
 def test_classes_are_named_by_the_shortest_way_to_them() -> None:
@@ -134,50 +144,50 @@ def test_classes_are_named_by_the_shortest_way_to_them() -> None:
     assert path_of_class(Exponential) == "tests.own_parts:Exponential"
 
 
-def stored(part: Any, **attributes: Any) -> zarr.Group:
-    """A group that holds `part`, some of its attributes changed."""
+def stored(part: Any, name: str = "", **values: Any) -> zarr.Group:
+    """A group that holds `part`, whose class is of another `name` and some of whose fields have other values."""
     group = zarr.create_group(store=MemoryStore())
-    write_part(group, "part", part)
-    group["part"].attrs.update(attributes)
+    write(group, part)
+    tree: Any = group.attrs["value"]
+    group.attrs["value"] = {"class": name or tree["class"], "fields": {**tree["fields"], **values}}
     return group
 
 
 @pytest.mark.parametrize("path", ["os:system", "builtins:eval", "dpdist:DPMixture", "numpy:ndarray", "dpdist:families"])
 def test_a_class_that_is_no_part_is_imported_but_never_called(path) -> None:
     with pytest.raises(CheckpointError, match=r"which is no Family and is not used"):
-        read_part(stored(Exponential(), **{"class": path}), "part", Family)
-    held = stored(Holder(held=Exponential()))
-    held["part/held"].attrs["class"] = path
-    with pytest.raises(CheckpointError, match=r"is not used; the file is damaged or not dpdist's"):
-        read_part(held, "part", KINDS)
+        read(stored(Exponential(), path), Family)
+    for held in ({"class": path, "fields": {}}, {"enum": path, "name": "ACCEPTED"}):
+        with pytest.raises(CheckpointError, match=r"is not used; the file is damaged or not dpdist's"):
+            read(stored(Holder(), held=held))
 
 
 def test_a_part_of_another_kind_is_refused() -> None:
     with pytest.raises(
         CheckpointError, match=r"names dpdist\.models\.allocations\.DirichletProcess, which is no Family"
     ):
-        read_part(stored(DirichletProcess(2.0)), "part", Family)
+        read(stored(DirichletProcess(2.0)), Family)
 
 
 @pytest.mark.parametrize("path", ["no_such_module:Mine", "tests.own_parts:Gone", "__main__:Mine", "", ":", ".:x", "a"])
 def test_a_class_that_cannot_be_imported_is_a_sentence_with_a_way_out(path) -> None:
     where = "this script or notebook" if path.startswith("__main__") else "a module"
     with pytest.raises(CheckpointError, match=rf"cannot be imported .*define or import it in {where}.*load again\."):
-        read_part(stored(Exponential(), **{"class": path}), "part", Family)
+        read(stored(Exponential(), path or ":"), Family)
 
 
 def test_parameters_that_a_class_refuses_are_a_sentence() -> None:
     with pytest.raises(CheckpointError, match=r"Exponential does not take the parameters .*, gone .*use the version"):
-        read_part(stored(Exponential(), gone=3), "part", Family)
+        read(stored(Exponential(), gone=3), Family)
     with pytest.raises(InputError, match="concentration should"):
-        read_part(stored(DirichletProcess(), concentration=-1.0), "part", Allocation)
+        read(stored(DirichletProcess(), concentration=-1.0), Allocation)
 
 
 def test_a_lost_field_is_never_read_as_its_default() -> None:
     group = stored(Gaussian := FAMILIES["gaussian"](np.ones(2), scale=np.eye(2)))
-    del group["part/mean"]
+    del group["mean"]
     with pytest.raises(CheckpointError, match="holds no array 'mean'"):
-        read_part(group, "part", type(Gaussian))
+        read(group, type(Gaussian))
 
 
 def local_family() -> Family:
@@ -449,7 +459,7 @@ def test_settings_ask_an_estimator_for_what_they_ask_for(config) -> None:
     mine, theirs = estimator.recipe(), config.recipe()
     for field in fields(theirs):
         found, expected = getattr(mine, field.name), getattr(theirs, field.name)
-        if isinstance(expected, KINDS):
+        if is_part(type(expected)):
             check_equal(field.name, found, expected)
         else:
             assert repr(found) == repr(expected), field.name

@@ -19,8 +19,9 @@ import dpdist
 from dpdist.cli import root as cli
 from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.models.families import IsotropicGaussian
+from dpdist.runs.passing import is_finished
 from dpdist.runs.progress import PassProgress
-from dpdist.storage.stored_sequence import SequentialStore
+from dpdist.storage.checkpoint import RunStore
 from tests.runs import clusters, mixture
 from tests.test_cli import dpdist_command, started, succeeded
 from tests.test_sva import bits, rounds_of
@@ -182,7 +183,7 @@ def test_a_configuration_says_the_same_as_options(run: Command, folder: Path) ->
     assert bits(options) == bits(toml)
     xr.testing.assert_identical(rounds_of(options), rounds_of(toml))
     assert options.get_params()["merge"] == toml.get_params()["merge"] and toml.compute_dtype == "float32"
-    stores = [SequentialStore.open(folder / f"{name}.zarr").settings for name in ("options", "toml")]
+    stores = [RunStore.open(folder / f"{name}.zarr").settings for name in ("options", "toml")]
     assert stores[0] == stores[1] and toml._problem.preparation.width == 3
     run("sva", "--config", "pass.toml", "--out", "other.zarr", "--seed", 6, "--merge", "none", "--serial")
     assert (dpdist.load(folder / "other.zarr").random_state, dpdist.load(folder / "other.zarr").merge) == (6, None)
@@ -229,7 +230,7 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
     wait_until(lambda: generation(folder / "killed.zarr") >= 4, output.read_text, process, pause=0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    killed = SequentialStore.open(folder / "killed.zarr")
+    killed = RunStore.open(folder / "killed.zarr")
     assert not killed.finished and 3 <= killed.state().round < 28
     assert "clusters of 7000 rows" in run("resume", "killed.zarr", "--serial")
     python = dpdist.SVA(parallel=False, random_state=0).fit(folder / "many.zarr", holdout=folder / "held.zarr")
@@ -241,7 +242,7 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
 def generation(run: Path) -> int:
     """Checkpoints that a pass has written; -1 before the first."""
     try:
-        return SequentialStore.open(run).number
+        return RunStore.open(run).number
     except dpdist.CheckpointError:
         return -1
 
@@ -297,7 +298,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(
         cli.main()
     assert ended.value.code == 130
     assert "nothing is lost. Go on with: dpdist resume stopped.zarr" in capsys.readouterr().err
-    store = SequentialStore.open(folder / "stopped.zarr")
+    store = RunStore.open(folder / "stopped.zarr")
     assert not store.finished and store.state().round == 2
     again = dpdist.resume(folder / "stopped.zarr", folder / "rows.zarr")
     assert bits(again) == bits(dpdist.SVA(random_state=0).fit(folder / "rows.zarr"))
@@ -361,7 +362,7 @@ def test_a_refused_extension_leaves_everything_as_it_was(
 ) -> None:
     before = bits(dpdist.load(folder / model))
     assert sentence in run("extend", model, *arguments, "--serial", refused=True)
-    assert bits(dpdist.load(folder / model)) == before and SequentialStore.open(folder / model).finished
+    assert bits(dpdist.load(folder / model)) == before and is_finished(RunStore.open(folder / model))
     assert not (folder / "x.zarr").exists()
 
 

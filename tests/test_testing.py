@@ -223,7 +223,7 @@ def test_an_allocation_that_breaks_a_law_is_found(law) -> None:
 
 def test_an_allocation_that_cannot_be_stored_is_found() -> None:
     with pytest.raises(InputError, match="held of Deviant should be a number"):
-        check_allocation(Deviant(held={}))
+        check_allocation(Deviant(held=object()))
 
 
 @dataclass(frozen=True, eq=False)

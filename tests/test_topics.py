@@ -44,8 +44,8 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.runs.topic_fitting import MemoizedTopics
-from dpdist.storage.history import History
-from dpdist.storage.stored_topics import TopicStore
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.history import History, LapRow
 from tests.conftest import shared_path
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -616,11 +616,11 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
     assert top_words(topics, ["a", "b", "c", "d"], 2) == [["b", "a"], ["c", "d"]]
 
 
-def fit_of(documents: sparse.csr_array, store: TopicStore | None, laps: int) -> Run:
+def fit_of(documents: sparse.csr_array, store: RunStore | None, laps: int) -> Run:
     problem = problem_of(documents, batches=3, lookahead=1, learn=LEARNABLE)
     source = as_source(documents)
     state = first_topic_state(problem, source, start_of(documents, 2))
-    return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(), store)
+    return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(LapRow), store)
 
 
 def bits(fit: Run) -> tuple:
@@ -635,7 +635,7 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
     for _ in whole:
         pass
     source = as_source(documents)
-    store = TopicStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint())
+    store = RunStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint())
     fit, copies = fit_of(documents, store, 5), 0
     for step in fit:
         fit.checkpoint_seconds = 0.0 if step.state.lap == 4 else np.inf
@@ -646,11 +646,11 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
     assert bits(fit) == bits(whole)
     for number in range(1, copies + 1):
         shutil.rmtree(tmp_path / f"copy{number}.zarr" / "leases")  # the writer of the run itself is alive
-        stored = TopicStore.open(tmp_path / f"copy{number}.zarr")
+        stored = RunStore.open(tmp_path / f"copy{number}.zarr")
         again = resumed(stored, source, SerialBackend(), Limits(5))
         for _ in again:
             pass
         assert bits(again) == bits(whole)
     assert copies == 2
-    fitted = TopicStore.open(tmp_path / "run.zarr").fitted()
+    fitted = RunStore.open(tmp_path / "run.zarr").fitted()
     assert fitted.total.words.tobytes() == whole.fitted.total.words.tobytes()

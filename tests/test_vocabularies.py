@@ -66,7 +66,7 @@ def test_a_model_knows_its_words_where_its_corpus_is_not(run: Path, tmp_path: Pa
 
 def test_any_reader_of_zarr_can_read_the_words(run: Path) -> None:
     group = zarr.open_group(run, mode="r")[open_run(run).attributes["problem"]]
-    text, ends = group["vocabulary_text"][:].tobytes(), group["vocabulary_offset"][:]
+    text, ends = group["problem/vocabulary.text"][:].tobytes(), group["problem/vocabulary.offset"][:]
     assert [text[a:b].decode() for a, b in itertools.pairwise(ends)] == WORDS
 
 

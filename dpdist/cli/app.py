@@ -37,12 +37,12 @@ from dpdist.runs.config import CONFIGS, FitConfig, PassConfig, parse_config, rea
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.labelling import write_labels
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import command_of, open_run, resumed, stored_predictor
-from dpdist.runs.passing import PassFit, resumed_pass
+from dpdist.runs.opening import command_of, is_pass, open_run, resumed, stored_predictor
+from dpdist.runs.passing import PassFit, is_finished, resumed_pass
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
-from dpdist.storage.generations import claim
-from dpdist.storage.stored_sequence import SequentialStore, is_pass
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import claim
 
 
 def fit(
@@ -209,7 +209,7 @@ def resume(
     if is_pass(run):
         if max_laps is not None or max_time is not None:
             raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
-        _resume_pass(SequentialStore.open(run), data, checkpoint_every, launch_for)
+        _resume_pass(RunStore.open(run), data, checkpoint_every, launch_for)
         return
     store = open_run(run)
     settings: Any = parse_config(CONFIGS[command_of(run)], store.settings)
@@ -228,10 +228,8 @@ def resume(
     drive_fit(prepare, launch_for(source, UPDATES if command_of(run) == "topics" else 1), run)
 
 
-def _resume_pass(
-    store: SequentialStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]
-) -> None:
-    if store.finished:
+def _resume_pass(store: RunStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]) -> None:
+    if is_finished(store):
         say(OUTPUT, f"{store.path} has passed over all its rows; add others with: dpdist extend")
         return
     source = as_source(data_of(store.settings.get("data"), moved))

@@ -16,7 +16,7 @@ from dpdist.execution import Backend
 from dpdist.report.pictures import draw_gallery, draw_trace
 from dpdist.runs.config import FitConfig, parse_config
 from dpdist.runs.events import Event, Pace, event_of_step
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 
 
 class DemoResult(NamedTuple):
@@ -72,5 +72,5 @@ def _describe(folder: Path, images: np.ndarray, truth: np.ndarray) -> DemoResult
     means = np.stack([images[labels == k].mean(axis=0) for k in present])
     captions = [f"{count} rows\n{100 * share:.0f} % are {digit}" for _, count, digit, share in rows]
     draw_gallery(means, captions, folder / "clusters.png", title="mean image of each cluster")
-    draw_trace(Store.open(folder / "run.zarr").history(), len(truth), folder / "trace.png")
+    draw_trace(RunStore.open(folder / "run.zarr").history(), len(truth), folder / "trace.png")
     return DemoResult(rows, sum(int(t.max()) for t in tallies.values()) / len(truth), folder)

@@ -36,12 +36,13 @@ from dpdist.core.waiting import wait_until
 from dpdist.runs.config import CONFIGS, read_config
 from dpdist.runs.events import LapEvent
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import command_of, open_run
+from dpdist.runs.opening import command_of, is_pass, open_run
+from dpdist.runs.passing import is_finished, passed_state
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.units import per_unit, tokens_of
-from dpdist.storage.generations import claim, commits, read_commit
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import claim, commits, read_commit
 from dpdist.storage.lease import describe, latest_lease, lives
-from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
@@ -285,7 +286,7 @@ def _show_stored(place: Place, shown: int) -> int:
     fitted, history = store.fitted(), store.history()
     if fitted is None:
         return shown
-    for row in history.laps[shown:]:
+    for row in history.rows[shown:]:
         accepted = history.accepted(row.lap)
         event = LapEvent(
             lap=row.lap,
@@ -298,7 +299,7 @@ def _show_stored(place: Place, shown: int) -> int:
             tokens=tokens_of(fitted.total),
         )
         MESSAGES.print(lap_line(event), highlight=False)
-    return len(history.laps)
+    return len(history.rows)
 
 
 def _ending(place: Place) -> str | None:
@@ -352,12 +353,12 @@ def _reached(place: Place) -> dict[str, Any]:
     """What the last checkpoint holds."""
     commit = read_commit(place, commits(place)[-1])
     values: dict[str, Any] = {"checkpoint": commit["number"], "checkpoint_time": commit["time"]}
-    if commit["method"] == SequentialStore.method:
-        passed = SequentialStore.open(place.label)
-        growth, state = passed.state().growth, passed.state()
-        return values | {"rounds": state.round, "rows": growth.rows, "n_components": len(growth.ids)}
+    if is_pass(place.label):
+        passed = RunStore.open(place.label)
+        state = passed_state(passed)
+        return values | {"rounds": state.round, "rows": state.growth.rows, "n_components": len(state.growth.ids)}
     store = open_run(place.label)
-    fitted, laps = store.fitted(), store.history().laps
+    fitted, laps = store.fitted(), store.history().rows
     if fitted is None:
         return values | {"laps": 0}
     each = per_unit(fitted.elbo, fitted.rows, tokens_of(fitted.total))
@@ -375,4 +376,4 @@ def _outcome(place: Place) -> str | None:
     reached = _reached(place)
     if "stop_reason" in reached:
         return reached["stop_reason"]
-    return "all its rows were passed" if is_pass(place.label) and SequentialStore.open(place.label).finished else None
+    return "all its rows were passed" if is_pass(place.label) and is_finished(RunStore.open(place.label)) else None

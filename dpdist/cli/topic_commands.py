@@ -34,7 +34,7 @@ from dpdist.runs.config import TopicsConfig, read_config
 from dpdist.runs.labelling import write_proportions
 from dpdist.runs.opening import open_run, stored_topics
 from dpdist.runs.run import Run
-from dpdist.storage.generations import claim
+from dpdist.storage.commits import claim
 
 
 def topics(

@@ -35,12 +35,12 @@ from dpdist.runs.config import CONFIGS, PassConfig, parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import open_run, resumed
-from dpdist.runs.passing import PassFit, resumed_pass
+from dpdist.runs.passing import PassFit, is_finished, passed_state, resumed_pass
 from dpdist.runs.progress import EventLines
 from dpdist.runs.run import Run
-from dpdist.storage.generations import commits
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import commits
 from dpdist.storage.lease import take_lease
-from dpdist.storage.stored_sequence import SequentialStore
 
 #: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
 PATIENCE = 120.0
@@ -149,8 +149,8 @@ def _found_before(place: Place, request: Request) -> str | None:
     if request.command != "sva":
         fitted = open_run(place.label).fitted()
         return fit_outcome(fitted) if fitted is not None and fitted.stop is not None else None
-    store = SequentialStore.open(place.label)
-    return pass_outcome(store.state(), store.history()) if store.finished else None
+    store = RunStore.open(place.label)
+    return pass_outcome(passed_state(store), store.history()) if is_finished(store) else None
 
 
 def _fit(place: Place, request: Request, backend: Backend) -> Run[Any]:
@@ -175,7 +175,7 @@ def _pass(place: Place, request: Request, backend: Backend) -> PassFit:
         work = settings.prepare(source, place.label, True, backend)
     else:
         held = None if settings.holdout is None else as_source(settings.holdout)
-        work = resumed_pass(SequentialStore.open(place.label), source, backend, held)
+        work = resumed_pass(RunStore.open(place.label), source, backend, held)
     assert work.store is not None, "a submitted pass is stored"
     work.checkpoint_seconds, work.store.keep = request.checkpoint_seconds, request.keep
     return work

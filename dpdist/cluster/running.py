@@ -31,7 +31,7 @@ from dpdist.runs.progress import LiveProgress, PassProgress
 from dpdist.runs.run import Run
 from dpdist.runs.units import per_unit, tokens_of
 from dpdist.storage.checkpoint import Fitted
-from dpdist.storage.stored_sequence import PassHistory
+from dpdist.storage.history import History, RoundRow, seconds_passed
 
 #: Clusters lost in a row, without a step between, after which a run gives up.
 LOSSES = 10
@@ -165,9 +165,9 @@ def _pass_events(work: PassFit) -> Iterator[Event]:
             yield note(Happening.CHECKPOINT, f"checkpoint {saved} written")
 
 
-def pass_outcome(state: SequentialState, history: PassHistory) -> str:
+def pass_outcome(state: SequentialState, history: History[RoundRow]) -> str:
     """What a finished pass found."""
-    return f"{len(state.growth.ids)} clusters of {state.growth.rows} rows in {history.seconds:.1f} s."
+    return f"{len(state.growth.ids)} clusters of {state.growth.rows} rows in {seconds_passed(history):.1f} s."
 
 
 def drive(course: Course[Kind], launch: Launch, teller: Teller) -> Kind:

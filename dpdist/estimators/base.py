@@ -26,8 +26,9 @@ from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.mixture import dtype_of
 from dpdist.runs.preparing import Keeping
 from dpdist.runs.run import Run
-from dpdist.storage.descriptions import variable_of
-from dpdist.storage.stored_parts import Asked, path_of_class
+from dpdist.storage.checkpoint import Asked
+from dpdist.storage.descriptions import described_as
+from dpdist.storage.importing import path_of_class
 
 
 def asked_of(estimator: BaseEstimator, seed: int) -> Asked:
@@ -113,7 +114,7 @@ class Clustering(DensityMixin, BaseEstimator):
         """Posterior means of every component in raw columns, with named dimensions; with PCA, on the plane it keeps."""
         check_is_fitted(self)
         variables: dict[str, Any] = {
-            name: (dims, values, {"long_name": variable_of(name, dims).doc})
+            name: (dims, values, {"long_name": described_as(name, dims).doc})
             for name, (dims, values) in self._predictor.described().items()
         }
         variables["weight"] = (("component",), self.weights_)

@@ -34,7 +34,7 @@ from dpdist.runs.fitting import MemoizedMixture, Recipe
 from dpdist.runs.limits import Limits
 from dpdist.runs.preparing import prepare
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import Fitted, Store
+from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History
 
 
@@ -161,7 +161,7 @@ class Mixture(Clustering):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = Store.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
+        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()
@@ -171,7 +171,7 @@ class Mixture(Clustering):
         assert fitted is not None, "a lap was finished"
         self._show(MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids))
         self._problem, self._fitted, self._history = problem, fitted, history
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(history.rows)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop
 
     @property

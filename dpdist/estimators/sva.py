@@ -29,9 +29,10 @@ from dpdist.inference.sva.sequence import (
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family, Gaussian
 from dpdist.models.likelihoods import Likelihood
-from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows
+from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows, fitted_by_pass
 from dpdist.runs.preparing import prepare_pass
-from dpdist.storage.stored_sequence import PassHistory, SequentialStore
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.history import History, RoundRow
 
 
 class SVA(Clustering):
@@ -250,7 +251,7 @@ class SVA(Clustering):
         source, backend = as_source(x, sample_weight), SerialBackend()
         if not hasattr(self, "_problem"):
             problem, state = begin_pass(replace(self.recipe(), stream=True), source, backend)
-            self.adopt(problem, state, PassHistory())
+            self.adopt(problem, state, History(RoundRow))
         else:
             check_new_rows(self._problem, source, backend)
         growth = self._state.growth
@@ -278,11 +279,11 @@ class SVA(Clustering):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = SequentialStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
-        store.commit(self._problem, self._state, self._history, finished=True)
+        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
+        store.commit(self._problem, fitted_by_pass(self._state, finished=True), self._history)
         store.release()
 
-    def adopt(self, problem: SequentialProblem, state: SequentialState, history: PassHistory) -> None:
+    def adopt(self, problem: SequentialProblem, state: SequentialState, history: History[RoundRow]) -> None:
         """Take the components of a round as this estimator's own."""
         self._problem, self._state, self._history = problem, state, history
         self._show(predictor_of(problem, state.growth))

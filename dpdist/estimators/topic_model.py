@@ -33,8 +33,8 @@ from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_cor
 from dpdist.runs.preparing import prepare
 from dpdist.runs.run import Run
 from dpdist.runs.topic_recipe import TopicRecipe
-from dpdist.storage.checkpoint import Fitted
-from dpdist.storage.history import History
+from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.history import History, LapRow, lap_rows
 
 
 class HDPTopicModel(TopicEstimator):
@@ -248,11 +248,11 @@ class HDPTopicModel(TopicEstimator):
         seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
         corpus = seen if documents is None else documents
         check_corpus(corpus, batch.shape[0])
-        history = self._history if begun else History()
+        history = self._history if begun else History(LapRow)
         problem, state = self._going_on() if begun else self._beginning(batch, corpus)
         problem = replace(problem, words=self._problem.words if begun else source.names)
         info, fitted = continue_online(problem, batch, corpus, state, seen, history)
-        history.add(info)
+        history.add(*lap_rows(info))
         self.adopt(problem, fitted, history)
         return self
 
@@ -314,7 +314,7 @@ class HDPTopicModel(TopicEstimator):
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
         asked = asked_of(self, self._problem.seed)
-        store = topics_by(self._problem.weights).store.create(path, self._problem, {}, {}, overwrite, asked)
+        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked)
         stop = self._fitted.stop or "saved before the fit ended"
         store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
         store.release()
@@ -327,5 +327,5 @@ class HDPTopicModel(TopicEstimator):
         show_columns(self, problem.model.vocabulary, problem.words)
         self.n_topics_ = len(fitted.ids)
         self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(history.rows)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

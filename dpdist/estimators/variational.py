@@ -22,11 +22,10 @@ from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirich
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import begun_state, fitted_of, open_run, resumed
+from dpdist.runs.opening import begun_state, fitted_of, is_pass, open_run, resumed
 from dpdist.runs.passing import resumed_pass
 from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.stored_parts import imported_class, made
-from dpdist.storage.stored_sequence import SequentialStore, is_pass
+from dpdist.storage.importing import imported_class, made
 
 
 class DPMixture(Mixture):
@@ -244,7 +243,7 @@ def resume(
     """
     source, backend = as_source(x, sample_weight), chosen_backend(backend)
     if is_pass(path):
-        return _resume_pass(SequentialStore.open(path), source, backend)
+        return _resume_pass(RunStore.open(path), source, backend)
     store = open_run(path)
     model, limits = _estimator_of(store), {"max_laps": max_laps, "max_time": max_time}
     model.set_params(**{name: limit for name, limit in limits.items() if limit is not None})
@@ -294,7 +293,7 @@ def extend(
     return model
 
 
-def _resume_pass(store: SequentialStore, source: Source, backend: Backend) -> SVA:
+def _resume_pass(store: RunStore, source: Source, backend: Backend) -> SVA:
     fit = resumed_pass(store, source, backend)
     model: SVA = _estimator_of(store)
     model.adopt(fit.problem, fit.state, fit.history)
@@ -320,7 +319,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
         If there is no fitted model there, or a class of your own that it needs cannot be imported.
     """
     if is_pass(path):
-        passed = SequentialStore.open(path)
+        passed = RunStore.open(path)
         sequential: SVA = _estimator_of(passed)
         sequential.adopt(passed.problem(), begun_state(passed), passed.history())
         return sequential
@@ -330,7 +329,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     return model
 
 
-def _estimator_of(store: RunStore | SequentialStore) -> Any:
+def _estimator_of(store: RunStore) -> Any:
     """The estimator that was asked for what is stored, not fitted."""
     asked = store.asked()
     return made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)

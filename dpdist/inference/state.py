@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from dpdist.core.stored import Stored
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.cooldown import Cooldown
@@ -39,12 +40,14 @@ class State:
     lap: int
     order: tuple[int, ...]
     visit: int
-    ids: np.ndarray
+    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
     next_id: int
     batch_summaries: tuple[Any, ...]
     start: Any
     proposals: tuple[Any, ...]
-    sampling_probabilities: np.ndarray
+    sampling_probabilities: Annotated[
+        np.ndarray, Stored(("component",), "chance with which a row joins the sample of its component")
+    ]
     sample: Sample | None = None
     queue: tuple[Any, ...] = ()
     running: Any = None

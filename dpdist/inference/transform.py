@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.checks import COUNT, FLAG, check_fields, instance
 from dpdist.core.errors import InputError
+from dpdist.core.stored import Stored
 from dpdist.data.base import Source
 from dpdist.data.columns import Names, check_names
 from dpdist.inference.data_summary import DataSummary
@@ -44,9 +46,9 @@ class Transform:
     matrix : (D, d) right factor, or None
     """
 
-    shift: np.ndarray | None = None
-    scale: np.ndarray | None = None
-    matrix: np.ndarray | None = None
+    shift: Annotated[np.ndarray | None, Stored(("raw_column",), "subtracted from every row first")] = None
+    scale: Annotated[np.ndarray | None, Stored(("raw_column",), "multiplies every row")] = None
+    matrix: Annotated[np.ndarray | None, Stored(("raw_column", "column"), "right factor of every row")] = None
 
     @property
     def is_identity(self) -> bool:
@@ -176,7 +178,7 @@ class Preparation:
     """
 
     transform: Transform
-    origin: np.ndarray | None
+    origin: Annotated[np.ndarray | None, Stored(("column",), "subtracted last; the model's own origin")]
     columns: int
     names: Names | None = None
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+
+from dpdist.core.stored import Stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +30,8 @@ class Summary:
         Sum of the log base measures, the same whatever the responsibilities.
     """
 
-    stats: np.ndarray
-    entropy: np.ndarray
+    stats: Annotated[np.ndarray, Stored(("component", "feature"), "expected sufficient statistics, the count last")]
+    entropy: Annotated[np.ndarray, Stored(("component",), "entropy of the responsibilities", "nat")]
     base: float = 0.0
 
     @staticmethod

@@ -10,34 +10,35 @@ from rich.console import Group
 from rich.table import Table
 
 from dpdist.core.errors import CheckpointError
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.prediction import predictor_of
 from dpdist.inference.schedules import Schedule, Stochastic
 from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.runs.opening import command_of, open_run
-from dpdist.storage.checkpoint import Fitted, RunStore, Store
-from dpdist.storage.history import REASONS, History
-from dpdist.storage.stored_sequence import SequentialStore
+from dpdist.runs.passing import is_finished, passed_state
+from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.history import History, seconds_passed
 
 
 def shown_values(path: str) -> dict[str, Any]:
     """What is stored at `path` as plain values; raises as :func:`summary_values` does."""
     command = command_of(path)
     if command == "sva":
-        return pass_values(SequentialStore.open(path))
-    return topic_values(open_run(path)) if command == "topics" else summary_values(Store.open(path))
+        return pass_values(RunStore.open(path))
+    return topic_values(open_run(path)) if command == "topics" else summary_values(RunStore.open(path))
 
 
 def shown_tables(path: str) -> Group:
     """What is stored at `path` as tables; raises as :func:`summary_values` does."""
     command = command_of(path)
     if command == "sva":
-        return pass_tables(SequentialStore.open(path))
-    return topic_tables(open_run(path)) if command == "topics" else summary_tables(Store.open(path))
+        return pass_tables(RunStore.open(path))
+    return topic_tables(open_run(path)) if command == "topics" else summary_tables(RunStore.open(path))
 
 
-def summary_values(store: Store) -> dict[str, Any]:
+def summary_values(store: RunStore) -> dict[str, Any]:
     """The run as plain values, for ``--json``.
 
     Raises
@@ -51,7 +52,7 @@ def summary_values(store: Store) -> dict[str, Any]:
         "path": str(store.path),
         "family": problem.model.family.name,
         "allocation": problem.model.allocation.name,
-        "laps": len(history.laps),
+        "laps": len(history.rows),
         "rows": fitted.rows,
         "elbo": fitted.elbo,
         "elbo_per_row": fitted.elbo / fitted.rows,
@@ -63,7 +64,7 @@ def summary_values(store: Store) -> dict[str, Any]:
         "weights": weights.tolist(),
         "rest_weight": rest,
         "moves": move_counts(history),
-        "seconds": float(sum(lap.seconds for lap in history.laps)),
+        "seconds": float(sum(lap.seconds for lap in history.rows)),
         "settings": store.settings,
     }
 
@@ -72,30 +73,30 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
     """Kind of move -> what became of the proposals -> how many."""
     counts = Counter((row.kind, row.reason) for row in history.proposals)
     return {
-        kind: {REASONS[r].value: counts[kind, r] for r in range(len(REASONS)) if counts[kind, r]}
+        kind: {reason.value: counts[kind, reason] for reason in Reason if counts[kind, reason]}
         for kind in history.kinds
     }
 
 
-def summary_tables(store: Store, largest: int = 20) -> Group:
+def summary_tables(store: RunStore, largest: int = 20) -> Group:
     """The run as tables: what it reached, the `largest` components, the moves and their reasons."""
     values = summary_values(store)
     return Group(_facts(values), _components(values, largest), _moves(values), _laps(store.history()))
 
 
-def pass_values(store: SequentialStore) -> dict[str, Any]:
+def pass_values(store: RunStore) -> dict[str, Any]:
     """A sequential pass as plain values, for ``--json``."""
-    problem, growth, history = store.problem(), store.state().growth, store.history()
+    problem, growth, history = store.problem(), passed_state(store).growth, store.history()
     weights, rest = predictor_of(problem, growth).weights()
-    held = [row.holdout_score for row in history.rounds if not np.isnan(row.holdout_score)]
+    held = [row.holdout_score for row in history.rows if not np.isnan(row.holdout_score)]
     return {
         "path": str(store.path),
         "method": store.method,
-        "finished": store.finished,
+        "finished": is_finished(store),
         "rows": growth.rows,
         "n_components": len(growth.ids),
-        "rounds": len(history.rounds),
-        "seconds": history.seconds,
+        "rounds": len(history.rows),
+        "seconds": seconds_passed(history),
         "holdout_score": held[-1] if held else None,
         "pruned_weight": growth.pruned,
         "component_ids": growth.ids.tolist(),
@@ -106,7 +107,7 @@ def pass_values(store: SequentialStore) -> dict[str, Any]:
     }
 
 
-def pass_tables(store: SequentialStore, largest: int = 20) -> Group:
+def pass_tables(store: RunStore, largest: int = 20) -> Group:
     """A sequential pass as tables: what it reached, and the `largest` components."""
     values = pass_values(store)
     held = values["holdout_score"]
@@ -133,7 +134,7 @@ def topic_values(store: RunStore) -> dict[str, Any]:
     return {
         "path": str(store.path),
         "method": store.method,
-        "laps": len(history.laps),
+        "laps": len(history.rows),
         "documents": fitted.rows,
         "words": problem.model.vocabulary,
         "tokens": tokens,
@@ -152,7 +153,7 @@ def topic_values(store: RunStore) -> dict[str, Any]:
         "pseudocount": predictor.model.pseudocount,
         "top_words": None if vocabulary is None else top_words(predictor.topics, list(vocabulary)),
         "moves": move_counts(history),
-        "seconds": float(sum(lap.seconds for lap in history.laps)),
+        "seconds": float(sum(lap.seconds for lap in history.rows)),
         "settings": store.settings,
     }
 
@@ -246,10 +247,10 @@ def _moves(values: dict[str, Any]) -> Table:
 
 
 def _laps(history: History, last: int = 5) -> Table:
-    table = Table(title=f"last laps of {len(history.laps)}")
+    table = Table(title=f"last laps of {len(history.rows)}")
     for name in ("lap", "K", "ELBO", "gained by moves", "seconds"):
         table.add_column(name, justify="right")
-    for row in history.laps[-last:]:
+    for row in history.rows[-last:]:
         gained = row.elbo - row.elbo_before_moves
         table.add_row(str(row.lap), str(row.n_components), f"{row.elbo:.4f}", f"{gained:.4f}", f"{row.seconds:.2f}")
     return table

@@ -36,7 +36,7 @@ from dpdist.runs.passing import PassFit, PassRecipe
 from dpdist.runs.preparing import Keeping, prepare, prepare_pass
 from dpdist.runs.run import Run
 from dpdist.runs.topic_recipe import TopicRecipe
-from dpdist.storage.stored_parts import Asked
+from dpdist.storage.checkpoint import Asked
 
 #: Settings that no parameter of an estimator has the name of.
 _RENAMED = {"data", "holdout", "seed", "transform", "online_moves"}

@@ -12,13 +12,13 @@ from dpdist.core.checks import FLAG, PATH
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
+from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import Rounds, SequentialProblem, SequentialState
-from dpdist.runs.opening import fitted_of
-from dpdist.runs.passing import PassFit, check_new_rows, pose_extension
-from dpdist.storage.checkpoint import Store
+from dpdist.runs.opening import fitted_of, is_pass
+from dpdist.runs.passing import PassFit, check_new_rows, is_finished, passed_state, pose_extension
+from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
-from dpdist.storage.stored_parts import Asked
-from dpdist.storage.stored_sequence import PassHistory, SequentialStore, is_pass
+from dpdist.storage.history import History, RoundRow
 
 
 def prepare_extension(
@@ -46,14 +46,14 @@ def prepare_extension(
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None and Path(out).resolve() == Path(path).resolve():
         raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
-    store = SequentialStore.open(path) if is_pass(path) else None
+    store = RunStore.open(path) if is_pass(path) else None
     if store is None and out is None:
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
     if store is not None and out is None:
         store.lock()
     problem, state, history, asked = _as_finished_pass(path) if store is None else _finished_pass(store)
     check_new_rows(problem, source, backend)
-    taken, fingerprint = (Store.open(path) if store is None else store).taken, source.fingerprint()
+    taken, fingerprint = (RunStore.open(path) if store is None else store).taken, source.fingerprint()
     if digest_of_data(fingerprint) in taken and not again:
         raise InputError(
             f"{path} was made from {source.label} already, whose rows would count twice; give others, or insist with "
@@ -61,7 +61,7 @@ def prepare_extension(
         )
     if out is not None or store is None:
         assert out is not None, "only a sequential model's own store takes the result"
-        store = SequentialStore.create(out, problem, settings, fingerprint, overwrite, asked)
+        store = RunStore.create(out, problem, settings, fingerprint, overwrite, asked)
         store.attributes["taken"] = taken
     else:
         store.restart(settings, fingerprint)
@@ -70,21 +70,21 @@ def prepare_extension(
     return fit
 
 
-_Held = tuple[SequentialProblem, SequentialState, PassHistory, Asked]
+_Held = tuple[SequentialProblem, SequentialState, History[RoundRow], Asked]
 
 
-def _finished_pass(store: SequentialStore) -> _Held:
+def _finished_pass(store: RunStore) -> _Held:
     """What the store of a finished pass holds, ready for new rows."""
-    if not store.finished:
+    if not is_finished(store):
         raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
-    return store.problem(), store.state()._replace(round=0), store.history(), store.asked()
+    return store.problem(), passed_state(store)._replace(round=0), store.history(), store.asked()
 
 
 def _as_finished_pass(path: str | os.PathLike[str]) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
-    store = Store.open(path)
+    store = RunStore.open(path, Problem.method)
     problem, state = pose_extension(store.problem(), fitted_of(store), Rounds())
-    return problem, state, PassHistory(), _as_asked(problem, store.asked())
+    return problem, state, History(RoundRow), _as_asked(problem, store.asked())
 
 
 def _as_asked(problem: SequentialProblem, fit: Asked) -> Asked:

@@ -37,7 +37,6 @@ from dpdist.models.families.base import Family, Moments
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.method import Method
-from dpdist.storage.checkpoint import Store
 from dpdist.storage.descriptions import check_description
 
 #: What a start may be.
@@ -157,7 +156,6 @@ def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Bac
 class MemoizedMixture(Method[Recipe, Problem]):
     """Mixtures of conjugate families, by memoized, stochastic or batch inference."""
 
-    store = Store
     command = "fit"
 
     def begin(self, spec: Recipe, source: Source, backend: Backend) -> tuple[Problem, State]:

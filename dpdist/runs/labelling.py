@@ -11,11 +11,12 @@ import numpy as np
 import zarr
 
 from dpdist.core.outputs import claim_folder, put_in_place, written_aside
+from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
 from dpdist.execution import Backend
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.prediction import DocumentPredictor
-from dpdist.storage import schema
+from dpdist.storage import codec
 
 
 def write_labels(
@@ -78,6 +79,14 @@ def write_proportions(
     _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, top)
 
 
+_OUTPUTS = {
+    "id": Stored(("component",), "stable identity of a component"),
+    "label": Stored(("row",), "position of the most probable component; id[label] is its stable identity"),
+    "top_label": Stored(("row", "rank"), "positions of the most probable components, best first"),
+    "top_probability": Stored(("row", "rank"), "their probabilities"),
+    "log_density": Stored(("row",), "log predictive density in raw columns", "nat"),
+    "proportion": Stored(("row", "component"), "expected proportion of a topic in a document"),
+}
 #: Partitions under way at once; bounds the coordinator's memory.
 _TOGETHER = 32
 #: Bounds on a chunk: rows, and numbers.
@@ -130,16 +139,16 @@ def _label_kinds(top: int, components: int) -> _Kinds:
 def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -> None:
     group = zarr.open_group(path, mode="w", zarr_format=3)
     for name, values in fixed.items():
-        schema.write(group, name, values)
+        codec.put(group, name, values, _OUTPUTS[name])
     for name, (shape, dtype) in kinds.items():
-        variable, width = schema.VARIABLES[name], math.prod(shape)
+        stored, width = _OUTPUTS[name], math.prod(shape)
         group.create_array(
             name,
             shape=(rows, *shape),
             dtype=dtype,
             chunks=(max(1, min(rows, _CHUNK_ROWS, _CHUNK_NUMBERS // width)), *shape),
-            dimension_names=list(variable.dims),
-            attributes={"units": variable.units, "long_name": variable.doc},
+            dimension_names=list(stored.dims),
+            attributes={"units": stored.units, "long_name": stored.doc},
         )
 
 

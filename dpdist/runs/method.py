@@ -11,10 +11,10 @@ from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.state import State
 from dpdist.runs.limits import Limits
-from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.checkpoint import Posed
 
 Spec = TypeVar("Spec")
-Problem = TypeVar("Problem")
+Problem = TypeVar("Problem", bound=Posed)
 
 CONVERGED = "converged: the ELBO settled and no move is pending"
 
@@ -24,7 +24,6 @@ class Method(ABC, Generic[Spec, Problem]):
 
     Attributes
     ----------
-    store : where its runs are kept
     command : the command that makes them
     parts : what its components are called
     unit : what its bound is told per
@@ -32,7 +31,6 @@ class Method(ABC, Generic[Spec, Problem]):
     ended : why a run is over whose state is quiet
     """
 
-    store: ClassVar[type[RunStore]]
     command: ClassVar[str]
     parts: ClassVar[str] = "clusters"
     unit: ClassVar[str] = "row"

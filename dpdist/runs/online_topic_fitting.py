@@ -32,8 +32,7 @@ from dpdist.runs.method import Method
 from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census
 from dpdist.runs.topic_recipe import TopicRecipe
 from dpdist.storage.checkpoint import Fitted
-from dpdist.storage.history import History
-from dpdist.storage.stored_online_topics import OnlineTopicStore
+from dpdist.storage.history import History, LapRow
 
 #: Why a model of mini-batches that come one at a time has not ended.
 GOES_ON = "goes on with the next mini-batch of partial_fit"
@@ -42,7 +41,6 @@ GOES_ON = "goes on with the next mini-batch of partial_fit"
 class OnlineTopics(Method[TopicRecipe, PointProblem]):
     """Topic models with point estimates of their weights, by passes over a corpus, online or batch."""
 
-    store = OnlineTopicStore
     command = "topics"
     parts = "topics"
     unit = "token"
@@ -91,7 +89,7 @@ def continue_online(
     corpus: float,
     state: OnlineState,
     seen: float,
-    history: History,
+    history: History[LapRow],
 ) -> tuple[Info, Fitted]:
     """What is told of one more mini-batch, and the model after it.
 
@@ -104,7 +102,7 @@ def continue_online(
     history : numbers the mini-batch
     """
     step = partial_step(problem, documents, float(corpus), state)
-    info = lap_info(step, len(history.laps) + 1, seen)
+    info = lap_info(step, len(history.rows) + 1, seen)
     return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 

@@ -9,22 +9,26 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
+from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import Predictor, predictor_of
-from dpdist.inference.sva.sequence import SequentialState
+from dpdist.inference.sva.sequence import SequentialProblem, SequentialState
 from dpdist.inference.topics.prediction import DocumentPredictor
+from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
 from dpdist.runs.fitting import MemoizedMixture
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.method import Method
 from dpdist.runs.online_topic_fitting import OnlineTopics
+from dpdist.runs.passing import passed_state
 from dpdist.runs.run import Run
 from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.generations import read_attributes
-from dpdist.storage.stored_sequence import SequentialStore, is_pass
+from dpdist.storage.commits import read_attributes
 
 #: Every method, by the name under which its runs are stored.
 METHODS: dict[str, Method[Any, Any]] = {
-    method.store.method: method for method in (MemoizedMixture(), MemoizedTopics(), OnlineTopics())
+    Problem.method: MemoizedMixture(),
+    TOPIC_METHODS["posterior"]: MemoizedTopics(),
+    TOPIC_METHODS["point"]: OnlineTopics(),
 }
 
 
@@ -35,7 +39,12 @@ def method_of(path: str | os.PathLike[str]) -> Method[Any, Any]:
 
 def open_run(path: str | os.PathLike[str]) -> RunStore:
     """The store of a run, or of a model saved from one; raises :class:`CheckpointError` if there is none."""
-    return method_of(path).store.open(path)
+    return RunStore.open(path, *METHODS)
+
+
+def is_pass(path: str | os.PathLike[str]) -> bool:
+    """Whether a sequential pass made what is stored at `path`; :class:`CheckpointError` if nothing readable is."""
+    return bool(read_attributes(path)["method"] == SequentialProblem.method)
 
 
 def command_of(path: str | os.PathLike[str]) -> str:
@@ -55,7 +64,7 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits) -
     source = store.same_data(source)
     problem = store.problem()
     fitted, history = store.fitted(), store.history()
-    if fitted is not None and limits.reached(len(history.laps)):
+    if fitted is not None and limits.reached(len(history.rows)):
         fitted = fitted._replace(stop=fitted.stop or MAX_LAPS)
     elif fitted is not None:
         fitted = fitted._replace(stop=None, converged=False)
@@ -94,7 +103,7 @@ def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
 
 def _stored_predictor(path: str | os.PathLike[str], kind: type[Any], wanted: str) -> Any:
     if is_pass(path):
-        passed = SequentialStore.open(path)
+        passed = RunStore.open(path)
         predictor: Any = predictor_of(passed.problem(), begun_state(passed).growth)
     else:
         store = open_run(path)
@@ -105,9 +114,9 @@ def _stored_predictor(path: str | os.PathLike[str], kind: type[Any], wanted: str
     return predictor
 
 
-def begun_state(store: SequentialStore) -> SequentialState:
+def begun_state(store: RunStore) -> SequentialState:
     """The state of a pass after its last round; :class:`InputError` before the first."""
-    state = store.state()
+    state = passed_state(store)
     if not len(state.growth.table):
         raise InputError(f"{store.path} holds no finished round yet; go on with: dpdist resume {store.path}")
     return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -35,9 +36,11 @@ from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import Cadence
 from dpdist.runs.fitting import fitted_transform, prepared_family
 from dpdist.runs.run import writing
-from dpdist.storage.checkpoint import Fitted
+from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
-from dpdist.storage.stored_sequence import PassHistory, SequentialStore
+from dpdist.storage.history import History, RoundRow, rows_scored, seconds_passed
+
+FINISHED = "finished: all rows were passed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +141,7 @@ def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[Se
 
 
 def resumed_pass(
-    store: SequentialStore,
+    store: RunStore,
     source: Source,
     backend: Backend,
     holdout: Source | None = None,
@@ -152,7 +155,27 @@ def resumed_pass(
     """
     store.lock()
     source = store.same_data(source)
-    return PassFit(store.problem(), source, backend, store.state(), holdout, store.history(), store)
+    return PassFit(store.problem(), source, backend, passed_state(store), holdout, store.history(), store)
+
+
+def passed_state(store: RunStore) -> SequentialState:
+    """The state that a pass goes on from."""
+    fitted = store.fitted()
+    assert fitted is not None, "a pass is stored with its components"
+    state: SequentialState = fitted.total
+    return state
+
+
+def fitted_by_pass(state: SequentialState, finished: bool) -> Fitted:
+    """A pass as a model is stored; a pass has no bound."""
+    growth = state.growth
+    return Fitted(growth.ids, state, math.nan, growth.rows, FINISHED if finished else None)
+
+
+def is_finished(store: RunStore) -> bool:
+    """Whether a pass reached the end of its rows."""
+    fitted = store.fitted()
+    return fitted is not None and fitted.stop is not None
 
 
 def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
@@ -185,8 +208,8 @@ class PassFit:
     backend: Backend
     state: SequentialState
     holdout: Source | None = None
-    history: PassHistory = field(default_factory=PassHistory)
-    store: SequentialStore | None = None
+    history: History[RoundRow] = field(default_factory=lambda: History(RoundRow))
+    store: RunStore | None = None
     checkpoint_seconds: float = 60.0
     _saved: SequentialState | None = field(default=None, init=False)
     _cadence: Cadence = field(default_factory=Cadence, init=False)
@@ -207,11 +230,11 @@ class PassFit:
         partitions = self.source.partitions
         history = self.history
         steps = sequential_steps(
-            self.problem, partitions, self.state, self.backend, score, history.seconds, history.scored
+            self.problem, partitions, self.state, self.backend, score, seconds_passed(history), rows_scored(history)
         )
         for state, info in steps:
             self.state = state
-            self.history.add(info)
+            self.history.add(RoundRow.of(info))
             last = info.round == info.of
             if last or self._cadence.due(self.checkpoint_seconds):
                 self.save(finished=last)
@@ -222,7 +245,7 @@ class PassFit:
         if self.store is not None and self._saved is not self.state:
             self._cadence.begin()
             with self._cadence.timed():
-                self.store.commit(self.problem, self.state, self.history, finished)
+                self.store.commit(self.problem, fitted_by_pass(self.state, finished), self.history)
             self._saved = self.state
 
     def close(self) -> None:

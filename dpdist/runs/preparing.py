@@ -16,9 +16,8 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method, Problem, Spec
 from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows
 from dpdist.runs.run import Run
-from dpdist.storage import generations as storage
-from dpdist.storage.stored_parts import Asked
-from dpdist.storage.stored_sequence import SequentialStore
+from dpdist.storage.checkpoint import Asked, RunStore
+from dpdist.storage.commits import claim
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def prepare(
     run = Run(method, problem, source, backend, state, limits)
     if keeping.path is not None:
         kept = (keeping.settings, source.fingerprint(), keeping.overwrite, keeping.asked)
-        run.store = method.store.create(keeping.path, problem, *kept)
+        run.store = RunStore.create(keeping.path, problem, *kept)
         run.save()
         run.settle()
     return run
@@ -83,7 +82,7 @@ def prepare_pass(
     if keeping.path is not None:
         fingerprint = source.fingerprint()
         kept = (keeping.settings, fingerprint, keeping.overwrite, keeping.asked)
-        fit.store = SequentialStore.create(keeping.path, problem, *kept)
+        fit.store = RunStore.create(keeping.path, problem, *kept)
         fit.save()
     return fit
 
@@ -91,4 +90,4 @@ def prepare_pass(
 def _claim(keeping: Keeping) -> None:
     """Before anything is begun: raise unless the run can be kept where it should be."""
     if keeping.path is not None:
-        storage.claim(keeping.path, keeping.overwrite)
+        claim(keeping.path, keeping.overwrite)

@@ -19,7 +19,7 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.method import CONVERGED, Method, Problem
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.generations import GenerationStore
-from dpdist.storage.history import History
+from dpdist.storage.history import History, LapRow, lap_rows
 from dpdist.storage.memo import Manifest, Memo
 
 
@@ -87,7 +87,7 @@ class Run(Generic[Problem]):
     backend: Backend
     state: State
     limits: Limits
-    history: History = field(default_factory=History)
+    history: History[LapRow] = field(default_factory=lambda: History(LapRow))
     store: RunStore | None = None
     checkpoint_seconds: float = 600.0
     fitted: Fitted | None = None
@@ -171,7 +171,7 @@ class Run(Generic[Problem]):
             store.commit(*given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
-        self.history.add(info)
+        self.history.add(*lap_rows(info))
         stop = self.method.ended if state.quiet else self.limits.met(info.lap, began)
         self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
         return stop

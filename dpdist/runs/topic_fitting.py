@@ -28,7 +28,6 @@ from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
 from dpdist.runs.topic_recipe import TopicRecipe
-from dpdist.storage.stored_topics import TopicStore
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 15
@@ -61,7 +60,6 @@ class Census:
 class MemoizedTopics(Method[TopicRecipe, PosteriorProblem]):
     """Topic models by memoized or batch inference."""
 
-    store = TopicStore
     command = "topics"
     parts = "topics"
     unit = "token"

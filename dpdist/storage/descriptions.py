@@ -6,12 +6,21 @@ import numpy as np
 import zarr
 
 from dpdist.core.errors import InputError
+from dpdist.core.stored import Stored
 from dpdist.inference.transform import Description
-from dpdist.storage import schema
-from dpdist.storage.schema import VARIABLES, Variable
+from dpdist.storage import codec
 
+#: What families describe by these names.
+KNOWN = {
+    "mean": Stored(("component", "column"), "posterior mean of a component's mean"),
+    "covariance": Stored(("component", "column", "column_2"), "posterior mean of a component's covariance"),
+    "variance": Stored(("component", "column"), "posterior mean of a component's variances"),
+    "mean_variance": Stored(("component", "column"), "posterior variance of a component's mean"),
+    "probability": Stored(("component", "column"), "posterior mean of a component's probabilities"),
+    "rate": Stored(("component", "column"), "posterior mean of a component's rates"),
+}
 #: Names beside which a description stands: what models hold of their components anyway.
-TAKEN = frozenset({"component", "id", "weight", "stats", "entropy", "table", "overlap"})
+TAKEN = frozenset({"component", "id", "ids", "weight", "stats", "entropy", "table", "overlap"})
 
 
 def check_description(found: Description, features: int, describer: object) -> None:
@@ -48,14 +57,14 @@ def _wrong(name: str, dims: tuple[str, ...], values: np.ndarray, sizes: dict[str
     return ""
 
 
-def variable_of(name: str, dims: tuple[str, ...]) -> Variable:
+def described_as(name: str, dims: tuple[str, ...]) -> Stored:
     """Dimensions, units and meaning of a described array: as listed, where it is, else the describer's own."""
-    listed = VARIABLES.get(name)
-    own = Variable(dims, f"{name} of a component, as its likelihood describes it")
+    listed = KNOWN.get(name)
+    own = Stored(dims, f"{name} of a component, as its likelihood describes it")
     return listed if listed is not None and listed.dims == dims else own
 
 
 def write_description(group: zarr.Group, found: Description) -> None:
     """Store described arrays in a group."""
     for name, (dims, values) in found.items():
-        schema.write_as(group, name, variable_of(name, dims), values)
+        codec.put(group, name, values, described_as(name, dims))

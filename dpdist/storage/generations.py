@@ -21,24 +21,33 @@ import contextlib
 import datetime
 import json
 import os
-import shutil
-import uuid
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import zarr
 
 from dpdist.core.checks import FLAG
 from dpdist.core.digests import digest_of
-from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, claim_folder
-from dpdist.core.places import LocalPlace, Place, place_of
-from dpdist.core.records import sealed, unsealed
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import Place, place_of
+from dpdist.core.records import sealed
 from dpdist.core.versions import versions
 from dpdist.data.base import DIGESTS, Source
 from dpdist.data.checked import CheckedSource
-from dpdist.storage import schema
+from dpdist.storage import codec
+from dpdist.storage.commits import (
+    claim,
+    commit_name,
+    commits,
+    foreign_set_aside,
+    named_groups,
+    read_attributes,
+    read_commit,
+    readable,
+    token,
+    writable,
+)
 from dpdist.storage.lease import Lease, LeaseHeldError, take_lease
 
 #: Generations kept.
@@ -50,7 +59,7 @@ _FOLDERS = ("generations", "objects", "problems")
 
 
 class GenerationStore:
-    """A series of generations; subclasses say what is in them.
+    """A series of generations; a subclass says what is in them.
 
     Parameters
     ----------
@@ -58,9 +67,6 @@ class GenerationStore:
     attributes : of the current commit, or of the one to come
     keep : generations kept
     """
-
-    #: What made the model; names the subclass on disk.
-    method: str
 
     def __init__(self, place: Place, attributes: dict[str, Any], keep: int = KEEP) -> None:
         self.place, self.attributes, self.keep = place, attributes, keep
@@ -70,8 +76,8 @@ class GenerationStore:
         self._added: dict[str, dict[str, str]] = {}  # objects that are whole, and the digests of their files
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """The store at `path`.
+    def open(cls, path: str | os.PathLike[str], *methods: str) -> Self:
+        """The store at `path`, made by one of some methods, or by any.
 
         Raises
         ------
@@ -79,10 +85,10 @@ class GenerationStore:
             If there is none, another method made it, or a newer dpdist wrote it.
         """
         store = cls(place_of(path), read_attributes(path))
-        if store.attributes["method"] != cls.method:
+        if methods and store.method not in methods:
+            needed = " or ".join(f"'{method}'" for method in methods)
             raise CheckpointError(
-                f"{path} holds a model made by '{store.attributes['method']}' where one by '{cls.method}' is needed; "
-                "give another."
+                f"{path} holds a model made by '{store.method}' where one by {needed} is needed; give another."
             )
         return store
 
@@ -90,6 +96,7 @@ class GenerationStore:
     def begin(
         cls,
         path: str | os.PathLike[str],
+        method: str,
         write: Callable[[zarr.Group], None],
         settings: dict[str, Any],
         fingerprint: dict[str, Any],
@@ -99,8 +106,8 @@ class GenerationStore:
         place = claim(path, FLAG.take("overwrite", overwrite))
         problem = f"problems/{token()}"
         attributes = {
-            "format": schema.FORMAT,
-            "method": cls.method,
+            "format": codec.FORMAT,
+            "method": method,
             "problem": problem,
             "generation": None,
             "objects": [],
@@ -110,8 +117,8 @@ class GenerationStore:
             "digests": {},
         }
         store = cls(place, attributes)
-        with _told(place):
-            with _foreign_set_aside(place):
+        with writable(place):
+            with foreign_set_aside(place):
                 place.create("zarr.json", _ROOT)
                 store.lock()
             attributes["digests"] = {problem: place.fill(problem, write)}
@@ -121,6 +128,11 @@ class GenerationStore:
     def path(self) -> str:
         """The path or URL."""
         return self.place.label
+
+    @property
+    def method(self) -> str:
+        """What made the model."""
+        return str(self.attributes["method"])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -142,7 +154,7 @@ class GenerationStore:
         """
         if self._lease is not None:
             return
-        with _told(self.place):
+        with writable(self.place):
             self._lease = take_lease(self.place, patience, say)
             try:
                 self._arrive(self._lease)
@@ -200,7 +212,7 @@ class GenerationStore:
         above = f"{part}/" if part else ""
         named = self.attributes["digests"][name].items()
         digests = {file.removeprefix(above): digest for file, digest in named if file.startswith(above)}
-        with _readable(self.place):
+        with readable(self.place):
             try:
                 return self.place.group(f"{name}/{part}".rstrip("/"), digests)
             except CheckpointError as error:
@@ -222,7 +234,7 @@ class GenerationStore:
             If it cannot be written.
         """
         try:
-            with _told(self.place):
+            with writable(self.place):
                 self._added[name] = self.place.fill(name, write)
         except Exception as error:
             self._failure = error
@@ -241,7 +253,7 @@ class GenerationStore:
         self.lock()
         shared, known = sorted(objects or []), {**self.attributes["digests"], **self._added}
         digests = {each: known[each] for each in (self.attributes["problem"], *shared)}
-        with _told(self.place):
+        with writable(self.place):
             number = max(commits(self.place), default=0) + 1
             name = f"generations/{number:06d}-{token()}"
             try:
@@ -250,7 +262,7 @@ class GenerationStore:
                 self._commit(number, {**self.attributes, **changed})
             except BaseException:
                 with contextlib.suppress(CheckpointError, *self.place.failures):
-                    if name not in _named(self._found()):  # the commit may be made though its answer was not heard
+                    if name not in named_groups(self._found()):  # it may be made, its answer not heard
                         self.place.remove(name)
                 raise
             self._added = {name: files for name, files in self._added.items() if name not in digests}
@@ -327,11 +339,11 @@ class GenerationStore:
             return
         dropped = [read_commit(self.place, number) for number in old]
         self.place.remove(*map(commit_name, old))
-        self.place.remove(*sorted(_named(dropped) - _named(kept)))
+        self.place.remove(*sorted(named_groups(dropped) - named_groups(kept)))
 
     def _sweep(self) -> None:
         """Remove what writers that were killed left: everything that no commit names."""
-        kept = _named(self._found())
+        kept = named_groups(self._found())
         kept.add(self.attributes["problem"])
         found = {f"{folder}/{name}" for folder in _FOLDERS for name in self.place.names(folder)}
         self.place.remove(*sorted(found - kept))
@@ -342,152 +354,3 @@ class GenerationStore:
 def digest_of_data(fingerprint: dict[str, Any]) -> str:
     """One digest of data that have a fingerprint."""
     return digest_of(" ".join(fingerprint[DIGESTS]).encode())
-
-
-def token() -> str:
-    """A name never used before."""
-    return uuid.uuid4().hex[:12]
-
-
-def commit_name(number: int) -> str:
-    """The file of a commit."""
-    return f"commits/{number:06d}.json"
-
-
-def commits(place: Place) -> list[int]:
-    """Numbers of the commits at a place, ascending."""
-    names = [name.removesuffix(".json") for name in place.names("commits")]
-    return sorted(int(name) for name in names if name.isdigit())
-
-
-def read_commit(place: Place, number: int) -> dict[str, Any]:
-    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
-    data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
-    if data is None:
-        return {}
-    if _is_unsealed(data):
-        raise CheckpointError(
-            f"{place.label} was written in a format older than this dpdist reads ({schema.FORMAT}); install the dpdist "
-            "that wrote it."
-        )
-    remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
-    found = unsealed(data, label, remedy)
-    if found["number"] != number:
-        raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
-    return found
-
-
-def _is_unsealed(data: bytes) -> bool:
-    """Whether a commit is of a format whose commits carried no digest."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
-
-
-def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
-    place = place_of(path)
-    with _readable(place):
-        numbers = commits(place)
-        attributes = read_commit(place, numbers[-1]) if numbers else {}
-    if not attributes:
-        told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
-        raise CheckpointError(
-            f"{path} {told} {path}"
-            if told
-            else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
-        )
-    if attributes["format"] != schema.FORMAT:
-        age = "newer" if attributes["format"] > schema.FORMAT else "older"
-        raise CheckpointError(
-            f"{path} was written in format {attributes['format']}, {age} than this dpdist reads "
-            f"({schema.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
-        )
-    return attributes
-
-
-def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
-    """The place at `path`, free for a new run.
-
-    Raises
-    ------
-    OutputExistsError
-        If something is there and `overwrite` is false, or it is not Zarr.
-    InputError
-        If its folder does not exist.
-    """
-    place = place_of(path)
-    with _readable(place):
-        free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
-    if is_run and not overwrite:
-        raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
-    if isinstance(place, LocalPlace):
-        check_parent(place.path)
-        if not free and not is_run:
-            claim_folder(path, overwrite)
-    elif not free and not is_run:
-        raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
-    return place
-
-
-def _is_run(place: Place) -> bool:
-    return bool(commits(place) or place.names("requests"))
-
-
-def _only_leftovers(place: Place) -> bool:
-    """Whether all that is here was left by a run killed before its first commit."""
-    found = set(place.names(""))
-    return bool(found) and found <= {"zarr.json", "leases", "problems"} and "leases" in found
-
-
-@contextlib.contextmanager
-def _foreign_set_aside(place: Place) -> Iterator[None]:
-    """Put what is at a local path and is no run of this format out of the way, and away in the end."""
-    if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
-        yield
-        return
-    old = place.path.with_name(f".{place.path.name}.old-{os.getpid()}")
-    place.path.rename(old)
-    try:
-        yield
-    except BaseException:
-        place.remove("")
-        old.rename(place.path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _named(found: Any) -> set[str]:
-    """Every group that commits name."""
-    names: set[str] = set()
-    for commit in found:
-        if commit:
-            names |= {commit["problem"], commit["generation"], *commit["objects"]}
-    return names
-
-
-@contextlib.contextmanager
-def _told(place: Place) -> Iterator[None]:
-    """Make what a place's system says of a failed write a sentence."""
-    try:
-        yield
-    except place.failures as error:
-        raise CheckpointError(
-            f"the checkpoint could not be written to {place.label} ({_words(error)}); the one before is "
-            f"intact. Make room or see to it that it can be written to, then: dpdist resume {place.label}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _readable(place: Place) -> Iterator[None]:
-    failures: tuple[type[Exception], ...] = (*place.failures, ValueError)
-    try:
-        yield
-    except failures as error:
-        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
-
-
-def _words(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

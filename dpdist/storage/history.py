@@ -1,142 +1,200 @@
-"""The history of a run, lap by lap and proposal by proposal, as an xarray.Dataset."""
+"""The history of a run, step by step and proposal by proposal, as an xarray.Dataset.
+
+A row is a NamedTuple of numbers whose fields say their dimension, units and meaning; each method declares its own.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import zarr
 
+from dpdist.core.stored import Stored, declared
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
-from dpdist.storage import schema
+from dpdist.inference.sva.sequence import SequentialInfo
+from dpdist.storage import codec
+from dpdist.storage.importing import fields_of, imported_part, path_of_class
 
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Codes of the reasons, in the CF convention's flag_values / flag_meanings.
-REASONS = tuple(Reason)
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class LapRow(NamedTuple):
-    """One lap in the history."""
+    """One lap."""
 
-    lap: int
-    elbo: float
-    elbo_before_moves: float
-    n_components: int
-    seconds: float
+    lap: Annotated[int, Stored(("lap",), "number of a lap")]
+    elbo: Annotated[float, Stored(("lap",), "exact ELBO after the lap's moves, whole data", "nat")]
+    elbo_before_moves: Annotated[float, Stored(("lap",), "exact ELBO before the lap's moves, whole data", "nat")]
+    n_components: Annotated[int, Stored(("lap",), "components after the lap")]
+    seconds: Annotated[float, Stored(("lap",), "wall time of the lap", "s")]
+
+    @classmethod
+    def of(cls, info: Info) -> LapRow:
+        """The row of a finished lap."""
+        return cls(info.lap, info.elbo, info.elbo_before_moves, info.n_components, info.seconds)
+
+
+class RoundRow(NamedTuple):
+    """One round of partitions of a sequential pass."""
+
+    round: Annotated[int, Stored(("round",), "number of a round of partitions")]
+    rows_passed: Annotated[int, Stored(("round",), "rows passed at the end of the round")]
+    components_found: Annotated[int, Stored(("round",), "components at the end of the round")]
+    seconds_passed: Annotated[float, Stored(("round",), "time spent passing so far, evaluation apart", "s")]
+    holdout_score: Annotated[
+        float,
+        Stored(("round",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat"),
+    ]
+
+    @classmethod
+    def of(cls, info: SequentialInfo) -> RoundRow:
+        """The row of a finished round."""
+        return cls(info.round, info.rows, info.n_components, info.seconds, info.holdout)
 
 
 class ProposalRow(NamedTuple):
-    """One judged proposal in the history."""
+    """One judged proposal."""
 
-    lap: int
-    kind: str
-    reason: int
-    gain: float
-    component: int
-    partner: int
+    lap: Annotated[int, Stored(("proposal",), "lap that judged a proposal", name="proposal_lap")]
+    kind: Annotated[str, Stored(("proposal",), "kind of the proposal", name="proposal_kind")]
+    reason: Annotated[Reason, Stored(("proposal",), "what became of the proposal", name="proposal_reason")]
+    gain: Annotated[float, Stored(("proposal",), "its exact gain", "nat", "proposal_gain")]
+    component: Annotated[
+        int, Stored(("proposal",), "id of the first component it would replace", name="proposal_component")
+    ]
+    partner: Annotated[
+        int, Stored(("proposal",), "id of the second component it would replace; -1 for none", name="proposal_partner")
+    ]
 
     @classmethod
     def of(cls, lap: int, record: Record) -> ProposalRow:
         """The row of what a lap said of a proposal."""
         partner = record.components[1] if len(record.components) > 1 else -1
-        return cls(lap, record.kind, REASONS.index(record.reason), record.gain, record.components[0], partner)
-
-    @property
-    def record(self) -> Record:
-        """What the lap said, of the first two components."""
-        components = (self.component,) if self.partner < 0 else (self.component, self.partner)
-        return Record(self.kind, components, self.gain, REASONS[self.reason])
+        return cls(lap, record.kind, record.reason, record.gain, record.components[0], partner)
 
 
-class History:
-    """Grows by one lap at a time.
+def seconds_passed(history: History[RoundRow]) -> float:
+    """Time that a pass took so far."""
+    return history.rows[-1].seconds_passed if history.rows else 0.0
+
+
+def rows_scored(history: History[RoundRow]) -> int:
+    """Rows that a pass had passed when held-out rows were last scored."""
+    return max((row.rows_passed for row in history.rows if not np.isnan(row.holdout_score)), default=0)
+
+
+def lap_rows(info: Info) -> tuple[LapRow, list[ProposalRow]]:
+    """A finished lap in the history, and every proposal it judged."""
+    return LapRow.of(info), [ProposalRow.of(info.lap, record) for record in info.records]
+
+
+class History(Generic[Row]):
+    """Grows by one step at a time.
 
     Parameters
     ----------
-    laps, proposals : rows to start from
+    kind : class of the rows, whose first field numbers them
+    rows, proposals : to start from
     """
 
-    def __init__(self, laps: Iterable[LapRow] = (), proposals: Iterable[ProposalRow] = ()) -> None:
-        self.laps, self.proposals = list(laps), list(proposals)
+    def __init__(self, kind: type[Row], rows: Iterable[Row] = (), proposals: Iterable[ProposalRow] = ()) -> None:
+        self.kind, self.rows, self.proposals = kind, list(rows), list(proposals)
 
-    def add(self, info: Info) -> None:
-        """Append a finished lap."""
-        self.laps.append(LapRow(info.lap, info.elbo, info.elbo_before_moves, info.n_components, info.seconds))
-        self.proposals += [ProposalRow.of(info.lap, record) for record in info.records]
+    def add(self, row: Row, proposals: Iterable[ProposalRow] = ()) -> None:
+        """Append a finished step, and the proposals that it judged."""
+        self.rows.append(row)
+        self.proposals += proposals
 
-    def before(self, lap: int) -> History:
-        """A copy of the laps before `lap`."""
-        laps, proposals = self.laps, self.proposals
-        return History([row for row in laps if row.lap < lap], [row for row in proposals if row.lap < lap])
+    def before(self, step: int) -> History[Row]:
+        """A copy of the steps before one of them."""
+        proposals = [row for row in self.proposals if row.lap < step]
+        return History(self.kind, [row for row in self.rows if row[0] < step], proposals)
 
     def accepted(self, lap: int) -> dict[str, int]:
         """Moves taken in a lap, by kind."""
-        taken = REASONS.index(Reason.ACCEPTED)
-        return dict(Counter(row.kind for row in self.proposals if row.lap == lap and row.reason == taken))
+        judged = (row for row in self.proposals if row.lap == lap)
+        return dict(Counter(row.kind for row in judged if row.reason is Reason.ACCEPTED))
 
     @property
     def kinds(self) -> list[str]:
-        """Every kind of proposal there was, by name; their places are their codes in a stored history."""
+        """Every kind of proposal there was, by name; in alphabetical order."""
         return sorted({row.kind for row in self.proposals})
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Name -> values, for every variable of the history."""
-        laps, proposals = self.laps, self.proposals
-        codes = {kind: code for code, kind in enumerate(self.kinds)}
-        return {
-            "lap": np.array([row.lap for row in laps], dtype=np.int64),
-            "elbo": np.array([row.elbo for row in laps], dtype=np.float64),
-            "elbo_before_moves": np.array([row.elbo_before_moves for row in laps], dtype=np.float64),
-            "n_components": np.array([row.n_components for row in laps], dtype=np.int64),
-            "seconds": np.array([row.seconds for row in laps], dtype=np.float64),
-            "proposal_lap": np.array([row.lap for row in proposals], dtype=np.int64),
-            "proposal_kind": np.array([codes[row.kind] for row in proposals], dtype=np.int8),
-            "proposal_reason": np.array([row.reason for row in proposals], dtype=np.int8),
-            "proposal_gain": np.array([row.gain for row in proposals], dtype=np.float64),
-            "proposal_component": np.array([row.component for row in proposals], dtype=np.int64),
-            "proposal_partner": np.array([row.partner for row in proposals], dtype=np.int64),
-        }
+        """Name -> values, for every variable of the history; of words, their codes."""
+        return {column.name: column.values for column in self._columns()}
 
     def dataset(self) -> xr.Dataset:
-        """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
+        """The history with a dimension for its steps and ``proposal``; kinds and reasons as words."""
         import xarray as xr
 
-        columns = self.columns()
-        variables: dict[str, Any] = {}
-        for name, values in columns.items():
-            variable = schema.VARIABLES[name]
-            variables[name] = (variable.dims, values, {"units": variable.units, "long_name": variable.doc})
-        words = np.array([f"{reason.value}" for reason in REASONS])
-        variables["proposal_kind"] = (("proposal",), np.array([row.kind for row in self.proposals], dtype=str))
-        variables["proposal_reason"] = (("proposal",), words[columns["proposal_reason"]])
-        return xr.Dataset(variables)
+        found: dict[str, Any] = {}
+        for name, values, told, words in self._columns():
+            shown = values if words is None else np.array(words, dtype=str)[values]
+            found[name] = (told.dims, shown, {"units": told.units, "long_name": told.doc})
+        return xr.Dataset(found)
 
     def write(self, group: zarr.Group) -> None:
-        """Store in an empty group."""
-        for name, values in self.columns().items():
-            schema.write(group, name, values)
-        group["proposal_kind"].attrs.update(_flags(self.kinds))
-        group["proposal_reason"].attrs.update(_flags([reason.value for reason in REASONS]))
+        """Store in an empty group, words as codes in the CF convention's flag_values / flag_meanings."""
+        group.attrs["rows"] = path_of_class(self.kind)
+        for name, values, told, words in self._columns():
+            codec.put(group, name, values, told)
+            if words is not None:
+                meanings = " ".join(word.replace(" ", "_") for word in words)
+                group[name].attrs.update({"flag_values": list(range(len(words))), "flag_meanings": meanings})
 
     @classmethod
-    def read(cls, group: zarr.Group) -> History:
+    def read(cls, group: zarr.Group) -> History[Any]:
         """The history stored in `group`."""
-        laps = [schema.read(group, name).tolist() for name in ("lap", *LapRow._fields[1:])]
-        names = [f"proposal_{name}" for name in ProposalRow._fields]
-        proposals = [schema.read(group, name).tolist() for name in names]
-        kinds = str(group["proposal_kind"].attrs["flag_meanings"]).split()
-        proposals[1] = [kinds[code] for code in proposals[1]]
-        return cls(
-            [LapRow(*row) for row in zip(*laps, strict=True)],
-            [ProposalRow(*row) for row in zip(*proposals, strict=True)],
-        )
+        kind = imported_part(str(group.attrs["rows"]), tuple)
+        return cls(kind, _rows(group, kind), _rows(group, ProposalRow))
+
+    def _columns(self) -> list[_Column]:
+        return _columns(self.kind, self.rows) + _columns(ProposalRow, self.proposals)
 
 
-def _flags(meanings: Iterable[str]) -> dict[str, Any]:
-    words = [meaning.replace(" ", "_") for meaning in meanings]
-    return {"flag_values": list(range(len(words))), "flag_meanings": " ".join(words)}
+class _Column(NamedTuple):
+    """A field of all rows: its name in a file, numbers, what it says of itself, the words that they are codes of."""
+
+    name: str
+    values: np.ndarray
+    stored: Stored
+    words: list[str] | None
+
+
+def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
+    """Every field of some rows."""
+    hints, told = get_type_hints(kind), declared(kind)
+    found = []
+    for place, field in enumerate(fields_of(kind) or ()):
+        values, words = [row[place] for row in rows], None
+        if hints[field] is Reason:
+            values, words = [_REASONS.index(each) for each in values], [reason.value for reason in _REASONS]
+        elif hints[field] is str:
+            words = sorted(set(values))
+            values = [words.index(each) for each in values]
+        dtype = np.float64 if hints[field] is float else np.int64
+        found.append(_Column(told[field].name or field, np.array(values, dtype=dtype), told[field], words))
+    return found
+
+
+def _rows(group: zarr.Group, kind: Any) -> list[Any]:
+    hints, columns = get_type_hints(kind), []
+    for field, (name, *_) in zip(fields_of(kind) or (), _columns(kind, ()), strict=True):
+        values = codec.array(group, name).tolist()
+        if hints[field] is Reason:
+            values = [_REASONS[code] for code in values]
+        elif hints[field] is str:
+            words = str(group[name].attrs["flag_meanings"]).split()
+            values = [words[code] for code in values]
+        columns.append(values)
+    return [kind(*row) for row in zip(*columns, strict=True)]
+
+
+_REASONS = tuple(Reason)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from dpdist.inference.loop import Step
 from dpdist.inference.state import State
-from dpdist.storage.generations import token
+from dpdist.storage.commits import token
 
 #: Bytes beyond which no more batch summaries go to a pack: what is copied at once, and freed when it is written.
 PACK_BYTES = 2**25

@@ -34,8 +34,8 @@ from dpdist.inference.moves.split import Splits
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import MemoizedMixture
-from dpdist.storage.checkpoint import Fitted, Store
-from dpdist.storage.history import History
+from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.history import History, LapRow
 from dpdist.storage.memo import Memo
 
 
@@ -73,7 +73,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
         SerialBackend(),
     )
     state, component_map = settled(state, components, rng)
-    store = Store.create(path, problem, {}, {"made": "up"})
+    store = RunStore.create(path, problem, {}, {"made": "up"})
     memo = Memo(state)
     total, measured = state.batch_summaries[0].summary, state.batch_summaries[0].measured
     batch_summaries_seconds, end_seconds = [], []
@@ -86,7 +86,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
             store.put_batch_summaries(name, batch_summaries)
         batch_summaries_seconds.append(time.perf_counter() - began)
         fitted = Fitted(state.ids, total, -1.0, 1.0)
-        store.commit(problem, fitted, History(), state, manifest)
+        store.commit(problem, fitted, History(LapRow), state, manifest)
         end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
         memo.stored(state, manifest)
         assert lap == store.number

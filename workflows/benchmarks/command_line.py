@@ -14,7 +14,7 @@ from pathlib import Path
 from common import alternate, draw_clusters, options, spread, store_rows
 
 import dpdist
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 
@@ -53,7 +53,7 @@ def main() -> None:
     for name, times in seconds.items():
         print(f"{name}: {spread(times)} s")
     ratios = (seconds["dpdist fit"] - seconds["start-up"]) / seconds["Python"]
-    print(f"(command - start-up) / Python: {spread(ratios)}, {model.n_iter_} laps, {Store.open(run).number} commits")
+    print(f"(command - start-up) / Python: {spread(ratios)}, {model.n_iter_} laps, {RunStore.open(run).number} commits")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import zarr
 from common import options
 
 import dpdist
-from dpdist.storage.checkpoint import Store
+from dpdist.storage.checkpoint import RunStore
 
 COMMAND = [sys.executable, "-m", "dpdist"]
 
@@ -77,7 +77,7 @@ def kill_round(folder: Path, name: str, size: Size, moment: float) -> tuple[int,
     if ended == "killed":
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    lap = len(Store.open(folder / name).history().laps)
+    lap = len(RunStore.open(folder / name).history().rows)
     subprocess.run(
         [*COMMAND, "resume", str(folder / name)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -87,14 +87,14 @@ def kill_round(folder: Path, name: str, size: Size, moment: float) -> tuple[int,
 def generation(run: Path) -> int:
     """Number of the run's current checkpoint; -1 where there is none."""
     try:
-        return Store.open(run).number
+        return RunStore.open(run).number
     except dpdist.CheckpointError:
         return -1
 
 
 def bits(run: Path) -> bytes:
     """Final statistics, entropies and ELBO."""
-    fitted = Store.open(run).fitted()
+    fitted = RunStore.open(run).fitted()
     assert fitted is not None and fitted.stop is not None
     return fitted.total.stats.tobytes() + fitted.total.entropy.tobytes() + np.float64(fitted.elbo).tobytes()
 
@@ -119,7 +119,7 @@ def main() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    length = sum(lap.seconds for lap in Store.open(given.out / "whole.zarr").history().laps)
+    length = sum(lap.seconds for lap in RunStore.open(given.out / "whole.zarr").history().rows)
     whole, named = bits(given.out / "whole.zarr"), labels(given.out / "whole.zarr", given.out)
     rng = np.random.default_rng(given.seed)
     print(f"{'round':>5} {'killed after (s)':>17} {'laps kept':>10} {'end':>16} {'same bits':>10} {'same labels':>12}")

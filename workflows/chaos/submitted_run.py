@@ -17,8 +17,8 @@ from dpdist.cluster.statuses import CANCELLED
 from dpdist.cluster.submitted import end_of, job_of, latest_request
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import place_of
-from dpdist.storage.checkpoint import Store
-from dpdist.storage.generations import commits
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import commits
 from dpdist.storage.lease import process_began
 
 
@@ -37,7 +37,7 @@ class Reached:
             if not commits(place_of(run)):
                 return cls()
             try:
-                store = Store.open(run)
+                store = RunStore.open(run)
                 attributes = store.generation("state").attrs
                 return cls(store.number, int(attributes["lap"]), int(attributes["visit"]))  # type: ignore[arg-type]
             except CheckpointError:
@@ -157,7 +157,7 @@ class Run:
                 raise ChaosError(f"it did not end within {PATIENCE:.0f} s; {self.log()[-800:]}")
             time.sleep(0.1)
         self._note_life()
-        fitted = Store.open(self.path).fitted()
+        fitted = RunStore.open(self.path).fitted()
         if fitted is None or fitted.stop is None:
             raise ChaosError(f"its coordinator ended before the run did: {self.log()[-800:]}")
 
@@ -195,7 +195,7 @@ def bits_of(value: Any) -> bytes:
 
 def bits(run: Path) -> dict[str, bytes]:
     """Everything that a finished run holds, but for what its laps took."""
-    store = Store.open(run)
+    store = RunStore.open(run)
     fitted, history, (state, _) = store.fitted(), store.history(), store.state()
     if fitted is None or fitted.stop is None:
         raise CheckpointError(f"{run} has not ended.")

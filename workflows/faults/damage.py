@@ -40,11 +40,11 @@ from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.opening import open_run
-from dpdist.runs.passing import PassFit
+from dpdist.runs.opening import is_pass
+from dpdist.runs.passing import PassFit, passed_state
 from dpdist.runs.run import Run
+from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.lease import latest_lease
-from dpdist.storage.stored_sequence import SequentialStore, is_pass
 
 #: Laps of a run that is resumed.
 LAPS = 3
@@ -153,7 +153,7 @@ def begin_topics(data: Any, path: Path) -> None:
 
 def begin_online(data: Any, path: Path) -> None:
     """Within the first of three passes."""
-    model = dpdist.HDPTopicModel(initial_topics=2, schedule=Stochastic(batches=2), random_state=0)
+    model = dpdist.HDPTopicModel(initial_topics=2, weights="point", schedule=Stochastic(batches=2), random_state=0)
     break_off(model.prepare(data, path), 1)
 
 
@@ -181,12 +181,12 @@ def outcome(path: Path, data: Any) -> list[Any]:
 
 def stored(path: Path) -> Any:
     """What is stored of a run, seconds apart."""
-    store: Any = SequentialStore.open(path) if is_pass(path) else open_run(path)
+    store: Any = RunStore.open(path)
     if is_pass(path):
-        found = (store.state(), [(row.rows_passed, row.components_found) for row in store.history().rounds])
+        found = (passed_state(store), [(row.rows_passed, row.components_found) for row in store.history().rows])
     else:
         history = store.history()
-        found = (store.state()[0], store.fitted(), [row.elbo for row in history.laps], history.proposals)
+        found = (store.state()[0], store.fitted(), [row.elbo for row in history.rows], history.proposals)
     return plain((store.settings, store.problem(), *found))
 
 

@@ -6,11 +6,13 @@ import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.randomness import generator
+from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.moves.base import Proposals
@@ -70,10 +72,10 @@ class Sample:
         proposal's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
     """
 
-    keys: np.ndarray
-    owners: np.ndarray
-    weights: np.ndarray
-    rows: Rows
+    keys: Annotated[np.ndarray, Stored(("draw",), "random key of a sampled row")]
+    owners: Annotated[np.ndarray, Stored(("draw",), "component a sampled row was drawn for")]
+    weights: Annotated[np.ndarray, Stored(("draw",), "row weight of a sampled row")]
+    rows: Annotated[Rows, Stored(("draw", "column"), "sampled rows, prepared")]
     most: int | None = None
     seen: BatchSummary | None = None
 

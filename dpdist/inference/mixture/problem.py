@@ -35,3 +35,5 @@ class Problem:
     precision: Precision
     seed: int
     tolerance: float
+
+    method = "memoized"

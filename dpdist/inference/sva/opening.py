@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
+from dpdist.core.stored import Stored
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
 from dpdist.inference.sva.prune_merge import PruneMerge, merge_pairs
 from dpdist.models.families.base import Rows
@@ -27,13 +29,18 @@ class SVAState:
     overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
     """
 
-    table: np.ndarray
-    ids: np.ndarray
+    table: Annotated[
+        np.ndarray,
+        Stored(("component", "feature"), "components as the pass keeps them; last column: their weights"),
+    ]
+    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component")]
     rows: int
     seen: float
     look: int
     pruned: float
-    overlap: np.ndarray
+    overlap: Annotated[
+        np.ndarray, Stored(("component", "component_2"), "sum of the smaller of two components' responsibilities")
+    ]
 
     @property
     def weights(self) -> np.ndarray:

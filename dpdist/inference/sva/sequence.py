@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLAG, check_fields
 from dpdist.core.randomness import generator
+from dpdist.core.stored import BESIDE
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.execution.base import Backend
@@ -87,6 +88,8 @@ class SequentialProblem:
     dtype: type
     seed: int
 
+    method = "sequential"
+
 
 class SequentialState(NamedTuple):
     """What the next round needs.
@@ -98,7 +101,7 @@ class SequentialState(NamedTuple):
     next_id : id of the next new component
     """
 
-    growth: SVAState
+    growth: Annotated[SVAState, BESIDE]
     round: int = 0
     next_id: int = 0
 

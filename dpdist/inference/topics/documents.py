@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.checks import COUNT, FLAG, check_fields, number
 from dpdist.core.errors import PrecisionError
+from dpdist.core.stored import Stored
 from dpdist.inference.topics.model import TopicPosterior
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.kernels.topic_documents import share_documents
@@ -46,9 +48,9 @@ class Effort:
 class DocumentTopics:
     """n_jk of documents as CSR: `indptr` (n + 1,), `topics` and `counts` (float32: where the next visit starts)."""
 
-    indptr: np.ndarray
-    topics: np.ndarray
-    counts: np.ndarray
+    indptr: Annotated[np.ndarray, Stored(("document_boundary",), "boundaries of documents in their topics")]
+    topics: Annotated[np.ndarray, Stored(("use",), "topic that a document uses")]
+    counts: Annotated[np.ndarray, Stored(("use",), "expected tokens of that topic in the document")]
 
     @staticmethod
     def unknown(documents: int) -> DocumentTopics:
@@ -107,8 +109,8 @@ def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
 class PairSums:
     """Of unions of two topics: the change of `entropy` (P,), and `groups` (P, 4) as of :class:`TopicSummary`."""
 
-    entropy: np.ndarray
-    groups: np.ndarray
+    entropy: Annotated[np.ndarray, Stored(("pair",), "change of entropy if a pair of topics is one", "nat")]
+    groups: Annotated[np.ndarray, Stored(("pair", "group_sum"), "sums over documents, for unions of two")]
 
     @staticmethod
     def zeros(pairs: int) -> PairSums:

@@ -12,10 +12,12 @@ gamma^(1 - rho) gamma_hat^rho, and alpha and eta alike, with those best after th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from dpdist.core.errors import InputError
+from dpdist.core.stored import Stored
 from dpdist.inference.state import Record
 from dpdist.inference.topics.documents import DocumentTopics
 from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values, values_of, with_values
@@ -42,8 +44,8 @@ class OnlineState:
     records, seconds : of the pass under way so far: every proposal judged, and wall time
     """
 
-    words: np.ndarray
-    weights: np.ndarray
+    words: Annotated[np.ndarray, Stored(("word", "topic"), "expected tokens of a word in a topic", name="word_count")]
+    weights: Annotated[np.ndarray, Stored(("topic_or_rest",), "global weights; last: all topics not in use")]
     step: int
     ids: np.ndarray
     next_id: int

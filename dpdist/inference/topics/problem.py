@@ -22,10 +22,11 @@ stochastic schedule does not hold, and for which the density of a point estimate
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, one_of, whole
 from dpdist.core.errors import InputError
+from dpdist.core.stored import Stored
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import check_learnable
@@ -34,6 +35,8 @@ from dpdist.inference.topics.model import TopicModel
 #: How global weights are known: by Beta posteriors over sticks, or by a point estimate.
 GlobalWeights = Literal["posterior", "point"]
 GLOBAL_WEIGHTS: tuple[GlobalWeights, ...] = ("posterior", "point")
+#: What fits topics by their weights, as stored runs name it.
+METHODS: dict[GlobalWeights, str] = {"posterior": "memoized topics", "point": "online topics"}
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,14 @@ class TopicProblem(Generic[Plan]):
     seed: int = 0
     tolerance: float = 1e-5
     learn: tuple[str, ...] = ()
-    words: tuple[str, ...] | None = None
+    words: Annotated[
+        tuple[str, ...] | None, Stored(("byte",), "words of all columns in their order, UTF-8", name="vocabulary")
+    ] = None
+
+    @property
+    def method(self) -> str:
+        """The name of what fits it."""
+        return METHODS[self.weights]
 
     def __post_init__(self) -> None:
         check_learnable(self.learn, self.model.vocabulary)

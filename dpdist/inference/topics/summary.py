@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+
+from dpdist.core.stored import Stored
 
 #: Columns of :attr:`TopicSummary.groups`.
 LOG_PI, LOG_GAMMA, SLACK, PRIOR = range(4)
@@ -34,10 +37,26 @@ class TopicSummary:
         sum_j of log Gamma(sum_k theta_jk), of psi(sum_k theta_jk), of 1, and of the document's tokens.
     """
 
-    words: np.ndarray
-    entropy: np.ndarray
-    groups: np.ndarray
-    totals: np.ndarray
+    words: Annotated[np.ndarray, Stored(("word", "topic"), "expected tokens of a word in a topic", name="word_count")]
+    entropy: Annotated[
+        np.ndarray, Stored(("topic",), "entropy of a topic's responsibilities", "nat", name="topic_entropy")
+    ]
+    groups: Annotated[
+        np.ndarray,
+        Stored(
+            ("topic_or_rest", "group_sum"),
+            "sums over documents of E log pi, log Gamma(theta), (n - theta) E log pi, theta - n; last: not in use",
+            name="topic_group",
+        ),
+    ]
+    totals: Annotated[
+        np.ndarray,
+        Stored(
+            ("total",),
+            "sums over documents of log Gamma(sum theta), psi(sum theta), 1 and their tokens",
+            name="document_total",
+        ),
+    ]
 
     @staticmethod
     def zeros(vocabulary: int, topics: int) -> TopicSummary:

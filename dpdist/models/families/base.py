@@ -104,9 +104,9 @@ class Family(ABC):
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         """Posterior means for people: name -> (dimension names, array), first dimension ``component``.
 
-        They are stored under these names beside a model; what is not in :data:`dpdist.storage.schema.VARIABLES` is the
-        family's own. What is called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` is carried back to raw
-        columns where rows are transformed; anything else is told as it is.
+        They are stored under these names beside a model; what :mod:`dpdist.storage.descriptions` does not
+        know is the family's own. What is called ``mean``, ``variance``, ``mean_variance`` or ``covariance`` is carried
+        back to raw columns where rows are transformed; anything else is told as it is.
         """
 
     @abstractmethod

@@ -1,0 +1,283 @@
+"""The one codec: objects as Zarr groups that xarray reads alone, and back, to the bit.
+
+What is stored are parts (:mod:`dpdist.storage.importing`): frozen dataclasses and NamedTuples, of dpdist or a person's
+own. The attribute ``value`` of a group is a tree of plain values: each part by its import path and its fields. Arrays
+stand beside it as arrays, those of a part within a part in a group of that field's name, with the dimensions, units and
+meaning that the field declares (:mod:`dpdist.core.stored`). Parts of one class in a row stand in few arrays, one below
+the other. Nothing is pickled.
+
+Every chunk is written, and ends with a checksum for who reads without dpdist; who reads with it is told of any damage
+by the digests in a commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+from scipy import sparse
+from zarr.codecs import Crc32cCodec
+
+from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.stored import BESIDE, Stored, declared
+from dpdist.core.strings import join_strings, part_strings
+from dpdist.storage.importing import fields_of, imported_enum, imported_part, is_own, made, path_of_class
+
+#: Version of the layout; a reader refuses others.
+FORMAT = 4
+#: Bytes of a chunk at most, rows apart.
+CHUNK = 64 * 2**20
+_BOUNDARIES = Stored(("word_boundary",), "where each word begins in the text, and the last one ends")
+
+
+class _Held(NamedTuple):
+    """An array of a value, and how it is to be stored."""
+
+    values: np.ndarray
+    stored: Stored
+
+
+_Arrays = dict[str, _Held]
+
+
+def write(group: zarr.Group, value: Any) -> None:
+    """Store `value` in an empty group: a part, or parts in a row.
+
+    Raises
+    ------
+    InputError
+        If a class cannot be imported again, or a field is nothing that can be stored.
+    """
+    arrays: _Arrays = {}
+    group.attrs["value"] = _tree(value, "", type(value).__name__, arrays)
+    sizes: dict[tuple[str, str], int] = {}
+    for path, held in arrays.items():
+        above, _, name = path.rpartition("/")
+        home = group.require_group(above) if above else group
+        dims = tuple(
+            dim if sizes.setdefault((above, dim), size) == size else f"{dim}_of_{name}"
+            for dim, size in zip(held.stored.dims, held.values.shape, strict=True)
+        )
+        put(home, name, held.values, held.stored._replace(dims=dims))
+
+
+def read(group: zarr.Group, kind: type = object) -> Any:
+    """The value stored in `group`.
+
+    Parameters
+    ----------
+    kind : what the class of a part must be derived from
+
+    Raises
+    ------
+    CheckpointError
+        If a class cannot be imported, is no part or not derived from that, or refuses what is stored.
+    """
+    tree: Any = group.attrs.get("value")
+    if tree is None:
+        raise CheckpointError(f"{group.store_path} holds no value; the file is damaged or not dpdist's.")
+    return _value(tree, lambda path: array(group, path), kind)
+
+
+def put(group: zarr.Group, name: str, values: np.ndarray, stored: Stored) -> None:
+    """Store an array under a name; in chunks along its first axis, for it may have an entry a row."""
+    chunks = values.shape
+    if values.nbytes > CHUNK:
+        chunks = (max(1, CHUNK * len(values) // values.nbytes), *values.shape[1:])
+    node = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=tuple(max(1, size) for size in chunks),
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+        dimension_names=list(stored.dims),
+        attributes={"units": stored.units, "long_name": stored.doc},
+        config={"write_empty_chunks": True},
+    )
+    if values.size:
+        node[...] = np.ascontiguousarray(values) if values.ndim else values
+
+
+def array(group: zarr.Group, name: str) -> np.ndarray:
+    """The array `name` of `group`; :class:`CheckpointError` if it is not there."""
+    node = group.get(name)
+    if not isinstance(node, zarr.Array):
+        raise CheckpointError(f"{group.store_path} holds no array '{name}'; the file is damaged or not dpdist's.")
+    return np.asarray(node[...])
+
+
+def subgroup(group: zarr.Group, name: str) -> zarr.Group:
+    """The group `name` of `group`; :class:`CheckpointError` if it is not there."""
+    node = group.get(name)
+    if not isinstance(node, zarr.Group):
+        raise CheckpointError(f"{group.store_path} holds no group '{name}'; the file is damaged or not dpdist's.")
+    return node
+
+
+# To a tree
+
+
+def _tree(value: Any, path: str, told: str, arrays: _Arrays, stored: Stored | None = None) -> Any:
+    """A value as JSON has it, its arrays apart; what JSON has not is an object that says what it is.
+
+    Parameters
+    ----------
+    path : of the group that its arrays go to, or of the array
+    told : what a sentence calls the value
+    arrays : by path, to which those of the value are added
+    stored : what is declared of the value
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": repr(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"array": _add(arrays, path, value, stored)}
+    if isinstance(value, sparse.csr_array):
+        parts = [_add(arrays, f"{path}.{name}", getattr(value, name)) for name in ("data", "indices", "indptr")]
+        return {"csr": parts, "shape": list(value.shape)}
+    if isinstance(value, type) and issubclass(value, np.number):
+        return {"dtype": np.dtype(value).name}
+    if isinstance(value, Enum) and is_own(type(value)):
+        return {"enum": path_of_class(type(value)), "name": value.name}
+    if is_own(type(value)):
+        fields = _fields(value, path, arrays)
+        return {"class": path_of_class(type(value)), "fields": fields}
+    if isinstance(value, list | tuple):
+        entries = _words(value, path, stored, arrays) if stored else _entries(value, path, told, arrays)
+        return entries if isinstance(value, list) else {"tuple": entries}
+    if isinstance(value, dict):
+        pairs = enumerate(value.items())
+        return {"dict": [[key, _tree(each, f"{path}.{_word(key, i)}", told, arrays)] for i, (key, each) in pairs]}
+    raise InputError(
+        f"{told} should be a number, text, None, an array of numbers, a list, tuple or dict of such, or a part of "
+        f"dpdist to be stored; got {type(value).__name__}. Give one of these."
+    )
+
+
+def _fields(value: Any, path: str, arrays: _Arrays) -> dict[str, Any]:
+    """The fields of a part as trees."""
+    kind: type = type(value)
+    names, known = fields_of(kind), declared(kind)
+    if names is None:
+        raise InputError(
+            f"{kind.__name__} should be a dataclass of its parameters, which is what is stored and read back; "
+            "decorate it with @dataclass(frozen=True, eq=False)."
+        )
+    found = {}
+    for name in names:
+        stored = known.get(name)
+        below = path if stored == BESIDE else f"{path}/{stored.name if stored and stored.name else name}".lstrip("/")
+        found[name] = _tree(getattr(value, name), below, f"{name} of {kind.__name__}", arrays, stored)
+    return found
+
+
+def _words(words: Sequence[str], path: str, stored: Stored, arrays: _Arrays) -> Any:
+    """Words, of which a field declares that they are stored as arrays."""
+    text, offsets = join_strings(words)
+    return {"words": [_add(arrays, f"{path}.text", text, stored), _add(arrays, f"{path}.offset", offsets, _BOUNDARIES)]}
+
+
+def _entries(values: Sequence[Any], path: str, told: str, arrays: _Arrays) -> Any:
+    """The entries of a list or tuple: parts of one class together, where they are alike; all else one by one."""
+    kinds = {type(each) for each in values}
+    if len(kinds) == 1 and is_own(kind := kinds.pop()) and not issubclass(kind, Enum):
+        row: list[_Arrays] = [{} for _ in values]
+        fields = [_fields(each, path, own) for each, own in zip(values, row, strict=True)]
+        if _alike(row):
+            lengths = {name: _add_all(arrays, name, [own[name] for own in row]) for name in row[0]}
+            columns = {name: [each[name] for each in fields] for name in fields[0]}
+            return {"class": path_of_class(kind), "row": columns, "count": len(values), "lengths": lengths}
+    return [_tree(each, f"{path}.{i}", told, arrays) for i, each in enumerate(values)]
+
+
+def _alike(row: list[_Arrays]) -> bool:
+    """Whether parts have the same arrays, which fit one below the other."""
+    kinds = [{name: (held.values.dtype, held.values.shape[1:]) for name, held in own.items()} for own in row]
+    some = all(held.values.ndim for own in row for held in own.values())
+    return some and all(each == kinds[0] for each in kinds)
+
+
+def _add(arrays: _Arrays, path: str, values: np.ndarray, stored: Stored | None = None) -> str:
+    """Note an array, and say where it will stand."""
+    if stored is None or len(stored.dims) != values.ndim:
+        name = path.rpartition("/")[2]
+        dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
+        stored = Stored(dims, f"parameter {name}" if stored is None else stored.doc)
+    assert path not in arrays, f"{path} is the name of two arrays"
+    arrays[path] = _Held(values, stored)
+    return path
+
+
+def _add_all(arrays: _Arrays, path: str, row: list[_Held]) -> list[int] | None:
+    """Note arrays as one: along a new axis where their shapes are the same, else in a row, and how long each is."""
+    values, stored = [held.values for held in row], row[0].stored
+    if len({each.shape for each in values}) == 1:
+        arrays[path] = _Held(np.stack(values), stored._replace(dims=("entry", *stored.dims)))
+        return None
+    arrays[path] = _Held(np.concatenate(values), stored)
+    return [len(each) for each in values]
+
+
+def _word(key: Any, place: int) -> str:
+    return key if isinstance(key, str) and key.isidentifier() else f"{place}"
+
+
+# And back
+
+
+def _value(tree: Any, arrays: Callable[[str], np.ndarray], kind: type = object) -> Any:
+    """The value of a tree; `arrays` gives those that stand beside it."""
+    if isinstance(tree, list):
+        return [_value(each, arrays) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    match tree:
+        case {"number": text}:
+            return float(text)
+        case {"array": path}:
+            return arrays(path)
+        case {"csr": paths, "shape": shape}:
+            return sparse.csr_array(tuple(arrays(path) for path in paths), shape=tuple(shape))
+        case {"dtype": name}:
+            return np.dtype(name).type
+        case {"enum": path, "name": name}:
+            return imported_enum(path)[name]
+        case {"class": path, "fields": fields}:
+            found = imported_part(path, kind)
+            return made(found, {name: _value(each, arrays) for name, each in fields.items()})
+        case {"class": path, "row": columns}:
+            return _row(imported_part(path, kind), columns, tree, arrays)
+        case {"words": [text, offsets]}:
+            return part_strings(arrays(text), arrays(offsets))
+        case {"tuple": entries}:
+            return tuple(_value(entries, arrays, kind))
+        case {"dict": pairs}:
+            return {key: _value(each, arrays) for key, each in pairs}
+    raise CheckpointError(f"a stored value says {sorted(tree)} of itself; the file is damaged or not dpdist's.")
+
+
+def _row(kind: Any, columns: dict[str, list[Any]], tree: dict[str, Any], arrays: Callable[[str], np.ndarray]) -> Any:
+    """Parts that were stored together."""
+    joined = {name: arrays(name) for name in tree["lengths"]}
+    ends = {name: np.cumsum([0, *lengths]) for name, lengths in tree["lengths"].items() if lengths is not None}
+
+    def own(place: int) -> Callable[[str], np.ndarray]:
+        def of(name: str) -> np.ndarray:
+            if name not in ends:
+                return np.array(joined[name][place])
+            return joined[name][ends[name][place] : ends[name][place + 1]].copy()
+
+        return of
+
+    return [
+        made(kind, {name: _value(column[place], own(place)) for name, column in columns.items()})
+        for place in range(tree["count"])
+    ]

@@ -1,0 +1,167 @@
+"""Commits: what says which generation of a run is the current one, and the place that a new run may have."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from dpdist.core.errors import CheckpointError, OutputExistsError
+from dpdist.core.outputs import check_parent, claim_folder
+from dpdist.core.places import LocalPlace, Place, place_of
+from dpdist.core.records import unsealed
+from dpdist.storage import codec
+
+
+def token() -> str:
+    """A name never used before."""
+    return uuid.uuid4().hex[:12]
+
+
+def commit_name(number: int) -> str:
+    """The file of a commit."""
+    return f"commits/{number:06d}.json"
+
+
+def commits(place: Place) -> list[int]:
+    """Numbers of the commits at a place, ascending."""
+    names = [name.removesuffix(".json") for name in place.names("commits")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read_commit(place: Place, number: int) -> dict[str, Any]:
+    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
+    data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
+    if data is None:
+        return {}
+    if _is_unsealed(data):
+        raise CheckpointError(
+            f"{place.label} was written in a format older than this dpdist reads ({codec.FORMAT}); install the dpdist "
+            "that wrote it."
+        )
+    remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
+    found = unsealed(data, label, remedy)
+    if found["number"] != number:
+        raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
+    return found
+
+
+def _is_unsealed(data: bytes) -> bool:
+    """Whether a commit is of a format whose commits carried no digest."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
+
+
+def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
+    place = place_of(path)
+    with readable(place):
+        numbers = commits(place)
+        attributes = read_commit(place, numbers[-1]) if numbers else {}
+    if not attributes:
+        told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
+        raise CheckpointError(
+            f"{path} {told} {path}"
+            if told
+            else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
+        )
+    if attributes["format"] != codec.FORMAT:
+        age = "newer" if attributes["format"] > codec.FORMAT else "older"
+        raise CheckpointError(
+            f"{path} was written in format {attributes['format']}, {age} than this dpdist reads "
+            f"({codec.FORMAT}); install the dpdist that wrote it, {attributes['versions'].get('dpdist', '?')}."
+        )
+    return attributes
+
+
+def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
+    """The place at `path`, free for a new run.
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there and `overwrite` is false, or it is not Zarr.
+    InputError
+        If its folder does not exist.
+    """
+    place = place_of(path)
+    with readable(place):
+        free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+    if is_run and not overwrite:
+        raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
+    if isinstance(place, LocalPlace):
+        check_parent(place.path)
+        if not free and not is_run:
+            claim_folder(path, overwrite)
+    elif not free and not is_run:
+        raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
+    return place
+
+
+def _is_run(place: Place) -> bool:
+    return bool(commits(place) or place.names("requests"))
+
+
+def _only_leftovers(place: Place) -> bool:
+    """Whether all that is here was left by a run killed before its first commit."""
+    found = set(place.names(""))
+    return bool(found) and found <= {"zarr.json", "leases", "problems"} and "leases" in found
+
+
+@contextlib.contextmanager
+def foreign_set_aside(place: Place) -> Iterator[None]:
+    """Put what is at a local path and is no run of this format out of the way, and away in the end."""
+    if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
+        yield
+        return
+    old = place.path.with_name(f".{place.path.name}.old-{os.getpid()}")
+    place.path.rename(old)
+    try:
+        yield
+    except BaseException:
+        place.remove("")
+        old.rename(place.path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def named_groups(found: Any) -> set[str]:
+    """Every group that commits name."""
+    names: set[str] = set()
+    for commit in found:
+        if commit:
+            names |= {commit["problem"], commit["generation"], *commit["objects"]}
+    return names
+
+
+@contextlib.contextmanager
+def writable(place: Place) -> Iterator[None]:
+    """Make what a place's system says of a failed write a sentence."""
+    try:
+        yield
+    except place.failures as error:
+        raise CheckpointError(
+            f"the checkpoint could not be written to {place.label} ({_words(error)}); the one before is "
+            f"intact. Make room or see to it that it can be written to, then: dpdist resume {place.label}"
+        ) from error
+
+
+@contextlib.contextmanager
+def readable(place: Place) -> Iterator[None]:
+    """Make what a place's system says of a failed read a sentence."""
+    failures: tuple[type[Exception], ...] = (*place.failures, ValueError)
+    try:
+        yield
+    except failures as error:
+        raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
+
+
+def _words(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

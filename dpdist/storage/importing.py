@@ -1,0 +1,109 @@
+"""Classes by import path: what may be stored by it, and what comes of one that is read.
+
+A part is an object that is made again by calling its class with its fields: a frozen dataclass or a NamedTuple that
+is dpdist's own, or derived from a class of dpdist's as a person's own family is. Nothing else that a file names is ever
+called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from dpdist.core.errors import CheckpointError, DpdistError, InputError
+
+
+def is_own(kind: type) -> bool:
+    """Whether a class is dpdist's, or derived from one of dpdist's."""
+    return any(base.__module__.partition(".")[0] == "dpdist" for base in kind.__mro__)
+
+
+def is_part(kind: type) -> bool:
+    """Whether objects of a class are stored by its import path and their fields."""
+    return is_own(kind) and fields_of(kind) is not None
+
+
+def fields_of(kind: type) -> tuple[str, ...] | None:
+    """What a frozen dataclass or a NamedTuple is called with; None for any other class."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None)
+    if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        return tuple(field.name for field in fields(kind) if field.init)
+    return None
+
+
+def path_of_class(kind: type) -> str:
+    """``module:Name``, the shortest that leads to a class; :class:`InputError` if none does."""
+    folders = kind.__module__.split(".")
+    for depth in range(1, len(folders) + 1):
+        path = f"{'.'.join(folders[:depth])}:{kind.__qualname__}"
+        with contextlib.suppress(ImportError, AttributeError):
+            if _find(path) is kind:
+                return path
+    raise InputError(
+        f"{kind.__name__} should be defined at the top of a module that can be imported, by which a stored model "
+        f"finds it again; got {kind.__module__}.{kind.__qualname__}. Move it there, out of any function."
+    )
+
+
+def imported_part(path: str, kind: type = object) -> Any:
+    """The class of a part derived from `kind`; raises as :func:`imported_class` does."""
+    wanted = "part of a model" if kind is object else kind.__name__
+    return _imported(path, lambda found: issubclass(found, kind) and is_part(found), wanted)
+
+
+def imported_enum(path: str) -> Any:
+    """An enumeration of dpdist's; raises as :func:`imported_class` does."""
+    return _imported(path, lambda found: issubclass(found, Enum) and is_own(found), "enumeration of dpdist's")
+
+
+def imported_class(path: str, kinds: tuple[type, ...]) -> Any:
+    """The class at ``module:Name``.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be imported, or is derived from none of `kinds`.
+    """
+    return _imported(path, lambda found: issubclass(found, kinds), " or ".join(kind.__name__ for kind in kinds))
+
+
+def made(kind: Any, values: dict[str, Any]) -> Any:
+    """A class called with stored parameters; :class:`CheckpointError` if it refuses them."""
+    try:
+        return kind(**values)
+    except DpdistError:
+        raise
+    except Exception as error:
+        raise CheckpointError(
+            f"{kind.__name__} does not take the parameters that the model stores, {', '.join(values) or 'none'} "
+            f"({error}); use the version of it that the model was made with."
+        ) from error
+
+
+def _imported(path: str, holds: Callable[[type], bool], wanted: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        found = _find(path)
+    except Exception as error:  # whatever a module raises while it is imported
+        where = "this script or notebook" if module == "__main__" else f"a module {module} that can be imported here"
+        raise CheckpointError(
+            f"the model needs the class {name} of {module}, which cannot be imported ({error}); define or import it "
+            f"in {where}, under that name, then load again."
+        ) from error
+    if not (isinstance(found, type) and holds(found)):
+        raise CheckpointError(
+            f"the model names {module}.{name}, which is no {wanted} and is not used; the file is damaged or not "
+            "dpdist's, or the class has changed."
+        )
+    return found
+
+
+def _find(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return functools.reduce(getattr, name.split("."), importlib.import_module(module))
