@@ -64,12 +64,14 @@ class ClusterConfig(BaseModel, ABC):
     ----------
     library : module and the extra that installs it, if the kind needs more than dpdist itself
     roles : parts of the cluster that need certificates; none if it never leaves loopback
+    submitted_as : kind of the job that ``dpdist submit`` makes of a run's coordinator
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     library: ClassVar[tuple[str, str] | None] = None
     roles: ClassVar[tuple[Role, ...]] = ROLES
+    submitted_as: ClassVar[str] = "process"
 
     type: str
     security: SecurityConfig | None = None

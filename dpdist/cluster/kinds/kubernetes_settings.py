@@ -100,6 +100,7 @@ class PodSettings(ClusterConfig):
     """
 
     library: ClassVar[tuple[str, str] | None] = ("dask_kubernetes", "kubernetes")
+    submitted_as: ClassVar[str] = "kubernetes"
 
     type: Literal["kubernetes"] = "kubernetes"
     security: SecurityConfig = SecurityConfig(certificates=CERTIFICATES)

@@ -123,6 +123,7 @@ class SlurmConfig(ClusterConfig):
     """
 
     library: ClassVar[tuple[str, str] | None] = ("dask_jobqueue", "slurm")
+    submitted_as: ClassVar[str] = "slurm"
 
     type: Literal["slurm"] = "slurm"
     jobs: Count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.submission.base import Job, JobState, Submitter
 from dpdist.cluster.submission.kubernetes import KubernetesSubmitter
@@ -12,21 +14,17 @@ from dpdist.core.errors import InputError
 __all__ = ["SUBMITTERS", "Job", "JobState", "Submitter", "submitter_for", "submitter_of"]
 
 #: By the kind of their jobs; a new one is one more name here.
-SUBMITTERS: dict[str, type[Submitter]] = {
+SUBMITTERS: dict[str, type[Submitter[Any]]] = {
     each.kind: each for each in (KubernetesSubmitter, ProcessSubmitter, SlurmSubmitter)
 }
 
 
-def submitter_for(cluster: ClusterConfig) -> Submitter:
-    """The submitter that starts coordinators of a cluster; :class:`InputError` if there is none."""
-    for kind in SUBMITTERS.values():
-        if cluster.type in kind.clusters:
-            return kind.of_cluster(cluster)
-    known = ", ".join(sorted(name for kind in SUBMITTERS.values() for name in kind.clusters))
-    raise InputError(f"a run cannot be submitted to a cluster of type {cluster.type}; it can to {known}.")
+def submitter_for(cluster: ClusterConfig) -> Submitter[Any]:
+    """The submitter that starts coordinators of a cluster."""
+    return SUBMITTERS[cluster.submitted_as](cluster)
 
 
-def submitter_of(job: Job) -> Submitter:
+def submitter_of(job: Job) -> Submitter[Any]:
     """The submitter that finds a job again; :class:`InputError` if there is none."""
     if job.kind not in SUBMITTERS:
         raise InputError(f"a job of kind {job.kind!r} is not known; known are {', '.join(sorted(SUBMITTERS))}.")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.core.errors import InputError
@@ -48,22 +48,25 @@ class JobState(Enum):
     UNKNOWN = "unknown"
 
 
-class Submitter(ABC):
+Config = TypeVar("Config", bound=ClusterConfig)
+
+
+class Submitter(ABC, Generic[Config]):
     """Starts coordinators in one way, and finds them again.
+
+    Parameters
+    ----------
+    cluster : whose settings shape the jobs; none to ask for jobs there are
 
     Attributes
     ----------
     kind : of the jobs it makes
-    clusters : types of clusters whose coordinators it starts
     """
 
     kind: ClassVar[str]
-    clusters: ClassVar[frozenset[str]]
 
-    @classmethod
-    def of_cluster(cls, cluster: ClusterConfig) -> Submitter:
-        """A submitter with the settings of a cluster, which has one of the types in :attr:`clusters`."""
-        return cls()
+    def __init__(self, cluster: Config | None = None) -> None:
+        self.cluster = cluster
 
     @abstractmethod
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:

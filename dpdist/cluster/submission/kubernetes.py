@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig
 from dpdist.cluster.kinds.kubernetes_api import (
     delete,
@@ -99,25 +98,10 @@ def _ended_with(*statuses: int) -> Manifest:
     return {"containerName": CONTAINER, "operator": "In", "values": list(statuses)}
 
 
-class KubernetesSubmitter(Submitter):
-    """Creates Jobs through the Kubernetes API.
-
-    Parameters
-    ----------
-    cluster : whose settings shape the Jobs; none to ask for Jobs there are
-    """
+class KubernetesSubmitter(Submitter[KubernetesConfig]):
+    """Creates Jobs through the Kubernetes API."""
 
     kind: ClassVar[str] = "kubernetes"
-    clusters: ClassVar[frozenset[str]] = frozenset({"kubernetes"})
-
-    def __init__(self, cluster: KubernetesConfig | None = None) -> None:
-        self.cluster = cluster
-
-    @classmethod
-    def of_cluster(cls, cluster: ClusterConfig) -> KubernetesSubmitter:
-        if not isinstance(cluster, KubernetesConfig):
-            raise InputError(f"a cluster of type kubernetes was expected; got {cluster.type}.")
-        return cls(cluster)
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
         if self.cluster is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.submission.base import (
     Job,
     JobState,
@@ -31,11 +32,10 @@ from dpdist.storage.lease import process_began
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE]
 
 
-class ProcessSubmitter(Submitter):
+class ProcessSubmitter(Submitter[ClusterConfig]):
     """Starts detached processes that append to a log."""
 
     kind: ClassVar[str] = "process"
-    clusters: ClassVar[frozenset[str]] = frozenset({"local", "ssh", "scheduler"})
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
         log = made_folder(folder) / f"{checked_name(name)}.log"

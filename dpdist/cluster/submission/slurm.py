@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from dpdist.cluster.kinds.base import ClusterConfig, mebibytes
+from dpdist.cluster.kinds.base import mebibytes
 from dpdist.cluster.kinds.slurm import CoordinatorConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
@@ -126,33 +126,18 @@ def job_script(
     )
 
 
-class SlurmSubmitter(Submitter):
-    """Submits batch jobs through ``sbatch``.
-
-    Parameters
-    ----------
-    coordinator : the job to submit, for a submitter that submits
-    lead : seconds before the end of the walltime at which the coordinator is told
-    """
+class SlurmSubmitter(Submitter[SlurmConfig]):
+    """Submits batch jobs through ``sbatch``."""
 
     kind: ClassVar[str] = "slurm"
-    clusters: ClassVar[frozenset[str]] = frozenset({"slurm"})
-
-    def __init__(self, coordinator: CoordinatorConfig | None = None, lead: int = LEAD) -> None:
-        self.coordinator, self.lead = coordinator or CoordinatorConfig(), lead
-
-    @classmethod
-    def of_cluster(cls, cluster: ClusterConfig) -> SlurmSubmitter:
-        if not isinstance(cluster, SlurmConfig):
-            raise InputError(f"a cluster of type slurm was expected; got {cluster.type}.")
-        return cls(cluster.coordinator_job)
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
-        job, folder = self.coordinator, made_folder(folder)
+        job = CoordinatorConfig() if self.cluster is None else self.cluster.coordinator_job
+        folder = made_folder(folder)
         log = made_folder(Path(job.log_directory or folder)) / f"{checked_name(name)}.log"
         script = folder / f"{name}.sh"
         with os.fdopen(open_private(script, os.O_TRUNC), "w") as file:
-            file.write(job_script(job, name, log, command, self.lead))
+            file.write(job_script(job, name, log, command))
         # The job appends to a log that is private already.
         os.close(open_private(log, os.O_APPEND))
         number = _slurm("sbatch", "--parsable", str(script)).strip().split(";")[0]
