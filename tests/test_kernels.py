@@ -195,20 +195,67 @@ def test_packing_leaves_the_columns_behind_it_alone() -> None:
     np.testing.assert_array_equal(features, [[1, 1, 1, 1, 1, 1, 9, 9]] * 2)
 
 
-def test_a_kernel_follows_the_ones_it_calls(tmp_path: Path) -> None:
+CALLEE = "from dpdist.kernels.jit import jit\n@jit\ndef one():\n    return {}\n"
+CALLER = (
+    "from dpdist.kernels.jit import jit\nfrom kernels.callee import one\n@jit\ndef twice():\n    return one() + one()\n"
+)
+
+
+def twice(folder: Path, **variables: str) -> int:
+    """What a kernel of a package in a folder gives in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), **variables}
+    command = [sys.executable, "-c", "from kernels.caller import twice; print(twice())"]
+    return int(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+def package(folder: Path, callee: int) -> Path:
+    """A folder with a package of two kernels, of which one calls the other."""
+    (folder / "kernels").mkdir(parents=True, exist_ok=True)
+    (folder / "kernels" / "callee.py").write_text(CALLEE.format(callee))
+    (folder / "kernels" / "caller.py").write_text(CALLER)
+    return folder
+
+
+def test_a_kernel_follows_the_ones_it_calls(tmp_path: Path, monkeypatch) -> None:
     """Numba by itself would run what it kept, with the callee as it was."""
-    (tmp_path / "__init__.py").write_text(
-        "from pathlib import Path\nfrom dpdist.kernels.jit import forget_older\nforget_older(Path(__file__).parent)\n"
-    )
-    (tmp_path / "caller.py").write_text(
-        f"from dpdist.kernels.jit import jit\nfrom {tmp_path.name}.callee import one\n"
-        "@jit\ndef twice():\n    return one() + one()\n"
-    )
-    callee = "from dpdist.kernels.jit import jit\n@jit\ndef one():\n    return {}\n"
-    command = [sys.executable, "-c", f"from {tmp_path.name}.caller import twice; print(twice())"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path.parent), *sys.path])}
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     for value in (1, 20):
-        (tmp_path / "callee.py").write_text(callee.format(value))
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert int(done.stdout) == 2 * value
-        assert list(tmp_path.glob("__pycache__/caller.twice*.nbc")), "it is kept"
+        assert twice(package(tmp_path, value)) == 2 * value
+        assert list(tmp_path.glob("kernels/__pycache__/caller.twice*.nbc")), "it is kept"
+
+
+def test_copies_of_the_same_kernels_share_what_was_compiled(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    kept = []
+    for copy, value in (("a", 1), ("b", 1), ("c", 5)):
+        assert twice(package(tmp_path / copy, value), NUMBA_CACHE_DIR=str(shared)) == 2 * value
+        kept.append({path: path.stat().st_mtime_ns for path in shared.rglob("*.nbc")})
+    first, same, other = kept
+    assert len(first) == 2 and same == first, "the second copy compiles nothing"
+    assert len(other) == 4 and other.items() > first.items()
+
+
+METHOD = """
+from typing import NamedTuple, Protocol
+from dpdist.kernels.jit import jit, jit_methods
+class Shape(Protocol):
+    def area(self) -> float: ...
+jit_methods(Shape)
+"""
+
+
+def test_a_kernel_follows_the_methods_of_what_it_is_called_with(tmp_path: Path) -> None:
+    folder = package(tmp_path, 0) / "kernels"
+    (folder / "shape.py").write_text(METHOD)
+    square = "from typing import NamedTuple\nclass Square(NamedTuple):\n    side: float\n    def area(self):\n"
+    (folder / "inner.py").write_text(
+        "from dpdist.kernels.jit import jit\n@jit\ndef of(pair):\n    return pair[1].area()\n"
+    )
+    (folder / "caller.py").write_text(
+        "from kernels import shape\nfrom kernels.square import Square\nfrom kernels.inner import of\n"
+        "def twice():\n    return int(2 * of((1, Square(1.5))))\n"
+    )
+    for area, value in (("self.side", 3), ("self.side * 4.0", 12)):
+        (folder / "square.py").write_text(f"{square}        return {area}\n")
+        assert twice(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == value
+    assert len(list(tmp_path.rglob("inner.of*.nbc"))) == 2, "both are kept"
