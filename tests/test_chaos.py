@@ -30,10 +30,10 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        "a worker every 1.5 s",
+        pytest.param("a worker every 1.5 s", marks=pytest.mark.slow),
         "coordinator, two resume",
-        "scheduler, coordinator",
-        "told to end",
+        pytest.param("scheduler, coordinator", marks=pytest.mark.slow),
+        pytest.param("told to end", marks=pytest.mark.slow),
     ],
 )
 def test_a_disturbed_run_ends_with_the_bits_of_an_undisturbed_serial_one(campaign: Any, name: str) -> None:

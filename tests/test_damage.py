@@ -22,7 +22,7 @@ from dpdist.storage.commits import commits, read_commit
 DAMAGE = runpy.run_path(str(Path(__file__).resolve().parents[1] / "workflows" / "faults" / "damage.py"))
 KINDS: dict[str, Any] = DAMAGE["KINDS"]
 #: Files damaged a kind of run here; the workflow damages all.
-TRIALS = 14
+TRIALS = [4, pytest.param(14, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -50,12 +50,13 @@ def test_every_file_of_a_run_is_named_by_a_commit_or_carries_a_digest_of_itself(
         assert file.endswith(".json") and unsealed((run / file).read_bytes(), file, "")
 
 
-def test_damage_of_any_file_is_told_or_of_no_consequence(whole) -> None:
+@pytest.mark.parametrize("trials", TRIALS)
+def test_damage_of_any_file_is_told_or_of_no_consequence(whole, trials: int) -> None:
     kind, run, expected = whole
     draw = random.Random(kind)
     every = [each for each in DAMAGE["trials"](run, 1, draw) if not DAMAGE["removed_by_hand"](*each[:2])]
     records = [each for each in every if each[1].count("/") < 2]  # few, and read by everything
-    chosen = draw.sample(every, TRIALS) + draw.sample(records, 4)
+    chosen = draw.sample(every, trials) + draw.sample(records, trials // 3)
     found = [DAMAGE["try_damage"](run, file, damaged, KINDS[kind].data, expected) for _, file, damaged in chosen]
     assert set(found) <= {DAMAGE["TOLD"], DAMAGE["SAME"]}
     assert DAMAGE["TOLD"] in found

@@ -456,6 +456,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
     return run
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(command, folder: Path, typed) -> None:
     given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)

@@ -253,6 +253,7 @@ def killed_after(seconds: float, rows: str, run: str) -> list[int]:
     return told
 
 
+@pytest.mark.slow
 def test_a_killed_fit_loses_no_acknowledged_commit_and_ends_with_the_same_bits(server, rows, run, undisturbed) -> None:
     draw = random.Random(1)
     for turn in range(12 if server == "rgw" else 3):

@@ -375,6 +375,7 @@ def test_a_failed_job_does_not_come_back(slurm: SlurmCluster, tmp_path: Path) ->
     assert restarts(slurm, run) == 0
 
 
+@pytest.mark.slow
 def test_jobs_go_on_by_themselves_after_walltime_and_node_failure(slurm: SlurmCluster, tmp_path: Path) -> None:
     late, unlucky, untouched = (Run.submitted(submitter(memory="100MB"), tmp_path / str(i)) for i in range(3))
     for run in (late, unlucky, untouched):

@@ -482,6 +482,7 @@ def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics:
     np.testing.assert_array_equal(found["top_probability"].values, -np.sort(-shares, axis=1)[:, :2])
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topics: str, folder: Path) -> None:
     given = ["--config", "topics.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)

@@ -33,6 +33,11 @@ PROMISED = {
 }
 
 
+def smoke(quick: object, *others: object) -> list[object]:
+    """Parameters of a test, all but the first of which are left to the slow suite."""
+    return [quick, *(pytest.param(other, marks=pytest.mark.slow) for other in others if other != quick)]
+
+
 def run(script: str, out: Path, *arguments: str) -> list[str]:
     """Lines that a workflow prints at its reduced size."""
     command = [sys.executable, str(WORKFLOWS / script), "--small", "--out", str(out), *arguments]
@@ -41,13 +46,13 @@ def run(script: str, out: Path, *arguments: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", PROMISED)
+@pytest.mark.parametrize("name", smoke("kernel", *PROMISED))
 def test_benchmark_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     lines = run(f"benchmarks/{name}.py", tmp_path)
     assert any(re.fullmatch(PROMISED[name], line) for line in lines), lines
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["shared data", "no data"])
+@pytest.mark.parametrize("shared", smoke(False, True), ids=["no data", "shared data"])
 def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path: Path) -> None:
     run("mnist/run.py", tmp_path, *([] if shared else ["--data", str(tmp_path / "absent")]))
     for picture in ("traces.png", "gallery.png"):
@@ -57,6 +62,7 @@ def test_mnist_leaves_pictures_and_a_table_of_all_methods(shared: bool, tmp_path
     assert len((tmp_path / "results.md").read_text().splitlines()) == 2 + len(runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     ["sva_synthetic/run.py", "sva_sift/run.py", "sva_documents/run.py", "hdp/bars.py", "hdp/nips.py", "hdp/stream.py"],

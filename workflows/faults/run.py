@@ -45,7 +45,18 @@ LIBRARIES = (
     "xarray",
 )
 #: Of pytest; it would warn that it came too late to rewrite what was imported.
-OPTIONS = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
+OPTIONS = (
+    "-x",
+    "-q",
+    "-n",
+    "0",
+    "-m",
+    "not rgw",
+    "-p",
+    "no:cacheprovider",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
 #: Seconds after which tests that a fault keeps from ending count as failed.
 PATIENCE = 600
 
