@@ -1,8 +1,9 @@
-"""The command line, driven as a person would drive it: real processes, real clusters, real kills."""
+"""The command line, driven as a person would drive it: in this process, and in others where signals are sent."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import LocalCluster
+from typer.testing import CliRunner, Result
 
 import dpdist
 from dpdist.cli import root as cli
@@ -29,25 +31,19 @@ from tests.waiting import wait_until
 COMMAND = [sys.executable, "-m", "dpdist"]
 
 
-def dpdist_command(*arguments: object, folder: Path) -> subprocess.CompletedProcess:
-    """Run the command in `folder`."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env=plain_environment(),
-    )
+def dpdist_command(*arguments: object, folder: Path) -> Result:
+    """Run the command in `folder`, in this process."""
+    with contextlib.chdir(folder):
+        return CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(cli.app, [*map(str, arguments)])
+
+
+def succeeded(done: Result) -> str:
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
 
 
 def plain_environment() -> dict[str, str]:
     return {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
-
-
-def succeeded(done: subprocess.CompletedProcess) -> str:
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +93,8 @@ def test_a_serial_fit_imports_only_what_it_needs(folder) -> None:
         f"sys.exit(' '.join({NEEDLESS} & {{*sys.modules}}) or None)"
     )
     command = ["fit", "rows.zarr", "--out", "lean.zarr", "--max-laps", "1", "--serial"]
-    succeeded(subprocess.run([sys.executable, "-c", code, *command], cwd=folder, capture_output=True, text=True))
+    done = subprocess.run([sys.executable, "-c", code, *command], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_resume_after_the_end_asks_for_a_new_limit_and_goes_on(folder, run) -> None:
@@ -323,4 +320,5 @@ def test_the_list_of_commands_says_what_their_documentation_begins_with(name: st
 def test_help_lists_the_commands(folder) -> None:
     text = succeeded(dpdist_command("--help", folder=folder))
     assert all(name in text for name in ("fit", "resume", "show", "predict", "demo", "convert", "corpus"))
-    assert succeeded(dpdist_command("--version", folder=folder)).strip() == dpdist.__version__
+    done = subprocess.run([*COMMAND, "--version"], cwd=folder, capture_output=True, text=True, env=plain_environment())
+    assert (done.returncode, done.stdout.strip()) == (0, dpdist.__version__)
