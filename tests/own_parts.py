@@ -11,7 +11,7 @@ from scipy.special import gammaln, psi
 
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
-from dpdist.inference.sva import MergeTest
+from dpdist.inference.sva import MergeTest, PairSearch
 from dpdist.models.allocations import Allocation, DirichletProcess
 from dpdist.models.families import Family, Moments
 from dpdist.models.likelihoods import Likelihood
@@ -122,7 +122,7 @@ class Never(MergeTest):
 
     reason: str = "because"
 
-    def pairs(self, table: np.ndarray, *_: Any) -> np.ndarray:
+    def pairs(self, search: PairSearch) -> np.ndarray:
         return np.zeros((0, 2), dtype=np.intp)
 
 

@@ -22,6 +22,7 @@ from dpdist.inference.sva.combine import combine
 from dpdist.inference.sva.opening import SVAState, examine, merged, no_growth, pass_over
 from dpdist.inference.sva.prune_merge import (
     MergeTest,
+    PairSearch,
     disjoint,
     likely_pairs,
     merge_gains,
@@ -143,19 +144,11 @@ def distances(table: np.ndarray, seen: float, relative: bool) -> np.ndarray:
 class Checked(DistanceTest):
     """The distance test, held to brute force at every look."""
 
-    def pairs(
-        self,
-        table: np.ndarray,
-        overlap: np.ndarray,
-        seen: float,
-        learner: Learner,
-        rule: OpeningRule,
-        fixed: int,
-        fresh: np.ndarray,
-    ) -> np.ndarray:
-        check_overlaps(table, overlap)
-        found = super().pairs(table, overlap, seen, learner, rule, fixed, fresh)
-        true = distances(table, seen, self.relative)
+    def pairs(self, search: PairSearch) -> np.ndarray:
+        table, fixed, fresh = search.table, search.fixed, search.fresh
+        check_overlaps(table, search.overlap)
+        found = super().pairs(search)
+        true = distances(table, search.seen, self.relative)
         assert (true[found[:, 0], found[:, 1]] < self.most).all(), "a false merge"
         assert (found[:, 0] < found[:, 1]).all() and (found[:, 1] >= fixed).all()
         if not len(found):  # nothing is left that is close, and was tracked as one from its first row
@@ -296,8 +289,8 @@ def test_pairs_are_chosen_best_first_and_share_no_component(seed: int) -> None:
     pairs = pairs[pairs[:, 0] < pairs[:, 1]]
     gains = rng.integers(-3, 6, size=len(pairs)).astype(float)  # with ties, and gains of zero
     expected = greedy([(a, b) for a, b in pairs.tolist()], gains.tolist(), 0.0)
-    assert [tuple(pair) for pair in disjoint(pairs, gains, 0.0).tolist()] == expected
-    assert disjoint(np.zeros((0, 2), dtype=np.intp), np.zeros(0), 0.0).shape == (0, 2)
+    assert [tuple(pair) for pair in disjoint(pairs, gains).tolist()] == expected
+    assert disjoint(np.zeros((0, 2), dtype=np.intp), np.zeros(0)).shape == (0, 2)
 
 
 @pytest.mark.parametrize("relative", [True, False])
@@ -311,7 +304,8 @@ def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(se
     most = float(np.quantile(true[np.triu_indices(7, 1)], 0.6))
     allowed = [(a, b) for b in range(fixed, 7) for a in range(b) if fresh[a] or fresh[b]]
     expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
-    found = DistanceTest(most, relative).pairs(table, overlaps(table), seen, learner, OpeningRule(), fixed, fresh)
+    search = PairSearch(table, overlaps(table), seen, learner, OpeningRule(), fixed, fresh)
+    found = DistanceTest(most, relative).pairs(search)
     assert [tuple(pair) for pair in found.tolist()] == expected
 
 
@@ -357,7 +351,8 @@ def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(
     fixed, fresh = seed % 4, np.random.default_rng(seed).random(6) < 0.6
     allowed = sorted((a, b) for b in range(fixed, 6) for a in range(b) if fresh[a] or fresh[b])
     gains = [float(merge_gains(table[[a]], table[[b]], LEARNER, rule)[0]) for a, b in allowed]
-    found = EvidenceTest(partners=5).pairs(table, np.zeros((0, 0)), 1.0, LEARNER, rule, fixed, fresh)
+    search = PairSearch(table, np.zeros((0, 0)), 1.0, LEARNER, rule, fixed, fresh)
+    found = EvidenceTest(partners=5).pairs(search)
     assert [tuple(pair) for pair in found.tolist()] == greedy(allowed, gains, 0.0)
 
 
@@ -411,8 +406,8 @@ class These(MergeTest):
 
     chosen: tuple[tuple[int, int], ...]
 
-    def pairs(self, *arguments: object) -> np.ndarray:
-        first = np.shape(arguments[0])[0] == 4
+    def pairs(self, search: PairSearch) -> np.ndarray:
+        first = len(search.table) == 4
         return np.array(self.chosen if first else [], dtype=np.intp).reshape(-1, 2)
 
 

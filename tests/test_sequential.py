@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 
 from dpdist import InputError, PrecisionError
 from dpdist.inference.sva import Conjugate, OpeningRule
-from dpdist.inference.sva.passes import PASSES, IsotropicGaussianPass, PlainPass
+from dpdist.inference.sva.conjugate import PASSES, IsotropicGaussianPass, PlainPass
 from dpdist.models.families import Family, IsotropicGaussian
 from tests.cases import FAMILIES, FamilyCase, filled
 from tests.own_parts import Exponential

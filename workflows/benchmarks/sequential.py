@@ -15,7 +15,7 @@ from common import alternate, draw_clusters, options, print_table, spread
 
 from dpdist.core.threads import one_thread
 from dpdist.inference.sva import Conjugate, OpeningRule
-from dpdist.inference.sva.passes import BLOCK
+from dpdist.inference.sva.conjugate import BLOCK
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential import Law, share_row
 from dpdist.models.families import IsotropicGaussian

@@ -1,9 +1,8 @@
 """Sequential variational approximation: one pass that grows the model (Lin 2013)."""
 
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
-from dpdist.inference.sva.conjugate import Conjugate
-from dpdist.inference.sva.passes import PASSES, ConjugatePass, PlainPass
-from dpdist.inference.sva.prune_merge import DistanceTest, EvidenceTest, MergeTest, PruneMerge
+from dpdist.inference.sva.conjugate import PASSES, Conjugate, ConjugatePass, PlainPass
+from dpdist.inference.sva.prune_merge import DistanceTest, EvidenceTest, MergeTest, PairSearch, PruneMerge
 
 __all__ = [
     "PASSES",
@@ -14,6 +13,7 @@ __all__ = [
     "Learner",
     "MergeTest",
     "OpeningRule",
+    "PairSearch",
     "Pass",
     "PlainPass",
     "PruneMerge",

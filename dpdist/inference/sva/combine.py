@@ -64,7 +64,7 @@ def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRul
         crossing = later[tried[:, 0]] != later[tried[:, 1]]
         tried = tried[crossing & fresh[tried].any(axis=1)]
         gains = merge_gains(both.table[tried[:, 0]], both.table[tried[:, 1]], learner, rule)
-        pairs = disjoint(tried, gains, 0.0)
+        pairs = disjoint(tried, gains)
         left = np.delete(later, pairs[:, 1])
         both, fresh = merged(both, pairs, learner, split)
         later = left

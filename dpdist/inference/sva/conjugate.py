@@ -1,4 +1,6 @@
-"""Conjugate families as passes see them: tables are sufficient statistics, scores differences of the log evidence.
+"""Conjugate families as passes see them, and their passes, compiled or in Python.
+
+Tables are sufficient statistics, scores differences of the log evidence:
 
     h_i(k) = A(S_k + t(x_i)) - A(S_k),     rho_i(k) ~ w_k exp h_i(k),     w_new = alpha,     S_k += rho_i(k) t(x_i)
 
@@ -7,13 +9,285 @@ The table holds data only; the prior enters through A (Lin 2013, eq. 16; algorit
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
-from dpdist.inference.sva.base import Learner, OpeningRule, Pass
-from dpdist.inference.sva.passes import PASSES, PlainPass
+from dpdist.core.errors import PrecisionError
+from dpdist.inference.sva.base import FAR_OUT, Learner, OpeningRule, Pass
+from dpdist.kernels.sequential import Components, LevelledArrays, advance, set_levels, take_rows
+from dpdist.kernels.sequential_counts import Coins, Rates, Sparse, Urns
+from dpdist.kernels.sequential_diagonal import Boxes
+from dpdist.kernels.sequential_gaussian import Ellipsoids
+from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
 from dpdist.models.families.base import Family, Moments, Rows
+from dpdist.models.families.bernoulli import Bernoulli
+from dpdist.models.families.diagonal_gaussian import DiagonalGaussian
+from dpdist.models.families.gaussian import Gaussian
+from dpdist.models.families.isotropic_gaussian import IsotropicGaussian
+from dpdist.models.families.multinomial import Multinomial, entries_of
+from dpdist.models.families.poisson import Poisson
+from dpdist.models.families.zero_mean_gaussian import ZeroMeanGaussian
+
+#: Rows that the isotropic pass takes at once; results do not depend on it beyond rounding.
+BLOCK = 32
+
+
+class ConjugatePass(Pass):
+    """A pass over arrays with room for more components.
+
+    Parameters
+    ----------
+    family, table, rule, dtype, overlap : as :meth:`Learner.begin` takes them
+    """
+
+    #: Components opened between two checks of the room left.
+    margin = 1
+
+    def __init__(
+        self, family: Any, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None = None
+    ) -> None:
+        self.family, self.dtype = family, dtype
+        self.count = len(table)
+        self.law = rule.law
+        self.stats = np.concatenate([table, np.zeros((1, table.shape[1]))])
+        self.tracked = np.zeros((0, 0)) if overlap is None else np.pad(overlap, (0, 1))
+        self.kept = self.cells(self.stats)
+        self._reserve(2 * self.count + 4 * self.margin)
+
+    @property
+    def table(self) -> np.ndarray:
+        return self.stats[: self.count].copy()
+
+    @property
+    def overlap(self) -> np.ndarray:
+        return self.tracked[: self.count, : self.count].copy()
+
+    def advance(self, rows: Rows, weights: np.ndarray) -> None:
+        done = 0
+        while done < rows.shape[0]:
+            moved, self.count = self.run(rows[done:], weights[done:])
+            if moved < 0:
+                raise PrecisionError(_SENTENCES[moved])
+            done += moved
+            if done < rows.shape[0]:
+                self._reserve(2 * len(self.stats) + self.margin)
+
+    @abstractmethod
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Arrays kept for components with these statistics, the last of them the prior."""
+
+    @abstractmethod
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        """Pass over rows while there is room: rows done, below zero for one of the sentences, and components now."""
+
+    def log_weights(self, stats: np.ndarray) -> np.ndarray:
+        """log w_k of components, log alpha for the last row."""
+        return np.log(np.append(stats[:-1, -1], np.exp(self.law.log_concentration)))
+
+    def _reserve(self, capacity: int) -> None:
+        held = self.count + 1
+        self.stats = _with_room(self.stats[:held], capacity)
+        if len(self.tracked):
+            self.tracked = _with_room(_with_room(self.tracked[:held, :held], capacity).T, capacity)
+        self.kept = tuple(_with_room(array[:held], capacity) for array in self.kept)
+
+
+_SENTENCES = {
+    -1: FAR_OUT,
+    -2: "a row lies too far from the data's mean for float32 to resolve distances of one standard deviation. Use "
+    "compute_dtype='float64', or standardise the columns (row_transform=TransformPlan(scale=True)).",
+}
+
+
+def _with_room(array: np.ndarray, capacity: int) -> np.ndarray:
+    room = np.zeros((capacity, *array.shape[1:]), array.dtype)
+    room[: len(array)] = array
+    return room
+
+
+class PlainPass(ConjugatePass):
+    """The pass of any family, in Python, by :meth:`Family.log_predictive` of a row; products are float64."""
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        components = _Predicted(self.family, self.stats, self.law.log_concentration)
+        features = self.family.features(rows)
+        return take_rows(features, weights, self.count, self.law, components, self.stats, self.tracked)
+
+
+class _Predicted(Components[Rows, np.ndarray]):
+    """Components of which statistics are all that is kept; scores are differences of their log evidence.
+
+    Parameters
+    ----------
+    stats : (C, F), which the pass adds to
+    """
+
+    def __init__(self, family: Family, stats: np.ndarray, log_concentration: float) -> None:
+        self.family, self.stats, self.concentration = family, stats, np.exp(log_concentration)
+        self.scores = np.empty(len(stats))
+
+    @property
+    def level(self) -> np.ndarray:
+        """As the pass sees it, all of a score."""
+        return self.scores
+
+    def row(self, rows: Rows, n: int, count: int) -> np.ndarray:
+        """Features (1, F); all scores at once."""
+        row = rows[n : n + 1]
+        dense: np.ndarray = row.toarray() if sparse.issparse(row) else row
+        log_weights = np.log(np.append(self.stats[:count, -1], self.concentration))
+        self.scores[: count + 1] = log_weights + self.family.log_predictive(dense, self.stats[: count + 1])[0]
+        return dense
+
+    def score(self, k: int, row: np.ndarray, least: float) -> float:
+        return float(self.scores[k])
+
+    def open(self, count: int) -> None:
+        """The row after this one is zero, as the prior's statistics are."""
+
+    def absorb(self, k: int, row: np.ndarray, gained: float, stats: np.ndarray) -> None:
+        stats += gained * row[0]
+
+
+class CompiledPass(ConjugatePass):
+    """A compiled pass, a row after the other, over a NamedTuple of arrays."""
+
+    #: The NamedTuple's class.
+    kind: ClassVar[Callable[..., Components[Any, Any]]]
+
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        components = self.kind(*self.kept)
+        return advance(self.observed(rows), weights, self.count, self.law, components, self.stats, self.tracked)
+
+    def observed(self, rows: Rows) -> np.ndarray | Sparse:
+        """Rows as the kernel takes them."""
+        return rows  # type: ignore[no-any-return]
+
+    def levelled(self, stats: np.ndarray, components: LevelledArrays) -> tuple[np.ndarray, ...]:
+        """The arrays of components, levels computed."""
+        set_levels(components, self.log_weights(stats))
+        return tuple(components)
+
+
+class GaussianPass(CompiledPass):
+    """Full covariance, mean unknown."""
+
+    family: Gaussian
+    kind = Ellipsoids
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        post = self.family.posterior(stats)
+        return self.ellipsoids(stats, post.mean, post.precision, post.degrees, post.factor)
+
+    def ellipsoids(
+        self, stats: np.ndarray, mean: np.ndarray, precision: np.ndarray, degrees: np.ndarray, factor: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
+        """The arrays of :class:`Ellipsoids`."""
+        upper = np.ascontiguousarray(np.swapaxes(factor, 1, 2))
+        cells = Ellipsoids(mean.copy(), precision.copy(), degrees.copy(), upper, np.empty(len(stats)))
+        return self.levelled(stats, cells)
+
+
+class ZeroMeanGaussianPass(GaussianPass):
+    """Full covariance, mean zero."""
+
+    family: ZeroMeanGaussian  # type: ignore[assignment]
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        degrees, factor = self.family.posterior(stats)
+        return self.ellipsoids(stats, np.zeros(factor.shape[:2]), np.full(len(stats), np.inf), degrees, factor)
+
+
+class DiagonalGaussianPass(CompiledPass):
+    """A variance a column."""
+
+    family: DiagonalGaussian
+    kind = Boxes
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        post = self.family.posterior(stats)
+        columns = post.mean.copy(), post.rate.copy(), np.empty(post.rate.shape)
+        cells = Boxes(*columns, post.precision.ravel().copy(), post.shape.ravel().copy(), np.empty(len(stats)))
+        return self.levelled(stats, cells)
+
+
+class CountsPass(CompiledPass):
+    """Counts or binary columns, of which entries above zero are visited."""
+
+    def observed(self, rows: Rows) -> Sparse:
+        return entries_of(rows)
+
+
+class MultinomialPass(CountsPass):
+    """Counts over a vocabulary."""
+
+    family: Multinomial
+    kind = Urns
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        parameter = self.family.pseudocount + stats[:, :-1]
+        return parameter, parameter.sum(axis=1), self.log_weights(stats)
+
+
+class PoissonPass(CountsPass):
+    """Independent counts."""
+
+    family: Poisson
+    kind = Rates
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        shape, rate = (np.array(values) for values in self.family.posterior(stats))
+        return self.levelled(stats, Rates(shape, rate, np.empty(shape.shape), np.empty(len(stats))))
+
+
+class BernoulliPass(CountsPass):
+    """Binary columns."""
+
+    family: Bernoulli
+    kind = Coins
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        ones, zeros = (np.array(values) for values in self.family.posterior(stats))
+        return self.levelled(stats, Coins(ones, zeros, np.empty(ones.shape), np.empty(len(stats))))
+
+
+class IsotropicGaussianPass(ConjugatePass):
+    """One known variance; rows go through in blocks, by matrix products."""
+
+    family: IsotropicGaussian
+    margin = BLOCK + 1
+    #: Rows taken at once.
+    block = BLOCK
+
+    def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
+        return ()
+
+    def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
+        sphere = Sphere(float(self.family.variance), 1 / float(self.family.mean_variance), self.family.mean)
+        means = np.empty((len(self.stats), rows.shape[1]), self.dtype)
+        return advance_isotropic(
+            rows, weights, self.count, self.law, sphere, self.stats, means, self.tracked, self.block
+        )
+
+
+#: The compiled pass of each family that has one; any other has a :class:`PlainPass`.
+PASSES: dict[type[Family], type[ConjugatePass]] = {
+    Gaussian: GaussianPass,
+    ZeroMeanGaussian: ZeroMeanGaussianPass,
+    DiagonalGaussian: DiagonalGaussianPass,
+    IsotropicGaussian: IsotropicGaussianPass,
+    Multinomial: MultinomialPass,
+    Poisson: PoissonPass,
+    Bernoulli: BernoulliPass,
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.core.stored import Stored
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass
-from dpdist.inference.sva.prune_merge import PruneMerge, merge_pairs
+from dpdist.inference.sva.prune_merge import PairSearch, PruneMerge, merge_pairs
 from dpdist.models.families.base import Rows
 
 
@@ -92,7 +92,7 @@ def examine(growth: SVAState, learner: Learner, rule: OpeningRule, tidy: PruneMe
         return growth
     fresh = np.ones(len(growth.table), dtype=bool)
     while fresh.any():
-        pairs = tidy.merge.pairs(growth.table, growth.overlap, growth.seen, learner, rule, fixed, fresh)
+        pairs = tidy.merge.pairs(PairSearch(growth.table, growth.overlap, growth.seen, learner, rule, fixed, fresh))
         growth, fresh = merged(growth, pairs, learner, fixed)
     return growth
 

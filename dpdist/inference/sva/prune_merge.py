@@ -15,8 +15,8 @@ Source: Lin (2013), section 5.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import gammaln
@@ -32,7 +32,31 @@ from dpdist.core.checks import (
     whole,
 )
 from dpdist.core.errors import InputError
+from dpdist.inference.moves.accept import Standing, accepted, judge
 from dpdist.inference.sva.base import Learner, OpeningRule
+
+
+@dataclass(frozen=True, eq=False)
+class PairSearch:
+    """What a merge test is asked about.
+
+    Parameters
+    ----------
+    table : (K, F) components
+    overlap : (K, K) sums of min(rho_a, rho_b) where a test has them tracked, at most what they are; else (0, 0)
+    seen : n, weight of all rows so far
+    learner, rule : of the pass
+    fixed : the first components; no pair is of two of them
+    fresh : (K,) bool; only pairs with at least one of these are new
+    """
+
+    table: np.ndarray
+    overlap: np.ndarray
+    seen: float
+    learner: Learner
+    rule: OpeningRule
+    fixed: int
+    fresh: np.ndarray
 
 
 class MergeTest(ABC):
@@ -42,26 +66,8 @@ class MergeTest(ABC):
     tracks: bool = False
 
     @abstractmethod
-    def pairs(
-        self,
-        table: np.ndarray,
-        overlap: np.ndarray,
-        seen: float,
-        learner: Learner,
-        rule: OpeningRule,
-        fixed: int,
-        fresh: np.ndarray,
-    ) -> np.ndarray:
-        """Disjoint pairs to merge, (P, 2).
-
-        Parameters
-        ----------
-        table : (K, F)
-        overlap : (K, K) sums of min(rho_a, rho_b) where tracked, at most what they are
-        seen : n, weight of all rows so far
-        fixed : the first components; no pair is of two of them
-        fresh : (K,) bool; only pairs with at least one of these are new
-        """
+    def pairs(self, search: PairSearch) -> np.ndarray:
+        """Disjoint pairs to merge, (P, 2), the first of each below the second."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +84,11 @@ class EvidenceTest(MergeTest):
     def __post_init__(self) -> None:
         check_fields(self, partners=COUNT)
 
-    def pairs(
-        self,
-        table: np.ndarray,
-        overlap: np.ndarray,
-        seen: float,
-        learner: Learner,
-        rule: OpeningRule,
-        fixed: int,
-        fresh: np.ndarray,
-    ) -> np.ndarray:
+    def pairs(self, search: PairSearch) -> np.ndarray:
+        table, learner = search.table, search.learner
         tried = likely_pairs(learner.affinity(table), self.partners)
-        tried = tried[(tried.max(axis=1) >= fixed) & fresh[tried].any(axis=1)]
-        return disjoint(tried, merge_gains(table[tried[:, 0]], table[tried[:, 1]], learner, rule), 0.0)
+        tried = tried[(tried.max(axis=1) >= search.fixed) & search.fresh[tried].any(axis=1)]
+        return disjoint(tried, merge_gains(table[tried[:, 0]], table[tried[:, 1]], learner, search.rule))
 
 
 @dataclass(frozen=True)
@@ -115,22 +113,15 @@ class DistanceTest(MergeTest):
     def __post_init__(self) -> None:
         check_fields(self, most=POSITIVE.called("merge_threshold"), relative=FLAG)
 
-    def pairs(
-        self,
-        table: np.ndarray,
-        overlap: np.ndarray,
-        seen: float,
-        learner: Learner,
-        rule: OpeningRule,
-        fixed: int,
-        fresh: np.ndarray,
-    ) -> np.ndarray:
+    def pairs(self, search: PairSearch) -> np.ndarray:
+        table, fresh = search.table, search.fresh
         both = table[:, -1:] + table[:, -1]
-        distance = (both - 2 * overlap) / (both if self.relative else seen)
+        distance = (both - 2 * search.overlap) / (both if self.relative else search.seen)
         first, second = np.nonzero(np.triu((distance < self.most) & (fresh[:, None] | fresh), 1))
-        allowed = second >= fixed
+        allowed = second >= search.fixed
         tried = np.stack([first[allowed], second[allowed]], axis=1)
-        return disjoint(tried, -distance[tried[:, 0], tried[:, 1]], -np.inf)
+        apart = distance[tried[:, 0], tried[:, 1]]
+        return disjoint(tried, self.most - apart, -apart)
 
 
 def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | None:
@@ -219,16 +210,34 @@ def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:
     return np.unique(np.sort(pairs, axis=1), axis=0)
 
 
-def disjoint(pairs: np.ndarray, gains: np.ndarray, least: float) -> np.ndarray:
-    """The pairs of largest gain, above `least`, that share no component, (P, 2)."""
-    taken: set[int] = set()
-    chosen = []
-    for p in np.argsort(-gains, kind="stable"):
-        a, b = int(pairs[p, 0]), int(pairs[p, 1])
-        if gains[p] > least and not taken & {a, b}:
-            taken |= {a, b}
-            chosen.append((a, b))
-    return np.array(chosen, dtype=np.intp).reshape(-1, 2)
+@dataclass(frozen=True, eq=False)
+class _Untouched(Standing):
+    """Pairs of components, of which those merged so far have `taken` some; what :func:`judge` asks of them."""
+
+    pairs: np.ndarray
+    gains: np.ndarray
+    taken: frozenset[int] = frozenset()
+
+    def gain(self, proposal: int) -> float:
+        return float(self.gains[proposal])
+
+    def noise(self, proposal: int) -> float:
+        return 0.0
+
+    def holds(self, proposal: int) -> bool:
+        return self.taken.isdisjoint(self.pairs[proposal].tolist())
+
+    def too_many_with(self, proposal: int) -> bool:
+        return False
+
+    def after(self, proposal: int) -> Self:
+        return replace(self, taken=self.taken.union(self.pairs[proposal].tolist()))
+
+
+def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
+    """Those of some pairs (P, 2) that gain and share no component, taken by `promise` (P,), or by gain, (Q, 2)."""
+    verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
+    return pairs[np.array(accepted(verdicts), dtype=np.intp)]
 
 
 def merge_pairs(
