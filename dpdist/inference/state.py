@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from dpdist.core.stored import Stored
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.moves.cooldown import Cooldown
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +32,6 @@ class State:
     queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
     elbo : exact ELBO at the end of the last lap, in nats; None before
-    cooldowns : topic id -> Cooldown, of topics; the moves of mixtures keep theirs with their proposals
     quiet : whether the last lap's end left no move pending and changed the ELBO by less than the tolerance
     """
 
@@ -52,7 +50,6 @@ class State:
     queue: tuple[Any, ...] = ()
     running: Any = None
     elbo: float | None = None
-    cooldowns: dict[int, Cooldown] = field(default_factory=dict)
     quiet: bool = False
 
 

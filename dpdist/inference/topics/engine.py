@@ -78,9 +78,7 @@ class _TopicWork(Work):
         settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
         sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
         sample = None if sample is None or not sample.shape[0] else sample
-        turn = take_topic_turn(
-            problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id, state.cooldowns
-        )
+        turn = take_topic_turn(problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id)
         after, batch_summaries = (
             turn.component_map.after,
             tuple(turn.component_map.batch_summary(batch_summary) for batch_summary in state.batch_summaries),
@@ -95,7 +93,6 @@ class _TopicWork(Work):
             batch_summaries=batch_summaries,
             start=start,
             proposals=(after,),
-            cooldowns=turn.cooldowns,
             elbo=turn.elbo,
             quiet=settled and not turn.pending,
             sampling_probabilities=_sampling_probabilities(problem, after, rows),

@@ -16,7 +16,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Reason, reason_for
-from dpdist.inference.moves.cooldown import Cooldown
+from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
 from dpdist.inference.topics.births import Seeds, seek_topics
@@ -46,6 +46,7 @@ class TopicTrials:
     age : laps the others were fitted before
     gain : by which their bound was higher at the end of the last of these
     births_refused, deletes_refused : in a row
+    cooldowns : of topics, during which it is not tried to do without them
     model : with the hyperparameters in force, where they are learned; None: the problem's own
     """
 
@@ -59,6 +60,7 @@ class TopicTrials:
     gain: float = -np.inf
     births_refused: int = 0
     deletes_refused: int = 0
+    cooldowns: Cooldowns = field(default_factory=Cooldowns)
     model: TopicModel | None = None
 
     def begun(self, own: Measured) -> Measured | None:
@@ -146,7 +148,6 @@ class TopicLapMoves:
     elbo : its bound, in nats
     records : every proposal
     start : stands in for documents that have not met new topics; None if there are none
-    cooldowns : topic id -> how long it is not tried to do without it
     ids, next_id : stable ids of the new topics, and the first unused one
     pending : whether there is something left to try
     """
@@ -156,7 +157,6 @@ class TopicLapMoves:
     elbo: float
     records: tuple[Record, ...]
     start: TopicBatchSummary | None
-    cooldowns: dict[int, Cooldown]
     ids: np.ndarray
     next_id: int
     pending: bool
@@ -196,7 +196,6 @@ def take_topic_turn(
     lap: int,
     ids: np.ndarray,
     next_id: int,
-    cooldowns: Mapping[int, Cooldown],
 ) -> TopicLapMoves:
     """Decide the end of a lap.
 
@@ -206,7 +205,7 @@ def take_topic_turn(
     exact : sum over all batches
     sample : documents drawn during the lap, (n, W) CSR, or None
     lap : its number
-    ids, next_id, cooldowns : as :class:`TopicLapMoves` gives them
+    ids, next_id : as :class:`TopicLapMoves` gives them
     """
     model = trials.model or problem.model
     own = _side(model, exact.own, trials.pairs, ids)
@@ -215,7 +214,9 @@ def take_topic_turn(
     reason = None if verdict is None else verdict.reason
     best = other if other is not None and reason is Reason.ACCEPTED else own
     there = set(best.ids.tolist())
-    kept = {identity: rest for identity, rest in cooldowns.items() if rest.until > lap and identity in there}
+    kept = {
+        identity: rest for identity, rest in trials.cooldowns.entries.items() if rest.until > lap and identity in there
+    }
     if verdict is not None and reason is Reason.NO_GAIN and trials.kind == "delete" and len(verdict.components) == 1:
         kept[verdict.components[0]] = Cooldown(1, lap + problem.plan.cooldown, 0.0)
     if other is not None and verdict is not None and reason is Reason.REFINING:
@@ -228,12 +229,13 @@ def take_topic_turn(
     if problem.learn:
         following = learned(problem.model, best.total, problem.learn)
         after, elbo = replace(after, model=following), following.elbo(best.total)
+    after = replace(after, cooldowns=Cooldowns.of(kept))
     component_map = TopicMap(reason is Reason.ACCEPTED, best.merging, going_on, after)
     records = (*(() if verdict is None else (verdict,)), *best.records)
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
     pending = tried or reason is Reason.ACCEPTED
     last = next_id + (after.fresh if after.age == 0 else 0)
-    return TopicLapMoves(component_map, best.total, elbo, records, start, kept, best.ids, last, pending)
+    return TopicLapMoves(component_map, best.total, elbo, records, start, best.ids, last, pending)
 
 
 def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
