@@ -38,8 +38,8 @@ class Reached:
                 return cls()
             try:
                 store = RunStore.open(run)
-                attributes = store.generation("state").attrs
-                return cls(store.number, int(attributes["lap"]), int(attributes["visit"]))  # type: ignore[arg-type]
+                state, _ = store.state()
+                return cls(store.number, state.lap, state.visit)
             except CheckpointError:
                 continue
 
