@@ -40,7 +40,7 @@ def source_of(rows: np.ndarray, partition_rows: int = 100, weights: np.ndarray |
 
 def begun(model: dpdist.DPMixture, source: Source) -> tuple[Problem, State]:
     """Problem and first state."""
-    return MemoizedMixture().begin(model.recipe(), source, SerialBackend())
+    return MemoizedMixture().begin(model.spec(), source, SerialBackend())
 
 
 def some_steps(problem: Problem, source: Source, state: State, count: int, backend=None) -> Iterator[Step]:

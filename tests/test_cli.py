@@ -142,7 +142,7 @@ def generation(run: Path) -> int:
 
 
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(folder) -> None:
-    given = ["--max-laps", 500, "--tolerance", 0, "--serial", "--checkpoint-every", 0]
+    given = ["--max-laps", 500, "--tolerance", 0, "--serial", "--checkpoint-seconds", 0]
     process = started(folder, "fit", "rows.zarr", "--out", "c.zarr", *given)
     wait_for_checkpoint(folder / "c.zarr", 3, process)
     process.send_signal(signal.SIGINT)
@@ -172,14 +172,14 @@ def test_a_running_scheduler_can_be_named(folder) -> None:
 
 def test_settings_come_from_toml_and_options_override_them(folder) -> None:
     (folder / "fit.toml").write_text(
-        'data = "rows.zarr"\nseed = 5\nmax_laps = 3\nconcentration = { shape = 1.0, rate = 0.1 }\n'
-        '[family]\nname = "diagonal_gaussian"\nhyperparameters = { shape = 2.0 }\n[transform]\npca = 2\n'
+        'data = "rows.zarr"\nrandom_state = 5\nmax_laps = 3\nconcentration = { shape = 1.0, rate = 0.1 }\n'
+        '[family]\nname = "diagonal_gaussian"\nshape = 2.0\n[row_transform]\npca = 2\n'
     )
     done = dpdist_command("fit", "--config", "fit.toml", "--out", "t.zarr", "--max-laps", 2, "--serial", folder=folder)
     succeeded(done)
     values = json.loads(succeeded(dpdist_command("show", "t.zarr", "--json", folder=folder)))
     assert values["laps"] == 2 and values["family"] == "diagonal_gaussian"
-    assert values["allocation"] == "learned_dirichlet_process" and values["settings"]["seed"] == 5
+    assert values["allocation"] == "learned_dirichlet_process" and values["settings"]["random_state"] == 5
     problem = RunStore.open(folder / "t.zarr").problem()
     assert problem.model.family.shape == 2.0 and problem.preparation.width == 2
 

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import dpdist
 from dpdist import allocations, families, likelihoods, schedules
+from dpdist.cli import root as cli
 from dpdist.core.errors import InputError
-from dpdist.inference.schedules import SCHEDULES
+from dpdist.core.settings import settings_of
 from dpdist.inference.sva import DistanceTest
-from dpdist.runs.config import (
-    FitConfig,
-    PassConfig,
-    ScheduleConfig,
-    TopicScheduleConfig,
-    TopicsConfig,
-    parse_config,
-    read_config,
-)
-
-
-@pytest.mark.parametrize("kind", [ScheduleConfig, TopicScheduleConfig])
-@pytest.mark.parametrize("name", sorted(SCHEDULES))
-def test_a_schedule_is_what_it_is_told_and_refuses_what_it_would_not_heed(kind, name: str) -> None:
-    others = {"batches": 3, "lookahead": 1, "delay": 3.5, "forgetting": 0.75}
-    assert kind(name=name).build().name == name
-    for setting, value in others.items():
-        told = {"name": name, setting: value}
-        if setting in SCHEDULES[name].__dataclass_fields__:
-            assert getattr(parse_config(kind, told).build(), setting) == value
-        else:
-            expected = f"the schedule {name} has no {setting}; leave it out, or choose the schedule "
-            with pytest.raises(InputError, match=re.escape(expected)):
-                parse_config(kind, told)
-
-
-def test_settings_that_no_one_schedule_has_are_named() -> None:
-    with pytest.raises(InputError, match="no keep_start and no delay; leave it out, or choose another schedule"):
-        parse_config(ScheduleConfig, {"name": "batch", "keep_start": False, "delay": 3.0})
-
+from dpdist.runs.config import parse_config, read_config
+from dpdist.runs.specs import SPECS
 
 # one meaning
 
@@ -57,14 +31,14 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
             *(("tolerance", 0.25), ("max_laps", 7), ("max_laps", None), ("max_time", 2.5)),
         ]
     ),
-    ({"seed": 7}, {"random_state": 7}),
-    ({"family": {"name": "poisson", "hyperparameters": {"rate": 2.0}}}, {"family": families.Poisson(rate=2.0)}),
+    ({"random_state": 7}, {"random_state": 7}),
+    ({"family": {"name": "poisson", "rate": 2.0}}, {"family": families.Poisson(rate=2.0)}),
     (
-        {"family": {"hyperparameters": {"mean": [1, 2], "scale": [[2, 0], [0, 1]]}}},
+        {"family": {"mean": [1, 2], "scale": [[2, 0], [0, 1]]}},
         {"family": families.Gaussian(mean=[1, 2], scale=[[2, 0], [0, 1]])},
     ),
     (
-        {"concentration": {"shape": 2, "rate": 0.5}, "max_components": 9},
+        {"concentration": {"shape": 2, "rate": 0.5, "max_components": 9}},
         {"concentration": allocations.LearnedDirichletProcess(2, 0.5, max_components=9)},
     ),
     (
@@ -76,17 +50,17 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"schedule": schedules.Stochastic(3, 1, 2.0, 0.75)},
     ),
     ({"schedule": {"name": "batch"}}, {"schedule": schedules.Batch()}),
+    ({"schedule": "stochastic"}, {"schedule": schedules.Stochastic()}),
+    ({"moves": []}, {"moves": []}),
+    ({"moves": ["merge", "delete"]}, {"moves": [dpdist.Merge(), dpdist.Delete()]}),
     *(
-        ({"moves": {name: value}}, {"moves": [dpdist.Split(**{name: value}), dpdist.Merge(), dpdist.Delete()]})
+        ({"moves": [{"name": "split", name: value}]}, {"moves": [dpdist.Split(**{name: value})]})
         for name, value in {"children": 3, "refine": 2, "cooldown": 0, "tries": 4}.items()
     ),
-    ({"moves": {"split": False}}, {"moves": [dpdist.Merge(), dpdist.Delete()]}),
-    ({"moves": {"merge": False}}, {"moves": [dpdist.Split(), dpdist.Delete()]}),
-    ({"moves": {"delete": False}}, {"moves": [dpdist.Split(), dpdist.Merge()]}),
-    ({"moves": {"sample": 5}}, {"sampling": dpdist.Sampling(5)}),
-    ({"transform": {"center": True}}, {"row_transform": dpdist.TransformPlan(center=True)}),
-    ({"transform": {"scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True)}),
-    ({"transform": {"pca": 2}}, {"row_transform": dpdist.TransformPlan(pca=2)}),
+    ({"sampling": {"rows": 5}}, {"sampling": dpdist.Sampling(5)}),
+    ({"row_transform": {"center": True}}, {"row_transform": dpdist.TransformPlan(center=True)}),
+    ({"row_transform": {"scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True)}),
+    ({"row_transform": {"pca": 2}}, {"row_transform": dpdist.TransformPlan(pca=2)}),
 ]
 PASS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     *(
@@ -98,13 +72,14 @@ PASS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ]
     ),
     ({"merge": "none"}, {"merge": None}),
-    ({"merge": "distance", "merge_threshold": 0.125}, {"merge": DistanceTest(0.125)}),
-    ({"seed": 7}, {"random_state": 7}),
+    ({"merge_threshold": 0.125}, {"merge_threshold": 0.125}),
+    ({"merge": {"name": "distance", "most": 0.125}}, {"merge": DistanceTest(0.125)}),
+    ({"random_state": 7}, {"random_state": 7}),
     (
-        {"family": {"name": "dirichlet", "hyperparameters": {"precision": 9.0, "natural": False}}},
+        {"family": {"name": "dirichlet", "precision": 9.0, "natural": False}},
         {"family": likelihoods.Dirichlet(9.0, natural=False)},
     ),
-    ({"transform": {"pca": 2, "scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True, pca=2)}),
+    ({"row_transform": {"pca": 2, "scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True, pca=2)}),
 ]
 TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     *(
@@ -114,13 +89,13 @@ TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             *(("learn", ["pseudocount"]), ("tolerance", 0.25), ("max_laps", 7), ("max_laps", None), ("max_time", 2.5)),
         ]
     ),
-    ({"seed": 7}, {"random_state": 7}),
+    ({"random_state": 7}, {"random_state": 7}),
     ({"schedule": {"batches": 3, "lookahead": 1}}, {"schedule": schedules.Memoized(3, 1)}),
     (
         {
             "weights": "point",
             "schedule": {"name": "stochastic", "batches": 3, "delay": 2.0, "forgetting": 0.75},
-            "online_moves": {"merges": 3, "lasting": False, "restricted": "free"},
+            "moves": {"name": "point", "merges": 3, "lasting": False, "restricted": "free"},
         },
         {
             "weights": "point",
@@ -131,78 +106,158 @@ TOPICS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"moves": {"birth": False, "partners": 7}}, {"moves": dpdist.TopicPlan(birth=False, partners=7)}),
     ({"effort": {"tolerance": 0.5, "most": 3}}, {"effort": dpdist.Effort(0.5, 3)}),
 ]
-#: The settings of each command and the estimator of the same; what one leaves to a default the other has to name.
-KINDS: dict[type[Any], tuple[Callable[..., Any], dict[str, Any], list[tuple[dict[str, Any], dict[str, Any]]]]] = {
-    FitConfig: (dpdist.DPMixture, {"random_state": 0}, MIXTURE),
-    PassConfig: (dpdist.SVA, {"random_state": 0}, PASS),
-    TopicsConfig: (
-        dpdist.HDPTopicModel,
-        {"random_state": 0, "schedule": schedules.Memoized(20), "moves": dpdist.TopicPlan(), "effort": dpdist.Effort()},
-        TOPICS,
-    ),
+#: Each command, the estimator of the same, and what is said to both.
+KINDS: dict[str, tuple[Callable[..., Any], list[tuple[dict[str, Any], dict[str, Any]]]]] = {
+    "fit": (dpdist.DPMixture, MIXTURE),
+    "sva": (dpdist.SVA, PASS),
+    "topics": (dpdist.HDPTopicModel, TOPICS),
 }
 
 
-def meaning(asked: Any) -> str:
-    """Everything that settings or an estimator come to."""
-    return f"{asked.recipe()!r}, {getattr(asked, 'max_laps', None)!r}, {getattr(asked, 'max_time', None)!r}"
-
-
 def pairs() -> list[Any]:
-    return [(kind, settings, parameters) for kind, (*_, table) in KINDS.items() for settings, parameters in table]
+    return [(command, *pair) for command, (_, table) in KINDS.items() for pair in table]
 
 
-@pytest.mark.parametrize(("kind", "settings", "parameters"), pairs(), ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(("command", "settings", "parameters"), pairs(), ids=lambda value: str(value)[:50])
 def test_a_setting_means_what_the_parameter_means(
-    kind: type[Any], settings: dict[str, Any], parameters: dict[str, Any]
+    command: str, settings: dict[str, Any], parameters: dict[str, Any]
 ) -> None:
-    make, defaults, _ = KINDS[kind]
-    told = parse_config(kind, settings)
-    assert meaning(told) == meaning(make(**{**defaults, **parameters})) != meaning(make(**defaults))
-    assert meaning(parse_config(kind, told.model_dump())) == meaning(told), "as a checkpoint keeps it"
+    make, _ = KINDS[command]
+    told = parse_config(command, settings)
+    assert repr(told.spec) == repr(make(**parameters).spec()) != repr(make().spec())
+    assert repr(parse_config(command, told.tables).spec) == repr(told.spec), "as a run keeps it"
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_defaults_are_the_same_and_each_setting_has_its_row(kind: type[Any]) -> None:
-    make, defaults, table = KINDS[kind]
-    assert meaning(parse_config(kind, {})) == meaning(make(**defaults))
-    assert {name for settings, _ in table for name in settings} == {*kind.model_fields} - {"data", "holdout"}
+@pytest.mark.parametrize("command", KINDS)
+def test_defaults_are_the_same_and_each_setting_has_its_row(command: str) -> None:
+    make, table = KINDS[command]
+    spec = parse_config(command, {}).spec
+    assert repr(spec) == repr(make().spec())
+    assert {name for settings, _ in table for name in settings} == {*settings_of(type(spec))}
+
+
+def test_a_merge_test_by_name_has_the_threshold_beside_it() -> None:
+    assert dpdist.SVA(merge="distance", merge_threshold=0.125).spec().tidy.merge == DistanceTest(0.125)
+
+
+ESTIMATORS = [dpdist.DPMixture, dpdist.FiniteMixture, dpdist.SVA, dpdist.HDPTopicModel]
+
+
+@pytest.mark.parametrize("make", ESTIMATORS, ids=lambda make: make.__name__)
+def test_an_estimator_has_the_names_defaults_and_sentences_of_its_spec(make: type[Any]) -> None:
+    known = settings_of(type(make().spec()))
+    parameters = inspect.signature(make).parameters
+    assert {name: each.default for name, each in parameters.items()} == {
+        name: each.default for name, each in known.items()
+    }
+    text = " ".join((make.__doc__ or "").split())
+    assert all(f" {name} : {each.wanted.told}" in text and each.doc in text for name, each in known.items())
+
+
+@pytest.mark.parametrize("command", KINDS)
+def test_the_command_line_has_the_names_defaults_and_sentences_of_the_spec(command: str) -> None:
+    known = settings_of(SPECS[command])
+    options = {each.name: each for each in cli.command_of(command).params}
+    told = {name.partition("__")[0] for name in options}
+    in_files_alone = {"moves", "sampling"} if command == "fit" else {"effort"}
+    assert {name for name in known if name not in told} <= in_files_alone
+    for name, each in known.items():
+        option = options.get(name) or options.get(f"{name}__name")
+        if option is not None:
+            assert each.doc in option.help and f"--{name.replace('_', '-')}" in option.opts
+            assert name not in options or each.default in ((), None) or str(each.default).lower() in option.help
+    for name in ("batches", "pca"):
+        assert name not in options
+    flat = {name.partition("__")[2]: option for name, option in options.items() if "__" in name}
+    assert all(option.opts[0] == f"--{name.replace('_', '-')}" for name, option in flat.items() if name != "name")
+
+
+def test_options_are_read_as_a_file_has_them_and_override_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("dpdist.cli.run_commands.read_config", lambda *told: seen.append(told))
+    given = (
+        "--random-state 7 --family poisson --concentration 2.5 --initial k-means++ --initial-rows none --no-keep-start "
+        "--batches 9 --schedule memoized --scale --tolerance 1e-3"
+    )
+    CliRunner().invoke(cli.app, ["fit", "rows.zarr", *given.split()])
+    assert seen == [
+        (
+            "fit",
+            None,
+            {
+                "data": "rows.zarr",
+                "random_state": 7,
+                "row_transform": {"scale": True},
+                "family": {"name": "poisson"},
+                "concentration": 2.5,
+                "initial": "k-means++",
+                "initial_rows": "none",
+                "schedule": {"name": "memoized", "batches": 9, "keep_start": False},
+                "tolerance": 1e-3,
+            },
+        )
+    ]
+    CliRunner().invoke(cli.app, ["topics", "corpus.zarr", "--learn", "pseudocount", "--learn", "concentration"])
+    assert seen[1][2]["learn"] == ["pseudocount", "concentration"]
 
 
 # refusals
 
 
-REFUSED: list[tuple[type[Any], dict[str, Any], str]] = [
-    (FitConfig, {"treshold": 0.5}, "there is no setting treshold; known are data, seed, family"),
-    (FitConfig, {"schedule": {"batch": 3}}, "there is no setting schedule.batch; known are name, batches, lookahead"),
-    (FitConfig, {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
-    (FitConfig, {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on; got 0."),
-    (FitConfig, {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
-    (FitConfig, {"concentration": "a"}, "concentration should be finite and above zero"),
-    (FitConfig, {"concentration": {"shape": 1}}, "concentration should be a number or, to be learned, the table of a"),
-    (FitConfig, {"concentration": {"shape": -1, "rate": 1}}, "shape should be finite and above zero; got -1."),
-    (FitConfig, {"max_laps": True}, "max_laps should be a whole number from 1 on, or None for no bound; got True."),
-    (FitConfig, {"max_laps": 3.0}, "max_laps should be a whole number from 1 on"),
-    (FitConfig, {"seed": -1}, "seed should be a whole number from 0 on; got -1."),
-    (FitConfig, {"data": 5}, "data should be a path or URL, as text, or None for none; got 5."),
-    (PassConfig, {"holdout": ["a"]}, "holdout should be a path or URL, as text, or None for none; got ['a']."),
-    (TopicsConfig, {"data": True}, "data should be a path or URL"),
-    (FitConfig, {"family": {"name": "cauchy"}}, "setting family: name should be 'gaussian', "),
-    (FitConfig, {"family": {"name": "dirichlet"}}, "setting family: name should be 'gaussian', "),
-    (FitConfig, {"family": {"hyperparameters": {"mean": [[1], [1, 2]]}}}, "setting family: mean should be a number or"),
-    (FitConfig, {"family": {"hyperparameters": {"scal": 1}}}, "family gaussian has no hyperparameter scal; it has"),
-    (FitConfig, {"family": {"hyperparameters": 5}}, "setting family: hyperparameters should be a table"),
-    (PassConfig, {"merge": "closest"}, "merge should be one of 'auto', 'evidence'"),
-    (TopicsConfig, {"learn": ["gamma"]}, "learn should be a sequence of names among concentration,"),
-    (TopicsConfig, {"online_moves": {"splits": -1}}, "setting online_moves: splits of OnlinePlan should be a whole"),
-    (TopicsConfig, {"max_time": float("inf")}, "max_time should be finite and above zero"),
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("fit", {"dta": "rows.zarr"}, "there is no setting dta; did you mean data?"),
+    ("sva", {"treshold": 0.5}, "there is no setting treshold; did you mean threshold?"),
+    ("topics", {"zzz": 0.5}, "there is no setting zzz; known are data, random_state, max_laps"),
+    ("fit", {"holdout": "rows.zarr"}, "there is no setting holdout; known are data"),
+    ("fit", {"schedule": {"batch": 3}}, "there is no setting schedule.batch; did you mean batches?"),
+    (
+        "fit",
+        {"schedule": {"name": "batch", "delay": 3}},
+        "there is no setting schedule.delay where schedule is 'batch'; leave it out, or choose 'stochastic'.",
+    ),
+    (
+        "topics",
+        {"schedule": {"name": "stochastic", "keep_start": True}},
+        "there is no setting schedule.keep_start where schedule is 'stochastic'; leave it out, or choose 'memoized'.",
+    ),
+    ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
+    ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
+    ("fit", {"row_transform": "pca"}, "setting row_transform should be a table, as in [row_transform]; got 'pca'."),
+    ("fit", {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on; got 0."),
+    ("fit", {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
+    ("fit", {"moves": {"split": False}}, "setting moves should be a list of tables, as in [[moves]]; got"),
+    ("fit", {"moves": ["slpit"]}, "setting moves: name should be 'split', 'merge' or 'delete'; got 'slpit'."),
+    ("fit", {"moves": [{"name": "split", "childs": 3}]}, "there is no setting moves.childs; did you mean children?"),
+    ("fit", {"concentration": "a"}, "concentration should be finite and above zero"),
+    ("fit", {"concentration": {"shap": 1}}, "there is no setting concentration.shap; did you mean shape?"),
+    ("fit", {"concentration": {"shape": -1, "rate": 1}}, "shape should be finite and above zero; got -1."),
+    ("fit", {"max_laps": True}, "max_laps should be a whole number from 1 on, or None for no bound; got True."),
+    ("fit", {"max_laps": 3.0}, "max_laps should be a whole number from 1 on"),
+    ("fit", {"random_state": -1}, "random_state should be a whole number from 0 on; got -1."),
+    ("fit", {"data": 5}, "data should be a path or URL, as text, or None for none; got 5."),
+    ("sva", {"holdout": ["a"]}, "holdout should be a path or URL, as text, or None for none; got ['a']."),
+    ("topics", {"data": True}, "data should be a path or URL"),
+    ("fit", {"family": {"name": "cauchy"}}, "setting family: name should be 'gaussian', "),
+    ("fit", {"family": {"name": "dirichlet"}}, "setting family: name should be 'gaussian', "),
+    ("fit", {"family": {"mean": [[1], [1, 2]]}}, "setting family: mean should be a number or"),
+    ("fit", {"family": {"scal": 1}}, "there is no setting family.scal; did you mean scale?"),
+    ("fit", {"family": 5}, "setting family should be a table"),
+    ("sva", {"merge": "closest"}, "merge should be one of 'auto', 'evidence'"),
+    ("topics", {"learn": ["gamma"]}, "learn should be a sequence of names among concentration,"),
+    ("topics", {"moves": {"name": "point", "splits": -1}}, "setting moves: splits of OnlinePlan should be a whole"),
+    (
+        "topics",
+        {"moves": {"splits": 1}},
+        "there is no setting moves.splits where moves is 'posterior'; leave",
+    ),
+    ("topics", {"max_time": float("inf")}, "max_time should be finite and above zero"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "settings", "sentence"), REFUSED, ids=lambda value: str(value)[:50])
-def test_a_wrong_setting_is_refused_where_it_stands(kind: type[Any], settings: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("command", "settings", "sentence"), REFUSED, ids=lambda value: str(value)[:50])
+def test_a_wrong_setting_is_refused_where_it_stands(command: str, settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as refused:
-        parse_config(kind, settings)
+        parse_config(command, settings)
     assert str(refused.value).startswith(sentence) or f": {sentence}" in str(refused.value)
 
 
@@ -211,7 +266,7 @@ def test_a_wrong_setting_is_refused_where_it_stands(kind: type[Any], settings: d
     [
         (b"seed = 1 # \xff", "is not UTF-8"),
         (b"seed = ", "is not TOML"),
-        (b"family.hyperparameters = { mean = [[1.0], [1.0, 2.0]] }", "mean should be a number or one a column"),
+        (b"family = { mean = [[1.0], [1.0, 2.0]] }", "mean should be a number or one a column"),
         (None, "cannot be read"),
     ],
 )
@@ -220,11 +275,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InputError, match=sentence):
-        read_config(FitConfig, path, {})
+        read_config("fit", path, {})
 
 
 def test_options_override_the_file_and_leave_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
-    path.write_text("seed = 3\nmax_laps = 5 # é\n[schedule]\nbatches = 7\nlookahead = 1\n", encoding="utf-8")
-    told = read_config(FitConfig, path, {"max_laps": 2, "seed": None, "schedule": {"batches": 9, "lookahead": None}})
-    assert (told.seed, told.max_laps, told.schedule.batches, told.schedule.lookahead) == (3, 2, 9, 1)
+    path.write_text("random_state = 3\nmax_laps = 5 # é\n[schedule]\nbatches = 7\nlookahead = 1\n", encoding="utf-8")
+    told = read_config("fit", path, {"max_laps": 2, "schedule": {"batches": 9}}).spec
+    assert (told.random_state, told.max_laps, told.schedule.batches, told.schedule.lookahead) == (3, 2, 9, 1)

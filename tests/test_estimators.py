@@ -55,7 +55,7 @@ FITTED = {
     "pass": lambda: dpdist.SVA(random_state=0),
     "topics": lambda: dpdist.HDPTopicModel(initial_topics=2, max_laps=2, random_state=0),
     "online topics": lambda: dpdist.HDPTopicModel(
-        initial_topics=2, max_laps=2, schedule=dpdist.schedules.Stochastic(batches=2), random_state=0
+        initial_topics=2, max_laps=2, weights="point", schedule=dpdist.schedules.Stochastic(batches=2), random_state=0
     ),
 }
 NAMED = {
@@ -184,7 +184,7 @@ def test_who_fits_is_warned_if_a_limit_ends_it_and_only_then(limits, told, tmp_p
         warnings.simplefilter("error")
         next(mixture(**limits).iter_fit(rows))
         assert mixture(max_laps=60, max_time=1e6).fit(rows).converged_
-        clone(topics).set_params(schedule=online).fit(counts)
+        clone(topics).set_params(weights="point", schedule=online).fit(counts)
 
 
 def test_a_caller_may_break_off_and_keep_the_model() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -29,7 +28,6 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.online_engine import batch_steps
 from dpdist.inference.topics.problem import OnlinePlan
-from dpdist.runs.config import OnlineMovesConfig
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import open_run, resumed
 from dpdist.runs.run import Run
@@ -417,7 +415,8 @@ weights = "point"
 name = "stochastic"
 batches = 3
 
-[online_moves]
+[moves]
+name = "point"
 splits = 3
 merges = 5
 iterations = 5
@@ -458,7 +457,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 
 @pytest.mark.slow
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(command, folder: Path, typed) -> None:
-    given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
+    given = ["--config", "online.toml", "--out", "killed.zarr", "--checkpoint-seconds", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)
     commits, output = folder / "killed.zarr" / "commits", folder / "output.txt"
     wait_until(lambda: list(commits.glob("00000[4-8].json")), output.read_text, process, pause=0.01)
@@ -479,10 +478,6 @@ def run(command, folder: Path, typed) -> str:
         assert f"{typed.n_topics_} topics, ELBO" in text and "stopped: max_laps reached" in text
         assert bits(dpdist.load(folder / "online.zarr")) == bits(typed)
     return "online.zarr"
-
-
-def test_every_choice_of_the_moves_is_a_setting() -> None:
-    assert dataclasses.asdict(OnlinePlan()) == OnlineMovesConfig().model_dump()
 
 
 def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:

@@ -388,11 +388,10 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 def made(case: Case, name: str, value: Any) -> None:
-    """Make a part, and the recipe of an estimator; nothing is fitted."""
+    """Make a part, and the spec of an estimator; nothing is fitted."""
     part = case.make(**{name: value})
-    if hasattr(part, "recipe"):
-        part.recipe()
-        Limits(getattr(part, "max_laps", None), getattr(part, "max_time", None))
+    if hasattr(part, "spec"):
+        part.spec()
 
 
 @pytest.mark.parametrize("place", EDGES)

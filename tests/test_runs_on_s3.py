@@ -187,7 +187,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
             super().commit(*arguments)
 
     posed = dpdist.runs.fitting.MemoizedMixture().begin(
-        other.recipe(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
+        other.spec(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
     )
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])

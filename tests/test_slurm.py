@@ -146,7 +146,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
 @pytest.mark.slow
 def test_a_run_goes_on_through_everything_and_ends_with_the_bits_of_serial(run: Run) -> None:
-    told("submit", "run.toml", "--cluster", "slurm.toml", "--out", run.path, "--checkpoint-every", "0.5")
+    told("submit", "run.toml", "--cluster", "slurm.toml", "--out", run.path, "--checkpoint-seconds", "0.5")
     run.goes_on()
     lose_a_worker(run)
     run.goes_on()

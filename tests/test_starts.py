@@ -14,7 +14,7 @@ from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.sva.opening import pass_over
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import pose, start_summary
+from dpdist.runs.fitting import prepared_problem, start_summary
 from tests.cases import FAMILIES, FamilyCase, entropy_of
 from tests.runs import clusters, mixture, source_of
 
@@ -24,8 +24,8 @@ CASES = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
 def start(model: dpdist.DPMixture, source, backend=None) -> Summary:
     """The statistics that a model starts from."""
     backend = backend or SerialBackend()
-    recipe = model.recipe()
-    summary = start_summary(recipe, pose(recipe, source, backend), source, backend)
+    spec = model.spec()
+    summary = start_summary(spec, prepared_problem(spec, source, backend), source, backend)
     assert summary is not None
     return summary
 
@@ -74,8 +74,8 @@ def test_labels_and_responsibilities_give_their_weighted_statistics(case: Family
     labels, shares = rng.integers(4, size=330), rng.dirichlet(np.ones(4), 330)
     for given, resp in ((labels, np.eye(4)[labels]), (shares, shares)):
         model = mixture(family=case.make(), initial=given)
-        recipe = model.recipe()
-        problem = pose(recipe, source, SerialBackend())
+        spec = model.spec()
+        problem = prepared_problem(spec, source, SerialBackend())
         prepared = problem.preparation.apply(rows)
         found = start(model, source)
         expected = (weights[:, None] * resp).T @ problem.model.family.features(prepared)
@@ -198,8 +198,8 @@ def test_a_start_over_everything_sums_the_statistics_of_all_rows() -> None:
     model = mixture(family=dpdist.families.DiagonalGaussian(), initial="sva", initial_rows=None)
     source = source_of(x)
     found = start(model, source)
-    recipe = model.recipe()
-    problem = pose(recipe, source, SerialBackend())
+    spec = model.spec()
+    problem = prepared_problem(spec, source, SerialBackend())
     features = problem.model.family.features(problem.preparation.apply(x))
     np.testing.assert_allclose(found.stats.sum(axis=0), features.sum(axis=0), rtol=1e-9, atol=1e-8)
 

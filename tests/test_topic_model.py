@@ -403,7 +403,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(folder / "turned.zarr", [blocks(9)], VOCABULARY[::-1])
     write_corpus(folder / "wide.zarr", [sparse.csr_array(np.ones((9, WORDS + 1), dtype=np.int64))])
     (folder / "topics.toml").write_text(SETTINGS)
-    (folder / "named.toml").write_text("schedule = 'batch'")
+    (folder / "named.toml").write_text("schedule = 5")
     return folder
 
 
@@ -461,9 +461,9 @@ def test_show_tells_topics_and_their_words(run: Command, topics: str, folder: Pa
 
 def test_score_is_the_estimators(run: Command, topics: str, folder: Path) -> None:
     model = dpdist.load(folder / topics)
-    values = json.loads(run("score", topics, "test.zarr", "--share", 0.7, "--seed", 4, "--json", "--serial"))
+    values = json.loads(run("score", topics, "test.zarr", "--share", 0.7, "--random-state", 4, "--json", "--serial"))
     assert values["per_token"] == model.score(folder / "test.zarr", share=0.7, random_state=4)
-    assert values["documents"] == 300 and values["share"] == 0.7 and values["seed"] == 4
+    assert values["documents"] == 300 and values["share"] == 0.7 and values["random_state"] == 4
     found = model.completion(folder / "test.zarr")
     text = run("score", topics, "test.zarr", "--serial")
     assert f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens" in text
@@ -484,7 +484,7 @@ def test_predict_writes_proportions_and_the_largest_topics(run: Command, topics:
 
 @pytest.mark.slow
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topics: str, folder: Path) -> None:
-    given = ["--config", "topics.toml", "--out", "killed.zarr", "--checkpoint-every", 0, "--serial"]
+    given = ["--config", "topics.toml", "--out", "killed.zarr", "--checkpoint-seconds", 0, "--serial"]
     process = started(folder, "topics", "corpus.zarr", *given)
     commits, output = folder / "killed.zarr" / "commits", folder / "output.txt"
     wait_until(lambda: list(commits.glob("00000[5-9].json")), output.read_text, process, pause=0.02)
@@ -501,7 +501,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_bits(run: Command, topic
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["topics"], "topics needs a corpus"),
+        (["topics"], "topics needs data: name them, as in dpdist topics"),
         (["topics", "nowhere.zarr", "--out", "x.zarr"], "nowhere.zarr"),
         (
             ["topics", "corpus.zarr", "--out", "x.zarr", "--initial-topics", "0"],

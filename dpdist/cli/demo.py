@@ -14,7 +14,7 @@ from dpdist.data import as_source
 from dpdist.estimators.variational import load
 from dpdist.execution import Backend
 from dpdist.report.pictures import draw_gallery, draw_trace
-from dpdist.runs.config import FitConfig, parse_config
+from dpdist.runs.config import parse_config
 from dpdist.runs.events import Event, Pace, event_of_step
 from dpdist.storage.checkpoint import RunStore
 
@@ -49,11 +49,8 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
     path = folder / "digits.zarr"
     stored = zarr.create_array(path, shape=digits.data.shape, dtype="uint8", chunks=(128, 64), overwrite=True)
     stored[...] = digits.data.astype(np.uint8)
-    config = parse_config(
-        FitConfig, {"data": str(path), "seed": seed, "transform": {"pca": 20}, "schedule": {"batches": 2}}
-    )
-    run = folder / "run.zarr"
-    fit = config.prepare(as_source(path), run, True, backend)
+    tables = {"data": str(path), "random_state": seed, "row_transform": {"pca": 20}, "schedule": {"batches": 2}}
+    fit = parse_config("fit", tables).prepare(as_source(path), folder / "run.zarr", True, backend)
     pace = Pace(fit.problem, fit.source, fit.state, fit.state.ids)
     for step in fit:
         show(event_of_step(step, pace))

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
+from dpdist.cluster.foreground import CheckpointSeconds
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.statuses import AGAIN
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
@@ -33,12 +34,14 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
-from dpdist.runs.config import CONFIGS, read_config
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
+from dpdist.runs.config import read_config
 from dpdist.runs.events import LapEvent
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import command_of, is_pass, open_run
 from dpdist.runs.passing import is_finished, passed_state
 from dpdist.runs.progress import lap_line, say
+from dpdist.runs.specs import SPECS
 from dpdist.runs.units import per_unit, tokens_of
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import claim, commits, read_commit
@@ -55,27 +58,26 @@ def submit(
     cluster: ClusterFile,
     out: Annotated[str, typer.Option(help="Folder or s3:// URL to write to.")] = "run.zarr",
     command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
-    checkpoint_every: Annotated[float, typer.Option(min=0, help="Longest time between checkpoints, seconds.")] = 60.0,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = 2,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
-    if command not in CONFIGS:
+    if command not in SPECS:
         raise InputError(f"--command should be fit, sva or topics; got {command}.")
-    settings: Any = read_config(CONFIGS[command], config, {})
-    if settings.data is None:
+    told = read_config(command, config, {})
+    if told.data is None:
         raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
     chosen = _required(read_cluster(cluster), out)
     place = claim(absolute(out), overwrite)
     before, lease = _refuse_if_alive(place)
-    paths = {name: absolute(value) for name in ("data", "holdout") if (value := getattr(settings, name, None))}
     request = Request(
         identity=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
         command=command,
-        settings={**settings.model_dump(mode="json"), **paths},
+        settings=told.tables,
         cluster=chosen.model_dump(mode="json"),
         after=max(commits(place), default=0),
-        checkpoint_seconds=checkpoint_every,
+        checkpoint_seconds=checkpoint_seconds,
         keep=keep,
         lease=lease,
     )

@@ -19,11 +19,14 @@ from dpdist.core.errors import DpdistError
 #: Module -> its commands, functions of the same name, with the first sentence of their documentation; none for what
 #: jobs call rather than people.
 COMMANDS = {
-    "cli.app": {
+    "cli.run_commands": {
         "fit": "Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap.",
         "sva": "Cluster in one pass over the rows (sequential variational approximation).",
+        "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap.",
         "extend": "Let new rows refine and grow a model, without the rows it was made from.",
         "resume": "Go on where a run or a pass stopped, to the same bits.",
+    },
+    "cli.app": {
         "show": "Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why.",
         "predict": "Label rows with their most probable components, or documents with the proportions of their topics.",
         "demo": "Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded.",
@@ -32,7 +35,6 @@ COMMANDS = {
         "corpus": "Write documents as counts of words to a corpus, a block at a time.",
     },
     "cli.topic_commands": {
-        "topics": "Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap.",
         "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",
     },
     "cli.job_commands": {

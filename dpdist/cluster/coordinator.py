@@ -31,10 +31,9 @@ from dpdist.core.places import Place, place_of
 from dpdist.data import as_source
 from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
-from dpdist.runs.config import CONFIGS, PassConfig, parse_config
+from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
-from dpdist.runs.limits import Limits
-from dpdist.runs.opening import open_run, resumed
+from dpdist.runs.opening import limits_of, open_run, resumed
 from dpdist.runs.passing import PassFit, is_finished, passed_state, resumed_pass
 from dpdist.runs.progress import EventLines
 from dpdist.runs.run import Run
@@ -155,13 +154,12 @@ def _found_before(place: Place, request: Request) -> str | None:
 
 def _fit(place: Place, request: Request, backend: Backend) -> Run[Any]:
     """The fit of a mixture or of topics, from its beginning or its last checkpoint."""
-    settings: Any = parse_config(CONFIGS[request.command], request.settings)
-    source = as_source(settings.data)
+    source = as_source(request.settings["data"])
     if request.fresh and _is_new(place, request):
-        fit = settings.prepare(source, place.label, True, backend)
+        fit = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
     else:
-        limits = Limits(settings.max_laps, settings.max_time).but(request.max_laps, request.max_time)
-        fit = resumed(open_run(place.label), source, backend, limits)
+        store = open_run(place.label)
+        fit = resumed(store, source, backend, limits_of(store).but(request.max_laps, request.max_time))
     assert fit.store is not None, "a submitted run is stored"
     fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep
     return fit
@@ -169,12 +167,11 @@ def _fit(place: Place, request: Request, backend: Backend) -> Run[Any]:
 
 def _pass(place: Place, request: Request, backend: Backend) -> PassFit:
     """The pass, from its beginning or its last checkpoint."""
-    settings = parse_config(PassConfig, request.settings)
-    source = as_source(settings.data)
+    source, holdout = as_source(request.settings["data"]), request.settings.get("holdout")
     if request.fresh and _is_new(place, request):
-        work = settings.prepare(source, place.label, True, backend)
+        work = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
     else:
-        held = None if settings.holdout is None else as_source(settings.holdout)
+        held = None if holdout is None else as_source(holdout)
         work = resumed_pass(RunStore.open(place.label), source, backend, held)
     assert work.store is not None, "a submitted pass is stored"
     work.checkpoint_seconds, work.store.keep = request.checkpoint_seconds, request.keep

@@ -33,7 +33,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-CheckpointEvery = Annotated[
+CheckpointSeconds = Annotated[
     float,
     typer.Option(min=0, help="Longest time between checkpoints, seconds; sooner where they cost below 3 % of the run."),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -23,12 +23,14 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_client
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.prediction import Predictor, predict_partition
-from dpdist.models.mixture import dtype_of
-from dpdist.runs.preparing import Keeping
+from dpdist.runs.preparing import Output
 from dpdist.runs.run import Run
+from dpdist.runs.specs import Spec
 from dpdist.storage.checkpoint import Asked
 from dpdist.storage.descriptions import described_as
 from dpdist.storage.importing import path_of_class
+
+S = TypeVar("S", bound=Spec)
 
 
 def asked_of(estimator: BaseEstimator, seed: int) -> Asked:
@@ -44,11 +46,17 @@ def asked_of(estimator: BaseEstimator, seed: int) -> Asked:
     return Asked(path_of_class(type(estimator)), parameters)
 
 
-def keeping_of(
+def output_of(
     estimator: BaseEstimator, seed: int, path: str | os.PathLike[str] | None, settings: dict[str, Any], overwrite: bool
-) -> Keeping:
-    """Where a run of an estimator is kept, and what with it; arguments as for :class:`Keeping` and :func:`asked_of`."""
-    return Keeping(path, settings, overwrite, None if path is None else asked_of(estimator, seed))
+) -> Output:
+    """Where a run of an estimator is kept, and what with it; arguments as for :class:`Output` and :func:`asked_of`."""
+    return Output(path, settings, overwrite, None if path is None else asked_of(estimator, seed))
+
+
+def spec_of(kind: type[S], estimator: BaseEstimator) -> S:
+    """The parameters of an estimator, checked."""
+    parameters = estimator.get_params(deep=False)
+    return kind(**{**parameters, "random_state": seed_of(parameters["random_state"])})
 
 
 class Clustering(DensityMixin, BaseEstimator):
@@ -127,14 +135,6 @@ class Clustering(DensityMixin, BaseEstimator):
         self.n_components_ = len(predictor.ids)
         self.component_ids_ = predictor.ids
         self.weights_, self.rest_weight_ = predictor.weights()
-
-    def _seed(self) -> int:
-        """``random_state`` as one whole number."""
-        return seed_of(self.random_state)
-
-    def _dtype(self) -> type:
-        """``compute_dtype`` as NumPy's."""
-        return dtype_of(self.compute_dtype)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Self
 
 import xarray as xr
@@ -14,26 +14,20 @@ from dpdist.estimators.base import (
     Clustering,
     asked_of,
     chosen_backend,
-    keeping_of,
+    output_of,
     path_of,
+    spec_of,
     warn_unless_converged,
 )
 from dpdist.execution import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import AnyMove
-from dpdist.inference.moves.registry import MOVES
-from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.prediction import MixturePredictor
-from dpdist.inference.schedules import Memoized, Schedule
 from dpdist.inference.state import Info, State
-from dpdist.inference.transform import TransformPlan
-from dpdist.models.allocations import Allocation
-from dpdist.models.families import Family, Gaussian
-from dpdist.models.mixture import Precision
-from dpdist.runs.fitting import MemoizedMixture, Recipe
-from dpdist.runs.limits import Limits
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
+from dpdist.runs.fitting import MemoizedMixture
 from dpdist.runs.preparing import prepare
 from dpdist.runs.run import Run
+from dpdist.runs.specs.mixture import FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History
 
@@ -41,23 +35,7 @@ from dpdist.storage.history import History
 class Mixture(Clustering):
     """Fitting shared by all mixtures; subclasses say what the allocation is."""
 
-    family: Family | None
-    initial: Any
-    initial_components: int
-    initial_rows: int | None
-    schedule: Schedule | None
-    moves: Sequence[AnyMove] | None
-    sampling: Sampling | None
-    row_transform: TransformPlan | None
-    compute_dtype: str
-    floor: float
-    tolerance: float
-    max_laps: int | None
-    max_time: float | None
-    random_state: Any
-
-    def _allocation(self) -> Allocation:
-        raise NotImplementedError("a mixture says what its allocation is")
+    _spec_type: type[FitSpec]
 
     def fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows.
@@ -89,7 +67,7 @@ class Mixture(Clustering):
         *,
         sample_weight: Any = None,
         checkpoint_path: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = 600.0,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
@@ -108,7 +86,7 @@ class Mixture(Clustering):
         ------
         state, info : after each lap; the estimator is fitted as of that lap
         """
-        settings = {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
+        settings = {"data": path_of(x)}
         fit = self.prepare(as_source(x, sample_weight), checkpoint_path, overwrite, backend, settings)
         fit.checkpoint_seconds = checkpoint_seconds
         yield from self.follow(fit)
@@ -137,26 +115,13 @@ class Mixture(Clustering):
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
-        recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
-        return prepare(MemoizedMixture(), recipe, as_source(x), limits, chosen_backend(backend), keeping)
+        spec = self.spec()
+        output = output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite)
+        return prepare(MemoizedMixture(), spec, as_source(x), spec.limits, chosen_backend(backend), output)
 
-    def recipe(self) -> Recipe:
-        """The parameters, checked and made into values."""
-        return Recipe(
-            family=Gaussian() if self.family is None else self.family,
-            allocation=self._allocation(),
-            schedule=Memoized() if self.schedule is None else self.schedule,
-            moves=MOVES if self.moves is None else self.moves,
-            sampling=Sampling() if self.sampling is None else self.sampling,
-            transform=TransformPlan() if self.row_transform is None else self.row_transform,
-            precision=Precision(self._dtype(), self.floor),
-            seed=self._seed(),
-            tolerance=self.tolerance,
-            initial=self.initial,
-            initial_components=self.initial_components,
-            initial_rows=self.initial_rows,
-        )
+    def spec(self) -> FitSpec:
+        """The parameters, checked."""
+        return spec_of(self._spec_type, self)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Self
 
 import xarray as xr
@@ -12,14 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import number
 from dpdist.core.errors import InputError
+from dpdist.core.settings import documented_by
 from dpdist.data import as_source, stream_blocks
-from dpdist.estimators.base import Clustering, asked_of, chosen_backend, keeping_of, path_of
+from dpdist.estimators.base import Clustering, asked_of, chosen_backend, output_of, path_of, spec_of
 from dpdist.execution import Backend, SerialBackend
 from dpdist.inference.prediction import predictor_of
-from dpdist.inference.sva.base import OpeningRule
-from dpdist.inference.sva.prune_merge import PruneMerge, merge_test
 from dpdist.inference.sva.sequence import (
-    Rounds,
     SequentialInfo,
     SequentialProblem,
     SequentialState,
@@ -27,60 +24,23 @@ from dpdist.inference.sva.sequence import (
     named,
 )
 from dpdist.inference.transform import TransformPlan
-from dpdist.models.families import Family, Gaussian
+from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
-from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows, fitted_by_pass
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
+from dpdist.runs.passing import PassFit, begin_pass, check_new_rows, fitted_by_pass
 from dpdist.runs.preparing import prepare_pass
+from dpdist.runs.specs import SVASpec
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.history import History, RoundRow
 
 
+@documented_by(SVASpec)
 class SVA(Clustering):
     """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
 
     Each row's responsibilities are computed under the clusters so far and a new one; the row is shared out, and a
     cluster is opened if its share exceeds `threshold`. Clusters that turn out to be the same are merged, and rare ones
     removed, at growing intervals (SVA-PM).
-
-    Parameters
-    ----------
-    family : Family or Likelihood, optional
-        Likelihood of a cluster, with its prior: conjugate, or one of :mod:`dpdist.likelihoods`, whose clusters are
-        points moved by stochastic gradients. Default: :class:`dpdist.families.Gaussian`.
-    concentration : float
-        alpha > 0 of the Dirichlet process.
-    threshold : float
-        epsilon in (0, 1): share of a row above which a new cluster is opened for it.
-    merge : {"auto", "evidence", "distance", "absolute distance", None} or MergeTest
-        Which clusters become one: those whose union raises the log joint probability; those whose responsibilities
-        differ by less than `merge_threshold`, relative to their weight or absolutely; or none. "auto" is by evidence
-        where the family is conjugate, by distance where it is not.
-    merge_threshold : float
-        epsilon_d of the tests by distance.
-    prune : float
-        epsilon_r: clusters with less than this share of all rows, or less than one row, are removed, with what they had
-        gathered; 0 keeps all.
-    max_components : int, optional
-        Largest number of clusters. Default: no bound.
-    parallel : bool
-        Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by evidence.
-        False is the strictly sequential pass of the paper, as are all passes without a conjugate prior.
-    round_partitions : int
-        Partitions of a round at most.
-    shuffle : bool
-        Whether partitions, and rows within each, are taken in a seeded random order.
-    row_transform : TransformPlan, optional
-        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
-        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.inference.transform`).
-    compute_dtype : {"float64", "float32"}
-        Of the matrix products of :class:`IsotropicGaussian`; sums are float64 always.
-    floor : float
-        Responsibilities below this share of a row's largest are set to zero.
-    forgetting : float
-        kappa in (0.5, 1], without a conjugate prior: steps shrink as a clock to the power of minus this.
-    own_clock : bool
-        Whether that clock is a cluster's own weight, in place of the number of rows so far (as in the paper).
-    random_state : int, RandomState or None
 
     Attributes
     ----------
@@ -131,7 +91,7 @@ class SVA(Clustering):
         floor: float = 1e-6,
         forgetting: float = 0.8,
         own_clock: bool = True,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -185,7 +145,7 @@ class SVA(Clustering):
         sample_weight: Any = None,
         holdout: Any = None,
         checkpoint_path: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = 60.0,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
@@ -226,10 +186,9 @@ class SVA(Clustering):
         holdout, checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
-        recipe, source = self.recipe(), as_source(x)
-        held = None if holdout is None else as_source(holdout)
-        keeping = keeping_of(self, recipe.seed, checkpoint_path, settings or {}, overwrite)
-        return prepare_pass(recipe, source, held, chosen_backend(backend), keeping)
+        spec, held = self.spec(), None if holdout is None else as_source(holdout)
+        output = output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite)
+        return prepare_pass(spec, as_source(x), held, chosen_backend(backend), output)
 
     def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
         """Run a pass, taking its model as this estimator's own after every round."""
@@ -250,7 +209,7 @@ class SVA(Clustering):
         """
         source, backend = as_source(x, sample_weight), SerialBackend()
         if not hasattr(self, "_problem"):
-            problem, state = begin_pass(replace(self.recipe(), stream=True), source, backend)
+            problem, state = begin_pass(self.spec(), source, backend, stream=True)
             self.adopt(problem, state, History(RoundRow))
         else:
             check_new_rows(self._problem, source, backend)
@@ -261,20 +220,9 @@ class SVA(Clustering):
         self.adopt(self._problem, SequentialState(growth, 0, next_id), self._history)
         return self
 
-    def recipe(self) -> PassRecipe:
-        """The parameters, checked and made into values."""
-        merging = merge_test(self.merge, self.merge_threshold, not isinstance(self.family, Likelihood))
-        return PassRecipe(
-            family=Gaussian() if self.family is None else self.family,
-            rule=OpeningRule(self.concentration, self.threshold, self.floor, self.max_components),
-            tidy=PruneMerge(self.prune, merging),
-            rounds=Rounds(self.parallel, self.round_partitions, self.shuffle),
-            transform=TransformPlan() if self.row_transform is None else self.row_transform,
-            dtype=self._dtype(),
-            seed=self._seed(),
-            forgetting=self.forgetting,
-            own_clock=self.own_clock,
-        )
+    def spec(self) -> SVASpec:
+        """The parameters, checked."""
+        return spec_of(SVASpec, self)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model as a Zarr group; :func:`dpdist.load` reads it."""

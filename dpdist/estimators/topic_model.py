@@ -10,14 +10,15 @@ from typing import Any, Self
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.base import (
     asked_of,
     chosen_backend,
-    keeping_of,
+    output_of,
     path_of,
-    seed_of,
     show_columns,
+    spec_of,
     warn_unless_converged,
 )
 from dpdist.estimators.topic_base import TopicEstimator, counts_of
@@ -28,15 +29,16 @@ from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan, TopicProblem
-from dpdist.runs.limits import Limits
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online, topics_by
 from dpdist.runs.preparing import prepare
 from dpdist.runs.run import Run
-from dpdist.runs.topic_recipe import TopicRecipe
+from dpdist.runs.specs import TopicSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History, LapRow, lap_rows
 
 
+@documented_by(TopicSpec)
 class HDPTopicModel(TopicEstimator):
     """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
@@ -45,40 +47,11 @@ class HDPTopicModel(TopicEstimator):
     the evidence of the whole corpus rises. Online inference (oHDP-SM) splits and merges topics on the bound of each
     mini-batch; it passes over corpora too large to be visited often, or takes documents as they come (`partial_fit`).
 
-    Parameters
-    ----------
-    concentration : float
-        gamma > 0 of the global weights; larger values expect more topics.
-    document_concentration : float
-        alpha > 0; larger values keep documents' proportions closer to the global weights.
-    pseudocount : float
-        eta > 0 of the topics' symmetric Dirichlet prior over words.
-    learn : sequence of str
-        Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as given;
-        online they follow what is best for each mini-batch, at its rate.
-    initial_topics : int
-        Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.
-    weights : "posterior" or "point"
-        How the global weights of topics are known: by Beta posteriors over sticks, or by a point estimate.
-    schedule : Memoized, Batch or Stochastic, optional
-        Default: ``Memoized(batches=20)``. ``Batch()`` updates by the whole corpus. ``Stochastic(batches, delay,
-        forgetting)`` is online inference in `batches` mini-batches a pass, of whole partitions, and so fewer where
-        these are few; nothing converges, so `max_laps` or `max_time` ends it.
-    moves : TopicPlan or OnlinePlan, optional
-        Which moves to make; default: all that `weights` and `schedule` allow. With ``weights="posterior"``, under
-        Memoized or Batch, a TopicPlan of births, merges and deletes: memoized inference of Hughes, Kim & Sudderth.
-        With ``weights="point"`` under Stochastic, an OnlinePlan of splits and merges, oHDP-SM of Bryant & Sudderth,
-        or of neither, ``OnlinePlan(split=False, merge=False)``, their oHDP; under Batch none, their bHDP, whose
-        updates never lower the bound. No other combinations are there.
-    effort : Effort, optional
-        How far documents are iterated.
-    tolerance : float
-        Change of the ELBO, in nats a token, below which a lap counts as settled.
-    max_laps : int or None
-        Largest number of passes over the corpus.
-    max_time : float or None
-        Largest time in seconds.
-    random_state : int, RandomState or None
+    Weights, schedule and moves are three choices. Posterior weights under Memoized or Batch, with births, merges and
+    deletes, are memoized inference of Hughes, Kim & Sudderth; ``Memoized(batches=1)`` is batch variational Bayes. A
+    point estimate under Stochastic with splits and merges is oHDP-SM of Bryant & Sudderth, with neither,
+    ``OnlinePlan(split=False, merge=False)``, their oHDP; under Batch it is their bHDP, whose updates never lower the
+    bound. No other combinations are there.
 
     Attributes
     ----------
@@ -143,7 +116,7 @@ class HDPTopicModel(TopicEstimator):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.concentration = concentration
         self.document_concentration = document_concentration
@@ -196,7 +169,7 @@ class HDPTopicModel(TopicEstimator):
         y: Any = None,
         *,
         checkpoint_path: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = 600.0,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         overwrite: bool = False,
         backend: Backend | None = None,
     ) -> Iterator[tuple[State, Info]]:
@@ -257,11 +230,11 @@ class HDPTopicModel(TopicEstimator):
         return self
 
     def _beginning(self, batch: sparse.csr_array, corpus: float) -> tuple[PointProblem, OnlineState]:
-        problem = self.recipe().online(batch.shape[1])
+        problem = self.spec().online(batch.shape[1])
         return problem, begin_partial(problem, self.initial_topics, batch, corpus)
 
     def _going_on(self) -> tuple[PointProblem, OnlineState]:
-        return as_online(self._problem, self._fitted, self.recipe().online(self._problem.model.vocabulary))
+        return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
 
     def follow(self, fit: Run[Any]) -> Iterator[tuple[State, Info]]:
         """Run a fit, taking its model as this estimator's own after every lap."""
@@ -288,27 +261,15 @@ class HDPTopicModel(TopicEstimator):
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
         settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
         """
-        kept = settings or {"max_laps": self.max_laps, "max_time": self.max_time, "data": path_of(x)}
-        recipe, limits = self.recipe(), Limits(self.max_laps, self.max_time)
-        keeping = keeping_of(self, recipe.seed, checkpoint_path, kept, overwrite)
+        spec = self.spec()
+        kept = {"data": path_of(x)} if settings is None else settings
+        output = output_of(self, spec.random_state, checkpoint_path, kept, overwrite)
         backend = chosen_backend(backend)
-        return prepare(topics_by(recipe.weights), recipe, as_source(x), limits, backend, keeping)
+        return prepare(topics_by(spec.weights), spec, as_source(x), spec.limits, backend, output)
 
-    def recipe(self) -> TopicRecipe:
-        """The parameters, limits apart, checked and made into values."""
-        return TopicRecipe(
-            concentration=self.concentration,
-            document_concentration=self.document_concentration,
-            pseudocount=self.pseudocount,
-            learn=self.learn,
-            initial_topics=self.initial_topics,
-            weights=self.weights,
-            schedule=self.schedule,
-            moves=self.moves,
-            effort=self.effort,
-            tolerance=self.tolerance,
-            seed=seed_of(self.random_state),
-        )
+    def spec(self) -> TopicSpec:
+        """The parameters, checked."""
+        return spec_of(TopicSpec, self)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""

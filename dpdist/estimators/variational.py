@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dpdist.core.checks import COUNT, shown
-from dpdist.core.errors import InputError
+from dpdist.core.settings import documented_by
 from dpdist.data import Source, as_source
 from dpdist.estimators.base import chosen_backend
 from dpdist.estimators.mixture import Mixture
@@ -18,60 +17,27 @@ from dpdist.inference.moves.base import AnyMove
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.transform import TransformPlan
-from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
+from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import begun_state, fitted_of, is_pass, open_run, resumed
 from dpdist.runs.passing import resumed_pass
+from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.importing import imported_class, made
 
 
+@documented_by(MixtureSpec)
 class DPMixture(Mixture):
     """Dirichlet-process mixture: a clustering whose number of clusters is learned.
 
-    Parameters
-    ----------
-    family : Family, optional
-        Likelihood of a cluster, with its prior. Default: :class:`dpdist.families.Gaussian`.
-    concentration : float or LearnedDirichletProcess
-        Concentration of the Dirichlet process, or a Gamma prior under which it is learned.
-    initial : {"one", "k-means++", "sva"}, (N,) labels or (N, K) responsibilities
-        The first model; "sva" is one sequential pass; labels and responsibilities are kept with a saved model as
-        arrays. On one core, from one cluster, k-means++ (50) and "sva" (50),
-        runs reached -24.16 nats a row on MNIST in 50 principal components after 44, 21 and 23 s, -23.11 after 56, 53
-        and 40 s; on SIFT in 40, -202.08 after 29, 30 and 17 s. Later levels differ less than seeds do; and on
-        zero-mean image patches, whose clusters differ in shape and not in place, "sva" opened 300 clusters and was
-        worst by far. So one cluster is the default, and "sva" brings a good model sooner where clusters differ in
-        place (``workflows/benchmarks/starts.py``).
-    initial_components : int
-        Clusters of a k-means++ start; for "sva", those of the k-means++ that sets the scale of the pass.
-    initial_rows : int or None
-        Rows, about, that a sequential start passes over; None for all.
-    max_components : int, optional
-        Largest number of clusters that moves may reach. Default: no bound.
-    schedule : Schedule, optional
-        Default: ``Memoized(batches=40)``. ``Memoized(batches=1)`` is batch variational Bayes,
-        ``Stochastic()`` stochastic inference.
-    moves : list of moves, optional
-        Which changes of the set of clusters to try; default: ``[Split(), Merge(), Delete()]``.
-    sampling : Sampling, optional
-        How many rows moves may draw in a lap.
-    row_transform : TransformPlan, optional
-        Centring, scaling, PCA, fitted in one pass and kept with the model. Default: none. The family's hyperparameters
-        are those of transformed rows; all that is told is of raw columns (:mod:`dpdist.inference.transform`).
-    compute_dtype : {"float64", "float32"}
-        Of the two matrix products; sums are float64 always.
-    floor : float
-        Responsibilities below it are set to zero.
-    tolerance : float
-        Change of the ELBO, in nats a row, below which a lap counts as settled.
-    max_laps : int or None
-        Largest number of passes over the data.
-    max_time : float or None
-        Largest time in seconds.
-    random_state : int, RandomState or None
+    On one core, from one cluster, k-means++ (50) and "sva" (50), runs reached -24.16 nats a row on MNIST in 50
+    principal components after 44, 21 and 23 s, -23.11 after 56, 53 and 40 s; on SIFT in 40, -202.08 after 29, 30 and
+    17 s. Later levels differ less than seeds do; and on zero-mean image patches, whose clusters differ in shape and not
+    in place, "sva" opened 300 clusters and was worst by far. So one cluster is the default, and "sva" brings a good
+    model sooner where clusters differ in place (``workflows/benchmarks/starts.py``). ``Memoized(batches=1)`` is batch
+    variational Bayes.
 
     Attributes
     ----------
@@ -103,6 +69,8 @@ class DPMixture(Mixture):
     3
     """
 
+    _spec_type = MixtureSpec
+
     def __init__(
         self,
         family: Family | None = None,
@@ -121,7 +89,7 @@ class DPMixture(Mixture):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -140,30 +108,15 @@ class DPMixture(Mixture):
         self.max_time = max_time
         self.random_state = random_state
 
-    def _allocation(self) -> Allocation:
-        if not isinstance(self.concentration, Allocation):
-            return DirichletProcess(self.concentration, self.max_components)
-        if self.max_components not in (None, self.concentration.max_components):
-            raise InputError(
-                "max_components should be told to the allocation that is given as concentration; "
-                f"got {shown(self.max_components)} beside it."
-            )
-        return self.concentration
 
-
+@documented_by(FiniteSpec)
 class FiniteMixture(Mixture):
     """Finite mixture with a symmetric Dirichlet prior on its weights.
 
-    Parameters
-    ----------
-    family : Family, optional
-    n_components : int
-        Components of the prior; moves never exceed it, and a fit may leave some unused.
-    concentration : float
-        Sum of the Dirichlet's parameters.
-
-    The other parameters and the attributes are those of :class:`DPMixture`.
+    The attributes are those of :class:`DPMixture`.
     """
+
+    _spec_type = FiniteSpec
 
     def __init__(
         self,
@@ -182,7 +135,7 @@ class FiniteMixture(Mixture):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.family = family
         self.n_components = n_components
@@ -199,14 +152,6 @@ class FiniteMixture(Mixture):
         self.max_laps = max_laps
         self.max_time = max_time
         self.random_state = random_state
-
-    @property
-    def initial_components(self) -> int:  # type: ignore[override]
-        """A k-means++ start has all components of the prior."""
-        return self.n_components
-
-    def _allocation(self) -> Allocation:
-        return FiniteDirichlet(COUNT.take("n_components", self.n_components), self.concentration)
 
 
 #: What comes back from disk.

@@ -23,8 +23,9 @@ from typing import Annotated
 import numpy as np
 from scipy import sparse
 
-from dpdist.core.checks import COUNT, FLAG, check_fields, instance
+from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
 from dpdist.data.base import Source
 from dpdist.data.columns import Names, check_names
@@ -115,23 +116,21 @@ class Transform:
         return Moments(data_summary.count, mean, variance, np.full(mean.shape, -np.inf), False)
 
 
+@documented
 @dataclass(frozen=True)
 class TransformPlan:
-    """Which transform to fit.
+    """Which transform to fit."""
 
-    Parameters
-    ----------
-    center : subtract the mean
-    scale : divide by the standard deviation (zero counts as the mean of the positive ones)
-    pca : number of principal components to keep, or None; centres too
-    """
-
-    center: bool = False
-    scale: bool = False
-    pca: int | None = None
+    center: bool = setting(False, FLAG, "Subtract the mean.")
+    scale: bool = setting(
+        False, FLAG, "Divide by the standard deviation (zero counts as the mean of the positive ones)."
+    )
+    pca: int | None = setting(
+        None, COUNT.or_none("all columns as they are"), "Number of principal components to keep; centres too."
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self, " of TransformPlan", center=FLAG, scale=FLAG, pca=COUNT.or_none("all columns as they are"))
+        check_settings(self, " of TransformPlan")
 
     def fit(self, data_summary: DataSummary) -> Transform:
         """The transform for the fitted_transform data.
@@ -159,10 +158,6 @@ def _principal_axes(data_summary: DataSummary, factors: np.ndarray | None, keep:
     axes = vectors[:, ::-1][:, :keep]
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     return np.ascontiguousarray(axes * np.where(largest < 0, -1.0, 1.0))
-
-
-#: What the parameter of estimators has to be.
-TRANSFORM = instance("a dpdist.TransformPlan", TransformPlan).called("row_transform")
 
 
 @dataclass(frozen=True, eq=False)

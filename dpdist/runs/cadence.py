@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 #: Share of a run's time that its checkpoints may take.
 SHARE = 0.03
+#: Seconds between two checkpoints at most, whatever they cost, unless told otherwise.
+CHECKPOINT_SECONDS = 600.0
 
 
 class Cadence:

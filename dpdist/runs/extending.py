@@ -15,7 +15,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import Rounds, SequentialProblem, SequentialState
 from dpdist.runs.opening import fitted_of, is_pass
-from dpdist.runs.passing import PassFit, check_new_rows, is_finished, passed_state, pose_extension
+from dpdist.runs.passing import PassFit, check_new_rows, is_finished, passed_state, prepared_extension
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
 from dpdist.storage.history import History, RoundRow
@@ -83,7 +83,7 @@ def _finished_pass(store: RunStore) -> _Held:
 def _as_finished_pass(path: str | os.PathLike[str]) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
     store = RunStore.open(path, Problem.method)
-    problem, state = pose_extension(store.problem(), fitted_of(store), Rounds())
+    problem, state = prepared_extension(store.problem(), fitted_of(store), Rounds())
     return problem, state, History(RoundRow), _as_asked(problem, store.asked())
 
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from dpdist.core.checks import (
-    COUNT,
-    Wanted,
-    check_fields,
-    instance,
-    number,
-    real_array,
-    whole,
-)
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source
@@ -25,87 +14,30 @@ from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.moves.base import AnyMove, Move
-from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.prediction import MixturePredictor
-from dpdist.inference.schedules import Schedule
 from dpdist.inference.starts import kmeans_start, responsibility_start, sequential_start
 from dpdist.inference.state import State
-from dpdist.inference.transform import TRANSFORM, Preparation, Transform, TransformPlan
-from dpdist.models.allocations import Allocation
+from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
-from dpdist.models.mixture import Model, Precision
+from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.method import Method
+from dpdist.runs.specs.mixture import FitSpec
 from dpdist.storage.descriptions import check_description
 
-#: What a start may be.
-STARTS = ("one", "k-means++", "sva")
 
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """What a person asks for, before the data are seen.
-
-    Raises
-    ------
-    InputError
-        If one is not what it should be.
-    """
-
-    family: Family
-    allocation: Allocation
-    schedule: Schedule
-    moves: Sequence[AnyMove]
-    sampling: Sampling
-    transform: TransformPlan
-    precision: Precision
-    seed: int
-    tolerance: float
-    initial: Any = "one"
-    initial_components: int = 20
-    initial_rows: int | None = 20_000
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self,
-            family=instance("a family of dpdist.families (only dpdist.SVA takes other likelihoods)", Family),
-            allocation=instance("an allocation of dpdist.allocations", Allocation).called("concentration"),
-            schedule=instance("a schedule, such as dpdist.inference.schedules.Memoized()", Schedule),
-            moves=Wanted("a list of moves, such as [dpdist.Split(), dpdist.Merge()]", _are_moves, tuple),
-            sampling=instance("a dpdist.Sampling", Sampling),
-            transform=TRANSFORM,
-            seed=whole(0),
-            tolerance=number(least=0),
-            initial=Wanted("'one', 'k-means++', 'sva', labels or responsibilities", _is_start),
-            initial_components=COUNT,
-            initial_rows=COUNT.or_none("all rows"),
-        )
-
-
-def _is_start(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in STARTS
-    array = real_array(value)
-    return array is not None and array.ndim in (1, 2) and array.size > 0
-
-
-def _are_moves(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, Move) for each in value)
-
-
-def pose(recipe: Recipe, source: Source, backend: Backend) -> Problem:
-    """DataSummary the data in one pass and fix everything for the run."""
-    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
+def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
+    """Summarise the data in one pass and fix everything for the run."""
+    family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
     return Problem(
-        model=Model(family, recipe.allocation),
+        model=Model(family, spec.allocation),
         preparation=preparation,
-        schedule=recipe.schedule,
-        moves=tuple(recipe.moves),
-        sampling=recipe.sampling,
-        precision=recipe.precision,
-        seed=recipe.seed,
-        tolerance=float(recipe.tolerance),
+        schedule=spec.schedule,
+        moves=spec.moves,
+        sampling=spec.sampling,
+        precision=spec.precision,
+        seed=spec.random_state,
+        tolerance=spec.tolerance,
     )
 
 
@@ -142,25 +74,25 @@ def fitted_transform(plan: TransformPlan, source: Source, backend: Backend) -> t
     return transform, transform.moments(data_summary)
 
 
-def start_summary(recipe: Recipe, problem: Problem, source: Source, backend: Backend) -> Summary | None:
+def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Backend) -> Summary | None:
     """The statistics of the first model; None for one component."""
-    if isinstance(recipe.initial, str):
-        if recipe.initial == "one":
+    if isinstance(spec.initial, str):
+        if spec.initial == "one":
             return None
-        if recipe.initial == "k-means++":
-            return kmeans_start(problem, source, backend, recipe.initial_components)
-        return sequential_start(problem, source, backend, recipe.initial_rows, recipe.initial_components)
-    return responsibility_start(problem, source, backend, recipe.initial)
+        if spec.initial == "k-means++":
+            return kmeans_start(problem, source, backend, spec.starting_components)
+        return sequential_start(problem, source, backend, spec.initial_rows, spec.starting_components)
+    return responsibility_start(problem, source, backend, spec.initial)
 
 
-class MemoizedMixture(Method[Recipe, Problem]):
+class MemoizedMixture(Method[FitSpec, Problem]):
     """Mixtures of conjugate families, by memoized, stochastic or batch inference."""
 
     command = "fit"
 
-    def begin(self, spec: Recipe, source: Source, backend: Backend) -> tuple[Problem, State]:
+    def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
         """As for any method; warns if a lap will take much memory."""
-        problem = pose(spec, source, backend)
+        problem = prepared_problem(spec, source, backend)
         start, most = start_summary(spec, problem, source, backend), spec.allocation.max_components
         components = 1 if start is None else len(start.entropy)
         if most is not None and components > most:

@@ -29,8 +29,8 @@ from dpdist.inference.topics.prediction import DocumentPredictor, predictor_of_t
 from dpdist.inference.topics.problem import GlobalWeights, PointProblem, TopicProblem
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
+from dpdist.runs.specs.topics import TopicSpec
 from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census
-from dpdist.runs.topic_recipe import TopicRecipe
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History, LapRow
 
@@ -38,7 +38,7 @@ from dpdist.storage.history import History, LapRow
 GOES_ON = "goes on with the next mini-batch of partial_fit"
 
 
-class OnlineTopics(Method[TopicRecipe, PointProblem]):
+class OnlineTopics(Method[TopicSpec, PointProblem]):
     """Topic models with point estimates of their weights, by passes over a corpus, online or batch."""
 
     command = "topics"
@@ -46,12 +46,12 @@ class OnlineTopics(Method[TopicRecipe, PointProblem]):
     unit = "token"
     updates = UPDATES
 
-    def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
+    def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
         problem = spec.problem(source.shape[1])
         if isinstance(problem.schedule, Stochastic) and limits == Limits(None, None):
             raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
 
-    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[PointProblem, State]:
+    def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PointProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
         return problem, first_point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 

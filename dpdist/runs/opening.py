@@ -73,6 +73,12 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits) -
     return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
 
 
+def limits_of(store: RunStore) -> Limits:
+    """When the run was told to stop."""
+    parameters = store.asked().parameters
+    return Limits(parameters["max_laps"], parameters["max_time"])
+
+
 def fitted_of(store: RunStore) -> Fitted:
     """The model of the last lap; :class:`InputError` before the first."""
     fitted = store.fitted()

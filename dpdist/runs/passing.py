@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpdist.core.checks import FLAG, check_fields, instance, number, whole
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
@@ -29,13 +28,15 @@ from dpdist.inference.sva.sequence import (
     first_sequential_state,
     sequential_steps,
 )
-from dpdist.inference.transform import TRANSFORM, Preparation, TransformPlan
+from dpdist.inference.transform import Preparation, TransformPlan
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
-from dpdist.runs.cadence import Cadence
+from dpdist.models.mixture import dtype_of
+from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.fitting import fitted_transform, prepared_family
 from dpdist.runs.run import writing
+from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
 from dpdist.storage.history import History, RoundRow, rows_scored, seconds_passed
@@ -43,65 +44,49 @@ from dpdist.storage.history import History, RoundRow, rows_scored, seconds_passe
 FINISHED = "finished: all rows were passed"
 
 
-@dataclass(frozen=True, eq=False)
-class PassRecipe:
-    """What a person asks of a pass, before the data are seen; `stream` where their number will not be known."""
+def begin_pass(
+    spec: SVASpec, source: Source, backend: Backend, *, stream: bool = False
+) -> tuple[SequentialProblem, SequentialState]:
+    """Summarise the data in one pass and fix everything; the problem, and the state before the first round.
 
-    family: Family | Likelihood
-    rule: OpeningRule
-    tidy: PruneMerge
-    rounds: Rounds
-    transform: TransformPlan
-    dtype: type
-    seed: int
-    forgetting: float = 0.8
-    own_clock: bool = True
-    stream: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self,
-            family=instance("a family of dpdist.families or a likelihood of dpdist.likelihoods", Family, Likelihood),
-            transform=TRANSFORM,
-            seed=whole(0),
-            forgetting=number(above=0.5, most=1),
-            own_clock=FLAG,
-        )
-
-
-def pose_pass(recipe: PassRecipe, source: Source, backend: Backend) -> SequentialProblem:
-    """DataSummary the data in one pass and fix everything.
+    Parameters
+    ----------
+    stream : whether more rows will come, so that their number is not known
 
     Raises
     ------
     InputError
         If the data or a setting are not what was asked for, or the family has no pass.
     """
-    learner, preparation, rounds = _learner_for(recipe, source, backend)
-    return SequentialProblem(
+    tidy = spec.tidy
+    learner, preparation = _learner_for(spec, tidy, source, backend, stream)
+    problem = SequentialProblem(
         learner=learner,
         preparation=preparation,
-        rule=recipe.rule,
-        tidy=recipe.tidy,
-        rounds=rounds,
-        dtype=recipe.dtype,
-        seed=recipe.seed,
+        rule=spec.rule,
+        tidy=tidy,
+        rounds=replace(spec.rounds, parallel=spec.parallel and isinstance(spec.family, Family)),
+        dtype=dtype_of(spec.compute_dtype),
+        seed=spec.random_state,
     )
+    return problem, first_sequential_state(problem)
 
 
-def _learner_for(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[Learner, Preparation, Rounds]:
-    if isinstance(recipe.family, Likelihood):
-        if isinstance(recipe.tidy.merge, EvidenceTest):
-            raise InputError(
-                f"{type(recipe.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
-                "merge='distance', or None."
-            )
-        likelihood, preparation = _prepared_likelihood(recipe.family, recipe.transform, source, backend)
-        rows = None if recipe.stream else float(source.shape[0])
-        learner = NonConjugate(likelihood, preparation.width, recipe.seed, recipe.forgetting, rows, recipe.own_clock)
-        return learner, preparation, replace(recipe.rounds, parallel=False)
-    family, preparation = prepared_family(recipe.family, recipe.transform, source, backend)
-    return Conjugate(family, preparation.width), preparation, recipe.rounds
+def _learner_for(
+    spec: SVASpec, tidy: PruneMerge, source: Source, backend: Backend, stream: bool
+) -> tuple[Learner, Preparation]:
+    if isinstance(spec.family, Family):
+        family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+        return Conjugate(family, preparation.width), preparation
+    if isinstance(tidy.merge, EvidenceTest):
+        raise InputError(
+            f"{type(spec.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
+            "merge='distance', or None."
+        )
+    likelihood, preparation = _prepared_likelihood(spec.family, spec.row_transform, source, backend)
+    rows = None if stream else float(source.shape[0])
+    seed = spec.random_state
+    return NonConjugate(likelihood, preparation.width, seed, spec.forgetting, rows, spec.own_clock), preparation
 
 
 def _prepared_likelihood(
@@ -117,27 +102,27 @@ def _prepared_likelihood(
     return likelihood, Preparation(transform, None, source.shape[1], source.names)
 
 
-def pose_extension(problem: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
+def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
     """A pass that goes on from a model fitted otherwise, and its state before the first new row.
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
     """
-    width, near = problem.preparation.width, problem.model.allocation.plug_in(fitted.total.counts)
+    width, near = base.preparation.width, base.model.allocation.plug_in(fitted.total.counts)
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(no_concentration(near))
-    posed = SequentialProblem(
-        learner=Conjugate(problem.model.family, width),
-        preparation=problem.preparation,
+    problem = SequentialProblem(
+        learner=Conjugate(base.model.family, width),
+        preparation=base.preparation,
         rule=OpeningRule(near.concentration, max_components=near.max_components),
         tidy=PruneMerge(1e-5, EvidenceTest()),
         rounds=rounds,
-        dtype=problem.precision.dtype,
-        seed=problem.seed,
+        dtype=base.precision.dtype,
+        seed=base.seed,
     )
     rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
     look = max(PruneMerge.first, int((1 + PruneMerge.growth) * rows))
     growth = SVAState(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
-    return posed, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
+    return problem, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
 
 
 def resumed_pass(
@@ -210,7 +195,7 @@ class PassFit:
     holdout: Source | None = None
     history: History[RoundRow] = field(default_factory=lambda: History(RoundRow))
     store: RunStore | None = None
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
     _saved: SequentialState | None = field(default=None, init=False)
     _cadence: Cadence = field(default_factory=Cadence, init=False)
 
@@ -258,9 +243,3 @@ class PassFit:
         predictor = predictor_of(self.problem, growth)
         densities = [predictor.log_density(partition) for partition in self.holdout.partitions]
         return float(np.concatenate(densities).mean())
-
-
-def begin_pass(recipe: PassRecipe, source: Source, backend: Backend) -> tuple[SequentialProblem, SequentialState]:
-    """The problem and the state before the first round."""
-    problem = pose_pass(recipe, source, backend)
-    return problem, first_sequential_state(problem)

@@ -1,6 +1,6 @@
-"""Fits and passes made ready to run: data fitted_transform, a place to keep them claimed, the first checkpoint written.
+"""Fits and passes made ready to run: data prepared, a place to keep them claimed, the first checkpoint written.
 
-The command line and the estimators both begin here, from a recipe of checked values.
+The command line and the estimators both begin here, from a spec.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method, Problem, Spec
-from dpdist.runs.passing import PassFit, PassRecipe, begin_pass, check_new_rows
+from dpdist.runs.passing import PassFit, begin_pass, check_new_rows
 from dpdist.runs.run import Run
+from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.commits import claim
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Output:
     """Where a run is kept, and what with it.
 
     Parameters
     ----------
     path : folder or URL; None for nowhere
-    settings : plain values by which the command line resumes
+    settings : plain values that are told of the run, and the places of its data
     overwrite : whether to replace what is there
     asked : what a person asked for; :func:`dpdist.load` gives it back
     """
@@ -40,9 +41,18 @@ class Keeping:
     def __post_init__(self) -> None:
         check_fields(self, path=PATH.or_none("nowhere").called("checkpoint_path"), overwrite=FLAG)
 
+    def claim(self) -> None:
+        """Before anything is begun: raise unless the run can be kept where it should be."""
+        if self.path is not None:
+            claim(self.path, self.overwrite)
+
+
+#: A run that is kept nowhere.
+NOWHERE = Output(None, {}, overwrite=False, asked=None)
+
 
 def prepare(
-    method: Method[Spec, Problem], spec: Spec, source: Source, limits: Limits, backend: Backend, keeping: Keeping
+    method: Method[Spec, Problem], spec: Spec, source: Source, limits: Limits, backend: Backend, output: Output
 ) -> Run[Problem]:
     """A run before its first lap.
 
@@ -54,40 +64,32 @@ def prepare(
         If something is where it should be kept, and is not to be replaced.
     """
     method.check(spec, source, limits)
-    _claim(keeping)
+    output.claim()
     problem, state = method.begin(spec, source, backend)
     run = Run(method, problem, source, backend, state, limits)
-    if keeping.path is not None:
-        kept = (keeping.settings, source.fingerprint(), keeping.overwrite, keeping.asked)
-        run.store = RunStore.create(keeping.path, problem, *kept)
+    if output.path is not None:
+        kept = (output.settings, source.fingerprint(), output.overwrite, output.asked)
+        run.store = RunStore.create(output.path, problem, *kept)
         run.save()
         run.settle()
     return run
 
 
-def prepare_pass(
-    recipe: PassRecipe, source: Source, holdout: Source | None, backend: Backend, keeping: Keeping
-) -> PassFit:
+def prepare_pass(spec: SVASpec, source: Source, holdout: Source | None, backend: Backend, output: Output) -> PassFit:
     """A pass before its first round; raises as :func:`prepare` does.
 
     Parameters
     ----------
     holdout : rows whose score is followed, or None
     """
-    _claim(keeping)
-    problem, state = begin_pass(recipe, source, backend)
+    output.claim()
+    problem, state = begin_pass(spec, source, backend)
     if holdout is not None:
         check_new_rows(problem, holdout, backend, "the held-out score")
     fit = PassFit(problem, source, backend, state, holdout)
-    if keeping.path is not None:
+    if output.path is not None:
         fingerprint = source.fingerprint()
-        kept = (keeping.settings, fingerprint, keeping.overwrite, keeping.asked)
-        fit.store = RunStore.create(keeping.path, problem, *kept)
+        kept = (output.settings, fingerprint, output.overwrite, output.asked)
+        fit.store = RunStore.create(output.path, problem, *kept)
         fit.save()
     return fit
-
-
-def _claim(keeping: Keeping) -> None:
-    """Before anything is begun: raise unless the run can be kept where it should be."""
-    if keeping.path is not None:
-        claim(keeping.path, keeping.overwrite)

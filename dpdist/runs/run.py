@@ -14,7 +14,7 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
 from dpdist.inference.state import Info, State
-from dpdist.runs.cadence import Cadence
+from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import CONVERGED, Method, Problem
 from dpdist.storage.checkpoint import Fitted, RunStore
@@ -89,7 +89,7 @@ class Run(Generic[Problem]):
     limits: Limits
     history: History[LapRow] = field(default_factory=lambda: History(LapRow))
     store: RunStore | None = None
-    checkpoint_seconds: float = 600.0
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
     fitted: Fitted | None = None
     manifest: Manifest | None = None
 

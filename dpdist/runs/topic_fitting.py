@@ -27,7 +27,7 @@ from dpdist.inference.topics.problem import PosteriorProblem, TopicProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
-from dpdist.runs.topic_recipe import TopicRecipe
+from dpdist.runs.specs.topics import TopicSpec
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 15
@@ -57,7 +57,7 @@ class Census:
         return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
 
 
-class MemoizedTopics(Method[TopicRecipe, PosteriorProblem]):
+class MemoizedTopics(Method[TopicSpec, PosteriorProblem]):
     """Topic models by memoized or batch inference."""
 
     command = "topics"
@@ -65,10 +65,10 @@ class MemoizedTopics(Method[TopicRecipe, PosteriorProblem]):
     unit = "token"
     updates = UPDATES
 
-    def check(self, spec: TopicRecipe, source: Source, limits: Limits) -> None:
+    def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
         spec.problem(source.shape[1])
 
-    def begin(self, spec: TopicRecipe, source: Source, backend: Backend) -> tuple[PosteriorProblem, State]:
+    def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PosteriorProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
         census = take_census(source, backend, problem.seed)
         start = backend.fetch(backend.map(first_topics, [problem], [census], [spec.initial_topics]))[0]

@@ -68,7 +68,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
     path = f"{folder or place}/checkpoint-{batches}.zarr"
     rng = np.random.default_rng(0)
     problem, state = MemoizedMixture().begin(
-        dpdist.DPMixture(schedule=dpdist.schedules.Memoized(batches)).recipe(),
+        dpdist.DPMixture(schedule=dpdist.schedules.Memoized(batches)).spec(),
         ArraySource(rng.normal(size=(64 * batches, columns)), partition_rows=64),
         SerialBackend(),
     )

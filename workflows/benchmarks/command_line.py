@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "dpdist"]
 
 def fit_by_command(rows: str, run: Path, *arguments: str) -> None:
     """Fit in a process of its own, and keep the run."""
-    given = ["fit", rows, "--out", str(run), "--overwrite", "--seed", "0", *arguments]
+    given = ["fit", rows, "--out", str(run), "--overwrite", "--random-state", "0", *arguments]
     subprocess.run([*COMMAND, *given], check=True, capture_output=True)
 
 

@@ -59,7 +59,7 @@ def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
     """A lap over drawn rows in which all the moves of the default plan were tried."""
     rows, _ = draw_clusters(size.rows * components, size.columns, max(2, components // 2), seed=0)
     start = DPMixture(IsotropicGaussian(), initial="k-means++", initial_components=components, random_state=0)
-    problem, state = MemoizedMixture().begin(start.recipe(), ArraySource(rows), SerialBackend())
+    problem, state = MemoizedMixture().begin(start.spec(), ArraySource(rows), SerialBackend())
     assert state.start is not None, "there is a start"
     model = Model(problem.model.family, allocation)
     posterior = model.posterior(state.start.summary, Precision())

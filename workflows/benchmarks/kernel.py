@@ -55,7 +55,7 @@ def concentrated(name: str, rows: np.ndarray, components: int) -> Case:
     """A model as it is a few laps after a k-means++ start."""
     model = DPMixture(initial="k-means++", initial_components=components, moves=[], random_state=0)
     source, backend = ArraySource(rows), SerialBackend()
-    problem, state = MemoizedMixture().begin(model.recipe(), source, backend)
+    problem, state = MemoizedMixture().begin(model.spec(), source, backend)
     *_, (_, info) = islice(laps(problem, source, state, backend), LAPS)
     return Case(name, rows, problem, info.total)
 
@@ -64,7 +64,7 @@ def dense(rows: np.ndarray, components: int) -> Case:
     """A model whose components are all but the same, so that no responsibility is small."""
     shares = np.random.default_rng(1).dirichlet(np.full(components, 50.0), size=len(rows))
     problem, state = MemoizedMixture().begin(
-        DPMixture(initial=shares, random_state=0).recipe(), ArraySource(rows), SerialBackend()
+        DPMixture(initial=shares, random_state=0).spec(), ArraySource(rows), SerialBackend()
     )
     assert state.start is not None, "responsibilities were given"
     return Case("dense", rows, problem, state.start.summary)

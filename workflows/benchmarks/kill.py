@@ -55,7 +55,7 @@ def fit_arguments(folder: Path, name: str, size: Size) -> list[str]:
         str(size.batches),
         "--tolerance",
         "0",
-        "--checkpoint-every",
+        "--checkpoint-seconds",
         "1",
     ]
     return [*COMMAND, "fit", str(folder / "rows.zarr"), "--out", str(folder / name), "--overwrite", *given]

@@ -66,7 +66,7 @@ class Run:
     def submit(self, settings: Path, checkpoint_every: float) -> None:
         """Begin it."""
         dpdist(
-            "submit", settings, "--cluster", self.cluster, "--out", self.path, "--checkpoint-every", checkpoint_every
+            "submit", settings, "--cluster", self.cluster, "--out", self.path, "--checkpoint-seconds", checkpoint_every
         )
         self.know_leaders()
 

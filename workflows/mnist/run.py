@@ -29,10 +29,9 @@ from dpdist import DPMixture
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized, Stochastic
-from dpdist.runs.config import FitConfig, parse_config
-from dpdist.runs.fitting import MemoizedMixture, Recipe
-from dpdist.runs.limits import Limits
-from dpdist.runs.preparing import Keeping, prepare
+from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.preparing import NOWHERE, prepare
+from dpdist.runs.specs import MixtureSpec
 
 HERE = Path(__file__).resolve().parent
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
@@ -82,8 +81,8 @@ def read_settings(small: bool) -> dict[str, Any]:
         settings["seeds"] = settings["seeds"][:1]
         settings["baselines"]["components"] = SMALL_COMPONENTS
         settings["fit"]["max_laps"] = SMALL_LAPS
-        settings["fit"]["transform"]["pca"] = SMALL_PCA
-        settings["fit"]["family"]["hyperparameters"]["degrees_of_freedom"] = SMALL_PCA + 2
+        settings["fit"]["row_transform"]["pca"] = SMALL_PCA
+        settings["fit"]["family"]["degrees_of_freedom"] = SMALL_PCA + 2
     return settings
 
 
@@ -97,16 +96,17 @@ def store(digits: Digits, path: Path) -> str:
     return str(path)
 
 
-def recipe_of(method: str, config: FitConfig, components: int) -> Recipe:
-    """What a method is asked for; baselines start from so many components."""
+def spec_of(method: str, settings: dict[str, Any], seed: int) -> MixtureSpec:
+    """What a method is asked for; baselines start from as many components as the settings say."""
+    spec = MixtureSpec.from_table({**settings["fit"], "random_state": seed})
     if method == "from one cluster":
-        return config.recipe()
+        return spec
     return replace(
-        config.recipe(),
+        spec,
         initial="k-means++",
-        initial_components=components,
+        initial_components=settings["baselines"]["components"],
         schedule=Memoized(batches=1) if method == "batch" else Stochastic(),
-        moves=[],
+        moves=(),
     )
 
 
@@ -119,11 +119,8 @@ def purity(found: np.ndarray, labels: np.ndarray) -> float:
 
 def fit(method: str, seed: int, path: str, labels: np.ndarray, settings: dict[str, Any]) -> tuple[Run, np.ndarray]:
     """One fit of the digits at `path`; the run, and the cluster of each row."""
-    config = parse_config(FitConfig, {**settings["fit"], "seed": seed})
-    recipe = recipe_of(method, config, settings["baselines"]["components"])
-    limits = Limits(config.max_laps, config.max_time)
-    model, nowhere, began = DPMixture(), Keeping(None, {}, overwrite=False, asked=None), time.perf_counter()
-    fitting = prepare(MemoizedMixture(), recipe, as_source(path), limits, SerialBackend(), nowhere)
+    model, spec, began = DPMixture(), spec_of(method, settings, seed), time.perf_counter()
+    fitting = prepare(MemoizedMixture(), spec, as_source(path), spec.limits, SerialBackend(), NOWHERE)
     infos = [info for _, info in model.follow(fitting)]
     seconds = time.perf_counter() - began
     found = model.predict(path)

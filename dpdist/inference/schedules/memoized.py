@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.core.checks import COUNT, FLAG, check_fields, whole
+from dpdist.core.checks import COUNT, FLAG, whole
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.tree import SumTree
@@ -19,26 +20,24 @@ from dpdist.inference.state import State
 LOOKAHEAD = whole(0, 1)
 
 
+@documented
 @dataclass(frozen=True)
 class Memoized(Schedule):
-    """Memoized inference.
+    """Memoized inference."""
 
-    Parameters
-    ----------
-    batches : number of batches; 1 is batch variational Bayes
-    lookahead : 0, or 1 to let the next batch start before the last one is in
-    keep_start : whether a start's statistics stand in for batches not yet seen in the first lap; if not, only
-        what was seen counts, as in the paper
-    """
-
-    batches: int = 40
-    lookahead: int = 0
-    keep_start: bool = True
+    batches: int = setting(40, COUNT, "Number of batches, groups of partitions; 1 is batch variational Bayes.")
+    lookahead: int = setting(0, LOOKAHEAD, "0, or 1 to let the next batch start before the last one is in.")
+    keep_start: bool = setting(
+        True,
+        FLAG,
+        "Whether a start's statistics stand in for batches not yet seen in the first lap; if not, only what was seen "
+        "counts, as in the paper.",
+    )
 
     name = "memoized"
 
     def __post_init__(self) -> None:
-        check_fields(self, batches=COUNT, lookahead=LOOKAHEAD, keep_start=FLAG)
+        check_settings(self)
 
     def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
         return _Memo(self, state, batch_rows)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdist.core.checks import COUNT, check_fields, number
+from dpdist.core.checks import COUNT, number
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import LOOKAHEAD
@@ -18,29 +19,21 @@ from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import State
 
 
+@documented
 @dataclass(frozen=True)
 class Stochastic(Schedule):
-    """Stochastic inference; the number of components stays that of the start.
+    """Stochastic inference; the number of components stays that of the start."""
 
-    Parameters
-    ----------
-    batches : number of mini-batches the data are cut into
-    lookahead : 0, or 1 to let the next batch start before the last one is in
-    delay : tau >= 0, finite
-    forgetting : kappa, in (0.5, 1] for convergence
-    """
-
-    batches: int = 40
-    lookahead: int = 0
-    delay: float = 1.0
-    forgetting: float = 0.6
+    batches: int = setting(40, COUNT, "Number of mini-batches that the data are cut into.")
+    lookahead: int = setting(0, LOOKAHEAD, "0, or 1 to let the next batch start before the last one is in.")
+    delay: float = setting(1.0, number(least=0), "tau of the rates of mini-batches.")
+    forgetting: float = setting(0.6, number(above=0, most=1), "kappa of these rates, in (0.5, 1] for convergence.")
 
     name = "stochastic"
     moves = False
 
     def __post_init__(self) -> None:
-        rates = {"delay": number(least=0), "forgetting": number(above=0, most=1)}
-        check_fields(self, batches=COUNT, lookahead=LOOKAHEAD, **rates)
+        check_settings(self)
 
     def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
         return _Average(self, state, batch_rows)

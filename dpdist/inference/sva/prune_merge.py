@@ -25,13 +25,12 @@ from dpdist.core.checks import (
     COUNT,
     FLAG,
     POSITIVE,
+    Wanted,
     check_fields,
     instance,
     number,
-    shown,
     whole,
 )
-from dpdist.core.errors import InputError
 from dpdist.inference.moves.accept import Standing, accepted, judge
 from dpdist.inference.sva.base import Learner, OpeningRule
 
@@ -124,6 +123,14 @@ class DistanceTest(MergeTest):
         return disjoint(tried, self.most - apart, -apart)
 
 
+_TESTS = ("auto", "evidence", "distance", "absolute distance")
+#: What a person may ask for.
+MERGE = Wanted(
+    f"one of {', '.join(map(repr, _TESTS))}, a merge test, or None for no merges",
+    lambda value: value is None or isinstance(value, MergeTest) or (isinstance(value, str) and value in _TESTS),
+)
+
+
 def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | None:
     """The test that a person asks for by name: "auto" is by evidence where there is any, and None is none.
 
@@ -132,24 +139,12 @@ def merge_test(asked: Any, threshold: float, conjugate: bool) -> MergeTest | Non
     asked : "auto", "evidence", "distance", "absolute distance", None, or a test
     threshold : epsilon_d of the tests by distance
     conjugate : whether the likelihood has a conjugate prior, and so evidence
-
-    Raises
-    ------
-    InputError
-        If it is another name.
     """
     if asked is None or isinstance(asked, MergeTest):
         return asked
-    by_distance = DistanceTest(threshold)
-    tests: dict[str, MergeTest] = {
-        "auto": EvidenceTest() if conjugate else by_distance,
-        "evidence": EvidenceTest(),
-        "distance": by_distance,
-        "absolute distance": DistanceTest(threshold, relative=False),
-    }
-    if not isinstance(asked, str) or asked not in tests:
-        raise InputError(f"merge should be one of {', '.join(map(repr, tests))} or None; got {shown(asked)}.")
-    return tests[asked]
+    if asked == "evidence" or (asked == "auto" and conjugate):
+        return EvidenceTest()
+    return DistanceTest(threshold, relative=asked != "absolute distance")
 
 
 @dataclass(frozen=True)

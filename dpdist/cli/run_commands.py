@@ -1,0 +1,200 @@
+"""Commands that make models or go on with them: fit, sva, topics, extend, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpdist.cli.options import Options, with_settings
+from dpdist.cluster.foreground import (
+    UPDATES,
+    CheckpointSeconds,
+    Out,
+    Overwrite,
+    Scheduler,
+    Serial,
+    Workers,
+    data_of,
+    drive_fit,
+    drive_pass,
+    launcher_of,
+)
+from dpdist.cluster.running import Launch
+from dpdist.cluster.terminal import OUTPUT
+from dpdist.core.errors import InputError
+from dpdist.core.places import absolute
+from dpdist.data import Source, as_source
+from dpdist.execution import Backend
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
+from dpdist.runs.config import Config, read_config
+from dpdist.runs.extending import prepare_extension
+from dpdist.runs.opening import command_of, is_pass, limits_of, open_run, resumed
+from dpdist.runs.passing import PassFit, is_finished, resumed_pass
+from dpdist.runs.progress import say
+from dpdist.runs.run import Run
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.commits import claim
+
+Rows = Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")]
+Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may stand in the configuration.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
+Holdout = Annotated[str | None, typer.Option(help="Zarr array of rows whose score is followed.")]
+
+
+@with_settings("fit")
+def fit(
+    options: Options,
+    data: Rows = None,
+    out: Out = "run.zarr",
+    config: ConfigFile = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
+    told, source = _claimed("fit", config, {**options, "data": data}, out, overwrite)
+    launch = launcher_of(workers, scheduler, serial, source)
+    drive_fit(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+
+
+@with_settings("sva")
+def sva(
+    options: Options,
+    data: Rows = None,
+    out: Out = "model.zarr",
+    config: ConfigFile = None,
+    holdout: Holdout = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Cluster in one pass over the rows (sequential variational approximation)."""
+    told, source = _claimed("sva", config, {**options, "data": data, "holdout": holdout}, out, overwrite)
+    launch = launcher_of(workers, scheduler, serial, source)
+    drive_pass(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+
+
+@with_settings("topics")
+def topics(
+    options: Options,
+    data: Corpus = None,
+    out: Out = "topics.zarr",
+    config: ConfigFile = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap."""
+    told, source = _claimed("topics", config, {**options, "data": data}, out, overwrite)
+    launch = launcher_of(workers, scheduler, serial, source, UPDATES)
+    drive_fit(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+
+
+def _claimed(command: str, config: Path | None, options: Options, out: str, overwrite: bool) -> tuple[Config, Source]:
+    """What a command is told, and its data, once the output is its own to write."""
+    told = read_config(command, config, {name: value for name, value in options.items() if value is not None})
+    if told.data is None:
+        raise InputError(f"{command} needs data: name them, as in dpdist {command} data.zarr, or set data in the file.")
+    claim(out, overwrite)
+    return told, as_source(told.data)
+
+
+def _fitting(told: Config, source: Source, out: str, overwrite: bool, seconds: float) -> Callable[[Backend], Any]:
+    """What makes the work ready on a backend."""
+
+    def ready(backend: Backend) -> Any:
+        work = told.prepare(source, out, overwrite, backend)
+        work.checkpoint_seconds = seconds
+        return work
+
+    return ready
+
+
+def extend(
+    model: Annotated[str, typer.Argument(help="A model of dpdist sva or dpdist fit.")],
+    data: Annotated[str, typer.Argument(help="Zarr array of new rows.")],
+    out: Annotated[
+        str | None, typer.Option(help="Folder for the result. Default: the model itself, if dpdist sva made it.")
+    ] = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+    overwrite: Overwrite = False,
+    again: Annotated[bool, typer.Option("--again", help="Take rows it was made from, twice.")] = False,
+) -> None:
+    """Let new rows refine and grow a model, without the rows it was made from."""
+    source = as_source(data)
+    settings = {"data": absolute(data), "holdout": None}
+    drive_pass(
+        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again),
+        launcher_of(workers, scheduler, serial, source),
+        out or model,
+    )
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="What dpdist fit, sva, topics or extend began.")],
+    data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
+    max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit or topics.")] = None,
+    max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit or topics.")] = None,
+    cluster: Annotated[
+        Path | None, typer.Option(help="TOML file of a cluster: a job of its own goes on, as with dpdist submit.")
+    ] = None,
+    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+) -> None:
+    """Go on where a run or a pass stopped, to the same bits."""
+    if cluster is not None:
+        if serial or scheduler is not None or workers is not None:
+            raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
+        from dpdist.cli.job_commands import resume_on
+
+        resume_on(run, cluster, max_laps, max_time, data)
+        return
+    launch_for = partial(launcher_of, workers, scheduler, serial)
+    if is_pass(run):
+        if max_laps is not None or max_time is not None:
+            raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
+        _resume_pass(RunStore.open(run), data, checkpoint_seconds, launch_for)
+        return
+    store = open_run(run)
+    fitted = store.fitted()
+    if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
+        say(OUTPUT, f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.")
+        return
+    source = as_source(data_of(store.settings.get("data"), data))
+    limits = limits_of(store).but(max_laps, max_time)
+
+    def prepare(backend: Backend) -> Run[Any]:
+        fitting = resumed(store, source, backend, limits)
+        fitting.checkpoint_seconds = checkpoint_seconds
+        return fitting
+
+    drive_fit(prepare, launch_for(source, UPDATES if command_of(run) == "topics" else 1), run)
+
+
+def _resume_pass(store: RunStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]) -> None:
+    if is_finished(store):
+        say(OUTPUT, f"{store.path} has passed over all its rows; add others with: dpdist extend")
+        return
+    source = as_source(data_of(store.settings.get("data"), moved))
+    held = store.settings.get("holdout")
+
+    def prepare(backend: Backend) -> PassFit:
+        fit = resumed_pass(store, source, backend, None if held is None else as_source(held))
+        fit.checkpoint_seconds = every
+        return fit
+
+    drive_pass(prepare, launch_for(source), store.path)

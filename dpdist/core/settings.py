@@ -1,0 +1,107 @@
+"""Fields that are told all of in one place: their default, what they have to be, and what they mean in one sentence.
+
+Estimators, TOML files and the command line take the same dataclasses of such fields, so that each has one name, one
+default and one sentence wherever a person meets it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from dpdist.core.checks import Wanted, instance
+
+_Kind = TypeVar("_Kind", bound=type)
+_KEY = "setting"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is told of a field.
+
+    Parameters
+    ----------
+    default : its default
+    wanted : what it has to be
+    doc : what it means
+    kinds : parts that a table of a TOML file may stand for, by name: classes, or parts whose values are the defaults
+    stand_in : the part that None stands for, or None
+    flat : whether the fields of its parts are options of the command line
+    several : whether it holds several parts
+    """
+
+    default: Any
+    wanted: Wanted
+    doc: str
+    kinds: Mapping[str, Any]
+    stand_in: Any = None
+    flat: bool = False
+    several: bool = False
+
+    def take(self, name: str, value: Any) -> Any:
+        """The value, plain; raises :class:`InputError` unless it is as wanted."""
+        found = self.wanted.take(name, value)
+        return self.stand_in if found is None else found
+
+
+def setting(default: Any, wanted: Wanted, doc: str, kinds: Mapping[str, Any] | None = None) -> Any:
+    """A field of a dataclass; arguments as for :class:`Setting`."""
+    return field(default=default, metadata={_KEY: Setting(default, wanted, doc, kinds or {})})
+
+
+def part(kinds: Mapping[str, Any], base: type | tuple[type, ...], told: str, doc: str, *, flat: bool = False) -> Any:
+    """A field of a dataclass that holds a part, by default the first of its kinds.
+
+    Parameters
+    ----------
+    kinds, doc, flat : as for :class:`Setting`
+    base, told : what a part is derived from, and what a sentence calls it
+    """
+    first = next(iter(kinds.values()))
+    stand_in = first() if isinstance(first, type) else first
+    bases = base if isinstance(base, tuple) else (base,)
+    wanted = instance(told, *bases).or_none(f"{type(stand_in).__name__}()")
+    return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, stand_in, flat)})
+
+
+def parts(default: Sequence[Any], kinds: Mapping[str, Any], base: type, told: str, doc: str) -> Any:
+    """A field of a dataclass that holds several parts; arguments as for :func:`part`; None stands for `default`."""
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, list | tuple) and all(isinstance(each, base) for each in value)
+
+    wanted = Wanted(told, holds, tuple).or_none("the default")
+    return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, tuple(default), several=True)})
+
+
+def settings_of(kind: type) -> dict[str, Setting]:
+    """What is told of the fields of a dataclass, by name; of those of which nothing is told there is none."""
+    return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
+
+
+def check_settings(owner: Any, of: str = "") -> None:
+    """Make fields of a new, frozen dataclass plain, or raise :class:`InputError`; `of` follows a name in a sentence."""
+    for name, each in settings_of(type(owner)).items():
+        object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))
+
+
+def documented(owner: _Kind, kind: type | None = None) -> _Kind:
+    """The class with its fields, or those of `kind`, told in its docstring as parameters, before its attributes."""
+    text, mark, rest = inspect.cleandoc(owner.__doc__ or "").partition("\n\nAttributes\n")
+    told = "\n".join(_told(name, each) for name, each in settings_of(kind or owner).items())
+    owner.__doc__ = f"{text}\n\nParameters\n----------\n{told}{mark}{rest}"
+    return owner
+
+
+def documented_by(kind: type) -> Callable[[_Kind], _Kind]:
+    """Tells the fields of `kind` in the docstring of a class that takes them as parameters."""
+    return lambda owner: documented(owner, kind)
+
+
+def _told(name: str, each: Setting) -> str:
+    """A parameter as numpydoc has it."""
+    body = textwrap.fill(each.doc, 116, initial_indent="    ", subsequent_indent="    ")
+    return f"{name} : {each.wanted.told}; default {each.default!r}\n{body}"

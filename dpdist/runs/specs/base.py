@@ -1,0 +1,154 @@
+"""What all specs are: frozen dataclasses of settings, which a table of a TOML file may stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from dpdist.core.checks import COUNT, POSITIVE, one_of, shown, whole
+from dpdist.core.errors import InputError
+from dpdist.core.settings import Setting, check_settings, part, setting, settings_of
+from dpdist.inference.transform import TransformPlan
+from dpdist.models.mixture import DTYPES
+from dpdist.runs.limits import Limits
+
+#: How a TOML file and the command line say None.
+NONE = "none"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Spec:
+    """Everything that a person asks of a method, data apart.
+
+    Raises
+    ------
+    InputError
+        If a setting is not what it should be.
+    """
+
+    #: Import path of the estimator with these parameters.
+    estimator: ClassVar[str]
+
+    random_state: int = setting(0, whole(0), "Key of every draw; the same key gives the same bits.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """All settings by name."""
+        return {name: getattr(self, name) for name in settings_of(type(self))}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], others: Iterable[str] = ()) -> Self:
+        """The spec that a table of plain values stands for.
+
+        Parameters
+        ----------
+        table : of a TOML file; a part is a table of its own, or its name
+        others : names that are passed over
+
+        Raises
+        ------
+        InputError
+            If a setting is not what it should be, or is none: then the nearest is named.
+        """
+        known = settings_of(cls)
+        for name in table:
+            if name not in known and name not in others:
+                raise InputError(f"there is no setting {name}; {_nearest(name, [*others, *known])}")
+        return cls(**{name: _value(name, table[name], known[name]) for name in table if name in known})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowSpec(Spec):
+    """What every method for rows is asked for."""
+
+    row_transform: TransformPlan = part(
+        {"transform": TransformPlan},
+        TransformPlan,
+        "a dpdist.TransformPlan",
+        "Centring, scaling, PCA, fitted in one pass and kept with the model; the family's hyperparameters are those of "
+        "transformed rows, and all that is told is of raw columns.",
+        flat=True,
+    )
+    compute_dtype: str = setting("float64", one_of(*DTYPES), "Type of the matrix products; sums are float64 always.")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LapSpec(Spec):
+    """When a method that passes over its data many times stops, whatever the ELBO does."""
+
+    max_laps: int | None = setting(100, COUNT.or_none("no bound"), "Largest number of passes over the data.")
+    max_time: float | None = setting(None, POSITIVE.or_none("no bound"), "Largest time, in seconds.")
+
+    @property
+    def limits(self) -> Limits:
+        """The same."""
+        return Limits(self.max_laps, self.max_time)
+
+
+def _value(place: str, given: Any, about: Setting) -> Any:
+    """What a plain value stands for."""
+    if given == NONE:
+        return None
+    if about.several:
+        if not isinstance(given, list) or not all(isinstance(each, dict | str) for each in given):
+            raise InputError(f"setting {place} should be a list of tables, as in [[{place}]]; got {shown(given)}.")
+        return [_part(place, {"name": each} if isinstance(each, str) else each, about.kinds) for each in given]
+    if isinstance(given, dict) and about.kinds:
+        return _part(place, given, about.kinds)
+    if isinstance(given, str) and about.default is None and len(about.kinds) > 1:
+        return _part(place, {"name": given}, about.kinds)
+    if about.kinds and about.default is None:
+        raise InputError(f"setting {place} should be a table, as in [{place}]; got {shown(given)}.")
+    return given
+
+
+def _part(place: str, table: Mapping[str, Any], kinds: Mapping[str, Any]) -> Any:
+    """The part that a table stands for; its name says which, by default the first."""
+    values = dict(table)
+    name = values.pop("name", next(iter(kinds))) if len(kinds) > 1 else next(iter(kinds))
+    with _at(place):
+        kind = kinds[one_of(*kinds).take("name", name)]
+    for key in values:
+        if key not in _fields_of(kind):
+            raise InputError(_unknown(place, key, name, kinds))
+    values = {key: None if value == NONE else value for key, value in values.items()}
+    with _at(place):
+        return kind(**values) if isinstance(kind, type) else replace(kind, **values)
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Says where a value stands that is refused."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"setting {place}: {error}") from error
+
+
+def _fields_of(kind: Any) -> list[str]:
+    return [each.name for each in fields(kind) if each.init]
+
+
+def _unknown(place: str, key: str, name: str, kinds: Mapping[str, Any]) -> str:
+    """The sentence about an entry of a table that a part has no field for."""
+    having = [other for other, kind in kinds.items() if key in _fields_of(kind)]
+    if having:
+        return (
+            f"there is no setting {place}.{key} where {place} is {name!r}; leave it out, or choose "
+            f"{' or '.join(map(repr, having))}."
+        )
+    known = [*(["name"] if len(kinds) > 1 else []), *_fields_of(kinds[name])]
+    return f"there is no setting {place}.{key}; {_nearest(key, known)}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """What to do about a name that is not known."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}."

@@ -1,0 +1,166 @@
+"""What is asked of the fit of a mixture."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, real_array, shown
+from dpdist.core.errors import InputError
+from dpdist.core.settings import part, parts, setting
+from dpdist.inference.moves.base import AnyMove, Move
+from dpdist.inference.moves.registry import MOVES
+from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.schedules import SCHEDULES, Schedule
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
+from dpdist.models.families import FAMILIES, Family
+from dpdist.models.mixture import Precision, dtype_of
+from dpdist.runs.specs.base import LapSpec, RowSpec
+
+#: What a start may be.
+STARTS = ("one", "k-means++", "sva")
+
+
+def _is_start(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in STARTS
+    array = real_array(value)
+    return array is not None and array.ndim in (1, 2) and array.size > 0
+
+
+_START = Wanted(
+    "'one', 'k-means++', 'sva', labels or responsibilities",
+    _is_start,
+    lambda value: value if isinstance(value, str) else np.asarray(value),
+)
+_CONCENTRATION = Wanted(
+    f"{SCALE.told}, or an allocation",
+    lambda value: isinstance(value, Allocation) or SCALE.holds(value),
+    lambda value: value if isinstance(value, Allocation) else float(value),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitSpec(RowSpec, LapSpec, ABC):
+    """What all mixtures are asked for."""
+
+    family: Family = part(
+        FAMILIES,
+        Family,
+        "a family of dpdist.families (only dpdist.SVA takes other likelihoods)",
+        "Likelihood of a cluster, with its prior; hyperparameters left out are derived from the data.",
+    )
+    initial: Any = setting(
+        "one",
+        _START,
+        "The first model; 'sva' is one sequential pass; (N,) labels and (N, K) responsibilities are kept with a saved "
+        "model.",
+    )
+    initial_rows: int | None = setting(
+        20_000, COUNT.or_none("all rows"), "Rows, about, that a sequential start passes over."
+    )
+    schedule: Schedule = part(
+        SCHEDULES,
+        Schedule,
+        "a schedule, such as dpdist.schedules.Memoized()",
+        "How the summaries of batches become the total.",
+        flat=True,
+    )
+    moves: tuple[AnyMove, ...] = parts(
+        MOVES,
+        {move.kind: move for move in MOVES},
+        Move,
+        "a list of moves, such as [dpdist.Split(), dpdist.Merge()]",
+        "Which changes of the set of clusters to try; by default splits, merges and deletes.",
+    )
+    sampling: Sampling = part(
+        {"sampling": Sampling}, Sampling, "a dpdist.Sampling", "How many rows moves may draw in a lap."
+    )
+    floor: float = setting(1e-8, FLOOR, "Responsibilities below it are set to zero.")
+    tolerance: float = setting(
+        1e-5, number(least=0), "Change of the ELBO, in nats a row, below which a lap counts as settled."
+    )
+
+    @property
+    @abstractmethod
+    def starting_components(self) -> int:
+        """Clusters of a k-means++ start."""
+
+    @property
+    @abstractmethod
+    def allocation(self) -> Allocation:
+        """The prior over how rows are shared among components."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of the local step."""
+        return Precision(dtype_of(self.compute_dtype), self.floor)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MixtureSpec(FitSpec):
+    """The parameters of :class:`dpdist.DPMixture`."""
+
+    estimator = "dpdist:DPMixture"
+
+    concentration: float | Allocation = setting(
+        10.0,
+        _CONCENTRATION,
+        "Concentration of the Dirichlet process, or a LearnedDirichletProcess: a Gamma prior by which it is learned.",
+        {"learned_dirichlet_process": LearnedDirichletProcess, "dirichlet_process": DirichletProcess},
+    )
+    initial_components: int = setting(
+        20, COUNT, "Clusters of a k-means++ start; for 'sva', of the k-means++ that sets the scale of the pass."
+    )
+    max_components: int | None = setting(
+        None, COUNT.or_none("no bound"), "Largest number of clusters that moves may reach."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.concentration, Allocation) and self.max_components not in (
+            None,
+            self.concentration.max_components,
+        ):
+            raise InputError(
+                "max_components should be told to the allocation that is given as concentration; "
+                f"got {shown(self.max_components)} beside it."
+            )
+
+    @property
+    def starting_components(self) -> int:
+        """As asked for."""
+        return self.initial_components
+
+    @property
+    def allocation(self) -> Allocation:
+        """The prior over how rows are shared among clusters."""
+        if isinstance(self.concentration, Allocation):
+            return self.concentration
+        return DirichletProcess(self.concentration, self.max_components)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FiniteSpec(FitSpec):
+    """The parameters of :class:`dpdist.FiniteMixture`."""
+
+    estimator = "dpdist:FiniteMixture"
+
+    n_components: int = setting(
+        10, COUNT, "Components of the prior; moves never exceed it, and a fit may leave some unused."
+    )
+    concentration: float = setting(1.0, SCALE, "Sum of the parameters of the symmetric Dirichlet prior.")
+    initial: Any = setting("k-means++", _START, "The first model, as for DPMixture.")
+
+    @property
+    def starting_components(self) -> int:
+        """A k-means++ start has all components of the prior."""
+        return self.n_components
+
+    @property
+    def allocation(self) -> Allocation:
+        """The prior over how rows are shared among components."""
+        return FiniteDirichlet(self.n_components, self.concentration)

@@ -1,0 +1,84 @@
+"""What is asked of a sequential pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpdist.core.checks import COUNT, FLAG, FLOOR, POSITIVE, SCALE, number
+from dpdist.core.settings import part, setting
+from dpdist.inference.sva.base import OpeningRule
+from dpdist.inference.sva.prune_merge import MERGE, DistanceTest, EvidenceTest, PruneMerge, merge_test
+from dpdist.inference.sva.sequence import Rounds
+from dpdist.models.families import FAMILIES, Family
+from dpdist.models.likelihoods import LIKELIHOODS, Likelihood
+from dpdist.runs.specs.base import RowSpec
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SVASpec(RowSpec):
+    """The parameters of :class:`dpdist.SVA`."""
+
+    estimator = "dpdist:SVA"
+
+    family: Family | Likelihood = part(
+        {**FAMILIES, **LIKELIHOODS},
+        (Family, Likelihood),
+        "a family of dpdist.families or a likelihood of dpdist.likelihoods",
+        "Likelihood of a cluster, with its prior: conjugate, or one of dpdist.likelihoods, whose clusters are points "
+        "moved by stochastic gradients; hyperparameters left out are derived from the data.",
+    )
+    concentration: float = setting(1.0, SCALE, "alpha of the Dirichlet process.")
+    threshold: float = setting(
+        0.001, number(above=0, below=1), "epsilon: share of a row above which a new cluster is opened for it."
+    )
+    merge: Any = setting(
+        "auto",
+        MERGE,
+        "Which clusters become one: those whose union raises the log joint probability; those whose responsibilities "
+        "differ by less than merge_threshold, relative to their weight or absolutely; or none. 'auto' is by evidence "
+        "where the family is conjugate, by distance where it is not.",
+        {"evidence": EvidenceTest, "distance": DistanceTest},
+    )
+    merge_threshold: float = setting(0.5, POSITIVE, "epsilon_d of the tests by distance.")
+    prune: float = setting(
+        1e-5,
+        number(least=0, below=1),
+        "epsilon_r: clusters with less than this share of all rows, or less than one row, are removed, with what they "
+        "had gathered; 0 keeps all.",
+    )
+    max_components: int | None = setting(None, COUNT.or_none("no bound"), "Largest number of clusters.")
+    parallel: bool = setting(
+        True,
+        FLAG,
+        "Whether partitions pass side by side, in rounds of 1, 1, 2, 4, 8, ... partitions, and are combined by "
+        "evidence; if not, and without a conjugate prior, the pass is the strictly sequential one of the paper.",
+    )
+    round_partitions: int = setting(64, COUNT, "Partitions of a round at most.")
+    shuffle: bool = setting(True, FLAG, "Whether partitions, and rows within each, are taken in a seeded random order.")
+    floor: float = setting(1e-6, FLOOR, "Responsibilities below this share of a row's largest are set to zero.")
+    forgetting: float = setting(
+        0.8,
+        number(above=0.5, most=1),
+        "kappa, without a conjugate prior: steps shrink as a clock to the power of minus this.",
+    )
+    own_clock: bool = setting(
+        True,
+        FLAG,
+        "Whether that clock is a cluster's own weight, in place of the number of rows so far (as in the paper).",
+    )
+
+    @property
+    def rule(self) -> OpeningRule:
+        """When a row opens a cluster."""
+        return OpeningRule(self.concentration, self.threshold, self.floor, self.max_components)
+
+    @property
+    def tidy(self) -> PruneMerge:
+        """When clusters are examined, and what becomes of them."""
+        return PruneMerge(self.prune, merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family)))
+
+    @property
+    def rounds(self) -> Rounds:
+        """Which partitions pass side by side."""
+        return Rounds(self.parallel, self.round_partitions, self.shuffle)

@@ -1,0 +1,108 @@
+"""What is asked of the fit of a topic model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dpdist.core.checks import COUNT, SCALE, Wanted, instance, number, one_of
+from dpdist.core.settings import part, setting
+from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
+from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.hyperparameters import LEARNABLE
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.problem import (
+    GLOBAL_WEIGHTS,
+    GlobalWeights,
+    OnlinePlan,
+    PointProblem,
+    TopicPlan,
+    TopicProblem,
+    moves_of,
+)
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.runs.specs.base import LapSpec
+
+
+def _are_learnable(names: Any) -> bool:
+    is_sequence = isinstance(names, Collection) and not isinstance(names, str)
+    return is_sequence and all(isinstance(name, str) and name in LEARNABLE for name in names)
+
+
+#: Online inference, at the rates of the paper.
+ONLINE = Stochastic(batches=20, forgetting=0.5)
+#: Schedules by name.
+SCHEDULES = {"memoized": Memoized(batches=20), "stochastic": ONLINE, "batch": Batch()}
+#: Moves by the weights that they go with.
+PLANS: dict[str, type[TopicPlan | OnlinePlan]] = {"posterior": TopicPlan, "point": OnlinePlan}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TopicSpec(LapSpec):
+    """The parameters of :class:`dpdist.HDPTopicModel`."""
+
+    estimator = "dpdist:HDPTopicModel"
+
+    concentration: float = setting(10.0, SCALE, "gamma of the global weights; larger values expect more topics.")
+    document_concentration: float = setting(
+        1.0, SCALE, "alpha; larger values keep documents' proportions closer to the global weights."
+    )
+    pseudocount: float = setting(0.1, SCALE, "eta of the topics' symmetric Dirichlet prior over words.")
+    learn: tuple[str, ...] = setting(
+        (),
+        Wanted(f"a sequence of names among {', '.join(LEARNABLE)}", _are_learnable, tuple),
+        "Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as "
+        "given; online they follow what is best for each mini-batch, at its rate.",
+    )
+    initial_topics: int = setting(
+        50,
+        COUNT,
+        "Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.",
+    )
+    weights: GlobalWeights = setting(
+        "posterior",
+        one_of(*GLOBAL_WEIGHTS),
+        "How the global weights of topics are known: by Beta posteriors over sticks, or by a point estimate.",
+    )
+    schedule: Schedule = part(
+        SCHEDULES,
+        (Memoized, Stochastic, Batch),
+        "a schedule: Memoized, Stochastic or Batch",
+        "How sums over batches become those of the next posterior: Memoized, Batch by the whole corpus, or Stochastic, "
+        "online inference in mini-batches of whole partitions, where nothing converges, so that max_laps or max_time "
+        "ends it.",
+        flat=True,
+    )
+    moves: TopicPlan | OnlinePlan | None = setting(
+        None,
+        instance("a dpdist.TopicPlan or dpdist.OnlinePlan", TopicPlan, OnlinePlan).or_none(
+            "all that weights and schedule allow"
+        ),
+        "Which moves to make: of posterior weights births, merges and deletes, a TopicPlan; of a point estimate under "
+        "Stochastic splits and merges, an OnlinePlan, and under Batch none.",
+        PLANS,
+    )
+    effort: Effort = part({"effort": Effort}, Effort, "a dpdist.Effort", "How far documents are iterated.")
+    tolerance: float = setting(
+        1e-5, number(least=0), "Change of the ELBO, in nats a token, below which a lap counts as settled."
+    )
+
+    def problem(self, vocabulary: int) -> TopicProblem[Any]:
+        """What is asked for, over so many words."""
+        plan = moves_of(self.weights, self.schedule) if self.moves is None else self.moves
+        return self._prepared(vocabulary, self.weights, self.schedule, plan)
+
+    def online(self, vocabulary: int) -> PointProblem:
+        """What mini-batches over so many words are taken in by: the schedule and moves asked for where they are those
+        of online inference, else its usual ones."""
+        if isinstance(self.schedule, Stochastic):
+            plan = OnlinePlan() if self.moves is None else self.moves
+            return self._prepared(vocabulary, "point", self.schedule, plan)
+        plan = self.moves if isinstance(self.moves, OnlinePlan) else OnlinePlan()
+        return self._prepared(vocabulary, "point", ONLINE, plan)
+
+    def _prepared(self, vocabulary: int, weights: GlobalWeights, schedule: Schedule, plan: Any) -> TopicProblem[Any]:
+        allocation = HierarchicalDirichletProcess(self.concentration, self.document_concentration)
+        model, seed = TopicModel(vocabulary, self.pseudocount, allocation), self.random_state
+        return TopicProblem(model, weights, schedule, plan, self.effort, seed, self.tolerance, self.learn)
