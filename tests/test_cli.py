@@ -304,8 +304,11 @@ def test_not_a_number_is_named_by_row(folder, monkeypatch, capsys) -> None:
     assert "NaN or infinity in 2 of 3000 rows (rows 7, 1900)" in text
 
 
-def test_the_demo_finds_the_digits(tmp_path) -> None:
-    done = dpdist_command("demo", "--workers", 2, folder=tmp_path)
+@pytest.mark.parametrize(
+    "where", [["--serial"], pytest.param(["--workers", "2"], marks=pytest.mark.slow)], ids=" ".join
+)
+def test_the_demo_finds_the_digits(where: list[str], tmp_path) -> None:
+    done = dpdist_command("demo", *where, folder=tmp_path)
     assert "purity" in succeeded(done)
     for name in ("clusters.png", "trace.png"):
         assert (tmp_path / "dpdist-demo" / name).read_bytes()[:4] == b"\x89PNG"
