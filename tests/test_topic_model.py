@@ -537,7 +537,7 @@ def test_bad_commands_get_a_sentence_and_write_nothing(
 
 def test_a_mixture_is_not_scored_by_completion(run: Command, folder: Path) -> None:
     dpdist.DPMixture(max_laps=2, random_state=0).fit(blocks().toarray()).save(folder / "mixture.zarr")
-    assert "made by 'memoized' where one by 'memoized topics" in run("score", "mixture.zarr", "test.zarr", refused=True)
+    assert "holds no model of topics; give another" in run("score", "mixture.zarr", "test.zarr", refused=True)
 
 
 def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Path) -> None:
