@@ -127,6 +127,9 @@ def _lay_out(work: Work, source: Source, backend: Backend) -> _Ground:
 def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
     began, rows = time.perf_counter(), ground.rows
     ledger = work.schedule.open(state, rows)
+    # With look-ahead, a batch starts from the total as it was some batches earlier, so that workers need not wait for
+    # stragglers. How many is fixed, and a state keeps the totals from which batches already under way took their
+    # posterior: a run that goes on within a lap starts those batches again, from the same totals.
     waiting = [ledger.total()] * work.schedule.lookahead if state.visit == 0 else list(state.queue)
     under_way: deque[tuple[int, Ref, Any]] = deque()
     position = state.visit

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from dpdist.core.stored import Stored
 from dpdist.inference.moves.accept import Reason, judge
 from dpdist.inference.moves.base import Proposals
 from dpdist.models.allocations import Allocation
@@ -146,9 +147,9 @@ class Change:
     components followed by all replacements.
     """
 
-    kept: np.ndarray
+    kept: Annotated[np.ndarray, Stored(("kept",), "components that the last lap's end left alone")]
     accepted: tuple[tuple[int, int], ...]
-    order: np.ndarray
+    order: Annotated[np.ndarray, Stored(("component",), "order of the kept components followed by all replacements")]
 
     @property
     def origins(self) -> np.ndarray:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
+
+from dpdist.core.stored import Stored
 
 if TYPE_CHECKING:
     from dpdist.inference.moves.base import LapEnd
 
 #: A component whose count changed by this share since it was refused counts as a new one.
 CHANGED = 0.1
+
+
+def _none() -> np.ndarray:
+    return np.zeros(0, dtype=np.int64)
 
 
 class Cooldown(NamedTuple):
@@ -36,10 +42,14 @@ class Cooldowns:
     sizes : (R,) float64
     """
 
-    ids: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    refusals: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    until: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    ids: Annotated[np.ndarray, Stored(("cooldown",), "component that was refused")] = field(default_factory=_none)
+    refusals: Annotated[np.ndarray, Stored(("cooldown",), "how often")] = field(default_factory=_none)
+    until: Annotated[np.ndarray, Stored(("cooldown",), "lap from which it may be tried again")] = field(
+        default_factory=_none
+    )
+    sizes: Annotated[np.ndarray, Stored(("cooldown",), "its expected count at the last refusal")] = field(
+        default_factory=lambda: np.zeros(0)
+    )
 
     @classmethod
     def of(cls, entries: Mapping[int, Cooldown]) -> Cooldowns:

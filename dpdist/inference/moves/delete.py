@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, check_fields
+from dpdist.core.stored import Stored
 from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.inference.moves.divide import divide
@@ -32,8 +34,8 @@ class Deletes(Proposals):
     coefficients : (J, M, F) or None before a posterior was made
     """
 
-    targets: np.ndarray
-    absorbers: np.ndarray
+    targets: Annotated[np.ndarray, Stored(("delete",), "component that may go")]
+    absorbers: Annotated[np.ndarray, Stored(("delete", "absorber"), "components that would share its rows")]
     coefficients: np.ndarray | None = None
 
     def __len__(self) -> int:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from dpdist.core.checks import check_fields, whole
+from dpdist.core.stored import Stored
 from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.kernels.softmax import pair_entropy
@@ -28,7 +30,7 @@ class Merges(Proposals):
     pairs : (P, 2) intp
     """
 
-    pairs: np.ndarray
+    pairs: Annotated[np.ndarray, Stored(("merge", "pair"), "components that may become one")]
 
     def __len__(self) -> int:
         return len(self.pairs)

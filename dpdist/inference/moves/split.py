@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
+from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
@@ -40,10 +42,10 @@ class Splits(Proposals):
     coefficients : (J, M, F) or None before a posterior was made
     """
 
-    targets: np.ndarray
+    targets: Annotated[np.ndarray, Stored(("split",), "component that a pending split divides")]
     children: int
-    ages: np.ndarray
-    gains: np.ndarray
+    ages: Annotated[np.ndarray, Stored(("split",), "laps the split has been refined")]
+    gains: Annotated[np.ndarray, Stored(("split",), "its exact gain at the end of the last lap", "nat")]
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     coefficients: np.ndarray | None = None
 
@@ -146,12 +148,15 @@ class Split(Move[Splits]):
     def propose(
         self, end: LapEnd, before: Splits, verdicts: Sequence[Verdict], others: Sequence[Proposals]
     ) -> Following:
-        # A component that another move has changed is a new one: its children have no rows to divide any more.
+        # Where an accepted move took a component away or changed it, its split ends with it: the children divided the
+        # responsibilities of a component that is there no more.
         untouched = {v.proposal: v for v in verdicts if int(before.targets[v.proposal]) in end.places}
         going = np.array(sorted(j for j, v in untouched.items() if v.reason is Reason.REFINING), dtype=np.intp)
         targets = [end.places[int(before.targets[j])] for j in going]
         refused = [end.places[int(before.targets[j])] for j, v in untouched.items() if v.reason in _REFUSED]
         cooldowns = before.cooldowns.after(end, refused, self.cooldown)
+        # New children begin with what a sample says of them. They are measured in the coming lap and judged at its end,
+        # together with the older ones, which have been refined on all rows since.
         births = self._births(end, self._candidates(end, targets, cooldowns))
         hopeless = [k for k, stats in births.items() if stats is None]
         cooldowns = cooldowns.ended(end, hopeless, self.tries)
