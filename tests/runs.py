@@ -18,6 +18,7 @@ from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
 from dpdist.runs.fitting import MemoizedMixture
+from dpdist.storage.checkpoint import RunStore
 
 
 def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spread: float = 6.0) -> np.ndarray:
@@ -47,6 +48,12 @@ def some_steps(problem: Problem, source: Source, state: State, count: int, backe
     """The first steps of a run."""
     for _, step in zip(range(count), steps(problem, source, state, backend or SerialBackend()), strict=False):
         yield step
+
+
+def is_finished(path: Any) -> bool:
+    """Whether a stored run ended."""
+    fitted = RunStore.open(path).fitted()
+    return fitted is not None and fitted.stop is not None
 
 
 def _batch_summary_bytes(batch_summary: BatchSummary) -> bytes:

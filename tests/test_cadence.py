@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import dpdist
 from dpdist.cli import root as cli
 from dpdist.cluster import foreground
-from dpdist.cluster.running import drive, fit_course
+from dpdist.cluster.running import drive
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.data import ArraySource
@@ -42,13 +42,13 @@ from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
-from dpdist.runs.passing import is_finished, passed_state
 from dpdist.runs.run import Run
+from dpdist.runs.topic_fitting import UPDATES
 from dpdist.storage import memo
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.codec import read, write
 from dpdist.storage.commits import commits
-from tests.runs import clusters, digest, mixture, source_of
+from tests.runs import clusters, digest, is_finished, mixture, source_of
 
 COSTS = st.floats(1e-3, 1e3)
 
@@ -168,7 +168,7 @@ def gone_on(run: Path, fit: Run) -> Run:
 def found(fit: Run) -> tuple[Any, ...]:
     """What a fit found, to the bit, and how."""
     fitted, history = fit.fitted, fit.history
-    laps = [row._replace(seconds=0.0) for row in history.rows]
+    laps = [row._replace(seconds=0.0) for row in history.laps]
     return fitted.elbo, fitted.total.stats.tobytes(), fitted.ids.tobytes(), laps, history.proposals
 
 
@@ -193,7 +193,7 @@ def test_a_fit_is_stored_before_its_first_batch_and_at_its_end_in_any_case(tmp_p
     for _ in fit:
         assert number(run) == 1 or fit.fitted.stop is not None
     assert number(run) == 2 and found(fit) == undisturbed
-    assert RunStore.open(run).fitted().stop == fit.fitted.stop and len(RunStore.open(run).history().rows) == LAPS
+    assert RunStore.open(run).fitted().stop == fit.fitted.stop and len(RunStore.open(run).history().laps) == LAPS
     assert not list(fit)
 
 
@@ -351,7 +351,7 @@ def test_who_leaves_the_loop_or_breaks_it_keeps_the_last_step(tmp_path, at_will,
                     raise Broken
         stored = RunStore.open(run)
         assert digest(stored.state()[0]) == digest(fit.state) and stored.number == 2
-        assert len(stored.history().rows) == after // 3
+        assert len(stored.history().laps) == after // 3
         assert found(gone_on(run, fit)) == undisturbed
 
 
@@ -391,7 +391,7 @@ def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_batch(tmp_path, mon
 
     with monkeypatch.context() as patch, pytest.raises(ClusterLostError):
         patch.setattr(SerialBackend, "share", gone)
-        drive(fit_course(lambda _: fit), SerialBackend, Deaf())
+        drive(lambda _: fit, SerialBackend, Deaf())
     stored = RunStore.open(run).state()[0]
     assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0)
     assert found(gone_on(run, fit)) == undisturbed
@@ -636,8 +636,7 @@ def test_a_pass_is_stored_before_its_first_round_and_at_its_end_in_any_case(tmp_
     run = tmp_path / "run.zarr"
     work = passing(run, monkeypatch)
     rounds = [number(run) for _ in work]
-    assert rounds == [1] * (len(rounds) - 1) + [2] and len(rounds) == 5
-    assert is_finished(RunStore.open(run))
+    assert rounds[:-1] == [1] * 4 and number(run) == 2 and is_finished(run)
 
 
 def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypatch) -> None:
@@ -645,32 +644,14 @@ def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypa
     for _ in passing(whole, monkeypatch):
         pass
     work = passing(run, monkeypatch)
-    for _, info in work:
-        if info.round == 3:
+    for step in work:
+        if step.state.visit == 3:
             break
     stored = RunStore.open(run)
-    assert passed_state(stored).round == 3 and not is_finished(stored) and len(stored.history().rows) == 3
+    assert stored.state()[0].visit == 3 and not is_finished(run) and len(stored.history().laps) == 3
     dpdist.resume(run, work.source)
-    one, other = (passed_state(RunStore.open(path)).growth for path in (run, whole))
+    one, other = (RunStore.open(path).fitted().total for path in (run, whole))
     assert one.table.tobytes() == other.table.tobytes() and one.ids.tobytes() == other.ids.tobytes()
-
-
-def test_a_pass_checkpoints_as_its_cadence_says(tmp_path, monkeypatch) -> None:
-    clock, run = Clock(), tmp_path / "run.zarr"
-    commit = RunStore.commit
-
-    def slow(store: RunStore, *given: Any) -> None:
-        clock.now += 1 / 20
-        commit(store, *given)
-
-    monkeypatch.setattr(RunStore, "commit", slow)
-    work, taken = passing(run, monkeypatch, SHARE), []
-    work._cadence = Cadence(clock)
-    for _, info in work:
-        taken.append(number(run))
-        clock.now += 1.0
-        assert is_finished(RunStore.open(run)) == (info.round == info.of)
-    assert taken == [2, 2, 3, 3, 4]  # due every two rounds: a twentieth is three per cent of 1.7; and at the end
 
 
 # Where
@@ -688,7 +669,7 @@ def test_every_command_judges_its_own_work(tmp_path, monkeypatch) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(foreground, "lap_seconds", noted)
-    rows, documents = ((300, 3), 1), ((40, 6), foreground.UPDATES)
+    rows, documents = ((300, 3), 1), ((40, 6), UPDATES)
     commands = {
         "fit rows.zarr --out run.zarr --max-laps 1": rows,
         "resume run.zarr --max-laps 2": rows,

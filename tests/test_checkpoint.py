@@ -307,7 +307,7 @@ def test_a_full_disk_is_named_and_costs_nothing(tmp_path, data_path) -> None:
             for _, info in model.iter_fit(data_path, checkpoint_path=kept, checkpoint_seconds=0.0):
                 if info.lap == 3:
                     fill(small / "ballast")
-        assert len(RunStore.open(small / "run.zarr").history().rows) in (2, 3)
+        assert len(RunStore.open(small / "run.zarr").history().laps) in (2, 3)
         (small / "ballast").unlink()
         again = gone_on(data_path, small / "run.zarr", 6).fitted.elbo
     finally:

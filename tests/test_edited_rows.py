@@ -149,7 +149,7 @@ def test_a_row_visited_in_the_lap_that_was_broken_off_is_noticed_in_the_next(tmp
         dpdist.resume(
             tmp_path / "run.zarr", ArraySource(edited(REAL, part * SIZE + 5), partition_rows=SIZE), max_laps=9
         )
-    assert len(RunStore.open(tmp_path / "run.zarr").history().rows) == 2
+    assert len(RunStore.open(tmp_path / "run.zarr").history().laps) == 2
 
 
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda rows: np.repeat(rows, 2, axis=0)[::2]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import threading
@@ -13,14 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpdist
-from dpdist.cluster.running import fit_course
+from dpdist.cluster.running import events_of
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import Counts
 from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.runs.events import (
     BatchEvent,
     Broadcast,
@@ -29,8 +29,6 @@ from dpdist.runs.events import (
     LapEvent,
     NoteEvent,
     Pace,
-    RoundEvent,
-    event_of_round,
     event_of_step,
     from_dict,
     in_order,
@@ -38,6 +36,10 @@ from dpdist.runs.events import (
     notes_of_counts,
     to_dict,
 )
+from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.limits import Limits
+from dpdist.runs.passing import SequentialPass
+from dpdist.runs.preparing import NOWHERE, prepare
 from tests.runs import begun, clusters, mixture, source_of
 
 counts = st.integers(1, 2**53)
@@ -57,6 +59,8 @@ laps = st.builds(
     LapEvent,
     lap=counts,
     elbo=unbounded,
+    per_unit=unbounded,
+    unit=st.text(),
     rows=counts,
     n_components=counts,
     seconds=finite,
@@ -66,8 +70,8 @@ laps = st.builds(
     **stamps,
 )
 rounds = st.builds(
-    RoundEvent,
-    round=counts,
+    LapEvent,
+    lap=counts,
     of=counts,
     rows=counts,
     n_components=counts,
@@ -114,11 +118,6 @@ def test_what_is_no_event_is_passed_over(message: object) -> None:
     assert from_dict(message) is None
 
 
-def test_no_lap_of_no_rows_is_read() -> None:
-    event = LapEvent(lap=1, elbo=-1.0, rows=3, n_components=1, seconds=0.1, accepted={}, batches=1)
-    assert from_dict(to_dict(replace(event, rows=0))) is None
-
-
 @given(st.lists(events, max_size=12, unique_by=lambda event: (event.session, event.sequence)), st.randoms())
 def test_kept_events_come_in_the_order_of_their_numbers(kept: list[Event], random: object) -> None:
     told = sorted(kept, key=lambda event: (event.session, event.sequence))
@@ -137,7 +136,7 @@ def test_a_fit_shows_each_batch_and_each_lap_with_the_moves_taken() -> None:
     problem, state = begun(mixture(schedule=Memoized(5)), source)
     told, infos = [], []
     for step in steps(problem, source, state, SerialBackend()):
-        told.append(event_of_step(step))
+        told.append(event_of_step(MemoizedMixture(), step))
         infos += [] if step.info is None else [step.info]
         if step.state.lap > 8:
             break
@@ -160,8 +159,8 @@ def test_pace_counts_rows_of_the_lap_from_where_the_fit_went_on() -> None:
     run = steps(problem, source, state, SerialBackend())
     state = next(run).state
     now = iter(range(100))
-    pace = Pace(problem, source, state, state.ids, clock=lambda: float(next(now)))
-    told = [event_of_step(step, pace) for _, step in zip(range(7), run, strict=False)]
+    pace = Pace(MemoizedMixture().batch_rows(problem, source), state, state.ids, clock=lambda: float(next(now)))
+    told = [event_of_step(MemoizedMixture(), step, pace) for _, step in zip(range(7), run, strict=False)]
     rows = [512, 512, 512, 464]
     size = [rows[batch] for batch in state.order]
     assert [e.rows for e in told[:3]] == [sum(size[:2]), sum(size[:3]), 2000]
@@ -175,12 +174,13 @@ def test_a_lap_adds_up(kind: str) -> None:
     """Components before, and those new, less those gone, are those after; also of a fit that goes on."""
     counts = np.random.default_rng(0).poisson(np.kron(np.eye(4), np.full((40, 5), 3.0)) + 0.1)
     online = dpdist.schedules.Stochastic(4, forgetting=0.5)
-    topics = dpdist.HDPTopicModel(initial_topics=2, schedule=online if kind == "online" else None, random_state=0)
+    schedule, weights = (online, "point") if kind == "online" else (None, "posterior")
+    topics = dpdist.HDPTopicModel(initial_topics=2, schedule=schedule, weights=weights, random_state=0)
     model, data = (mixture(), clusters(0, rows=3000, groups=6)) if kind == "mixture" else (topics, counts)
     fit = model.set_params(max_laps=9).prepare(data)
     before, ends, moved = len(fit.state.ids), [], 0
     for _ in range(2):
-        for event in fit_course(lambda backend: fit).events(fit):
+        for event in events_of(fit):
             if isinstance(event, LapEvent):
                 assert before + event.new - event.gone == event.n_components
                 before, moved = event.n_components, moved + event.new + event.gone
@@ -190,12 +190,18 @@ def test_a_lap_adds_up(kind: str) -> None:
     assert ends == list(range(1, 10)) and moved > 0
 
 
-def test_a_round_without_a_score_has_none() -> None:
-    info = SequentialInfo(2, 5, 1000, 7, 0.5, math.nan)
-    assert event_of_round(info).holdout is None
-    assert event_of_round(info._replace(holdout=-3.5)).holdout == -3.5
-    first, second = event_of_round(info), event_of_round(info._replace(rows=1600, seconds=0.75))
-    assert first.rows_per_second(None) == 2000 and second.rows_per_second(first) == 2400
+def test_a_pass_shows_its_rounds_with_their_scores_and_pace() -> None:
+    rows = clusters(0, rows=2000)
+    held, source = source_of(rows[:100]), source_of(rows, 400)
+    spec = dpdist.SVA(random_state=0).spec()
+    run = prepare(SequentialPass(held), spec, source, Limits(None), SerialBackend(), NOWHERE)
+    pace = Pace(run.method.batch_rows(run.problem, source), run.state, run.state.ids, clock=itertools.count().__next__)
+    told = [event_of_step(run.method, step, pace) for step in run]
+    assert [(e.lap, e.of, e.rows) for e in told] == [(1, 4, 400), (2, 4, 800), (3, 4, 1600), (4, 4, 2000)]
+    assert [e.rows_per_second for e in told] == [400, 400, 800, 400]
+    assert all(e.holdout is not None and e.elbo is None and from_dict(to_dict(e)) == e for e in told)
+    unscored = event_of_step(run.method, next(iter(dpdist.SVA(random_state=0).prepare(source))))
+    assert unscored.holdout is None
 
 
 def test_what_a_backend_went_through_is_told_once_and_in_few_words() -> None:

@@ -46,14 +46,15 @@ from dpdist.runs.events import (
     Happening,
     LapEvent,
     NoteEvent,
-    RoundEvent,
     event_of_step,
     from_dict,
     note,
     to_dict,
 )
-from dpdist.runs.progress import EventLines, LiveProgress, PassProgress, lap_line
-from dpdist.runs.units import per_unit, tokens_of
+from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.online_topic_fitting import OnlineTopics
+from dpdist.runs.progress import LiveProgress, event_line, lap_line
+from dpdist.runs.topic_fitting import MemoizedTopics
 from tests.runs import begun, clusters, mixture, source_of
 
 
@@ -104,6 +105,7 @@ def lap(number: int, elbo: float = -1234.5, **more: Any) -> LapEvent:
     return LapEvent(
         lap=number,
         elbo=elbo,
+        per_unit=elbo / 100,
         rows=100,
         n_components=7,
         seconds=0.25,
@@ -113,8 +115,10 @@ def lap(number: int, elbo: float = -1234.5, **more: Any) -> LapEvent:
     )
 
 
-def passed(number: int, rows: int, seconds: float, holdout: float | None = None) -> RoundEvent:
-    return RoundEvent(round=number, of=9, rows=rows, n_components=4, seconds=seconds, holdout=holdout)
+def passed(number: int, rows: int, seconds: float, holdout: float | None = None) -> LapEvent:
+    return LapEvent(
+        lap=number, of=9, rows=rows, n_components=4, seconds=seconds, holdout=holdout, rows_per_second=rows / seconds
+    )
 
 
 ENDED = note(Happening.ENDED, "converged: the ELBO settled and no move is pending")
@@ -137,7 +141,7 @@ def test_a_lap_is_a_line() -> None:
     console = paper()
     with LiveProgress(console) as progress:
         for event in (batch(1), lap(1), batch(2), note(Happening.CHECKPOINT, "written"), lap(12, elbo=-math.inf)):
-            progress.show(event)
+            progress.tell(event)
     assert lines(console) == [
         "lap    1   K     7   ELBO/row   -12.345000      0.25 s   1 merge, 2 splits",
         "lap   12   K     7   ELBO/row         -inf      0.25 s   1 merge, 2 splits",
@@ -147,55 +151,49 @@ def test_a_lap_is_a_line() -> None:
 def test_the_bound_of_documents_is_told_per_token() -> None:
     topics = TopicSummary(np.full((4, 2), 62.5), np.zeros(2), np.zeros((3, 4)), np.array([0.0, 0.0, 10.0, 500.0]))
     online = OnlineState(topics.words, np.full(3, 1 / 3), 0, np.arange(2), 2)
-    assert tokens_of(topics) == tokens_of(online) == 500.0
-    assert tokens_of(Summary.zeros(2, 3)) is None
-    assert per_unit(-1000.0, 10, 500.0) == (-2.0, "token") and per_unit(-1000.0, 10, None) == (-100.0, "row")
-    assert lap_line(lap(1, tokens=500.0)).startswith("lap    1   K     7   ELBO/token    -2.469000 ")
-    assert from_dict(to_dict(lap(1, tokens=500.0))) == lap(1, tokens=500.0)
+    assert MemoizedTopics().units(topics, 10) == OnlineTopics().units(online, 10) == 500.0
+    assert MemoizedMixture().units(Summary.zeros(2, 3), 10) == 10
+    told = replace(lap(1), per_unit=-2.469, unit="token")
+    assert lap_line(told).startswith("lap    1   K     7   ELBO/token    -2.469000 ")
+    assert from_dict(to_dict(told)) == told
 
 
-def test_a_round_is_a_line_with_the_pace_since_the_one_before() -> None:
+def test_a_round_is_a_line_with_what_is_known_of_it() -> None:
     console = paper()
-    with PassProgress(console) as progress:
-        progress.show(passed(1, 1000, 2.0))
-        progress.show(passed(2, 4000, 3.0, holdout=-2.5))
+    with LiveProgress(console) as progress:
+        progress.tell(passed(1, 1000, 2.0))
+        progress.tell(passed(2, 4000, 3.0, holdout=-2.5))
     assert lines(console) == [
-        "round    1   rows         1000   K     4          500 rows/s",
-        "round    2   rows         4000   K     4         3000 rows/s   held out    -2.500000",
+        "round    1 of 9   rows         1000   K     4      2.00 s",
+        "round    2 of 9   rows         4000   K     4      3.00 s   held out    -2.500000",
     ]
 
 
 def test_a_note_is_its_sentence_whatever_it_is_about() -> None:
     console = paper()
     sentence = "partition 7 [of 40] was visited again: its worker at tcp://127.0.0.1:1 is lost " + "and " * 40 + "gone."
-    for kind in (LiveProgress, PassProgress):
-        with kind(console) as progress:
-            progress.show(note(Happening.RESUBMITTED, sentence))
-            progress.show(replace(note(Happening.NOTE, "well."), about="made up later"))
-    assert lines(console) == [sentence, "well."] * 2
+    with LiveProgress(console) as progress:
+        progress.tell(note(Happening.RESUBMITTED, sentence))
+        progress.tell(replace(note(Happening.NOTE, "well."), about="made up later"))
+    assert lines(console) == [sentence, "well."]
 
 
 def test_a_log_has_the_same_lines() -> None:
     told = [lap(1), passed(1, 1000, 2.0), passed(2, 4000, 3.0, -2.5), note(Happening.NOTE, "well.")]
-    console, log = paper(), EventLines()
-    with LiveProgress(console) as fit:
-        fit.show(told[0])
-    with PassProgress(console) as walk:
-        for event in told[1:]:
-            walk.show(event)
-    assert [log.line(event) for event in told] == lines(console)
+    console = paper()
+    with LiveProgress(console) as progress:
+        for event in told:
+            progress.tell(event)
+    assert [event_line(event) for event in told] == lines(console)
 
 
 def test_lines_are_as_long_as_they_are_where_there_is_no_terminal() -> None:
     narrow = Console(file=io.StringIO(), width=30)
     told = [lap(1, new=4, gone=1), passed(2, 4000, 3.0, holdout=-2.5), note(Happening.NOTE, "well [so to say]. " * 9)]
-    with LiveProgress(narrow) as fit:
-        fit.show(told[0])
-    with PassProgress(narrow) as walk:
-        for event in told[1:]:
-            walk.show(event)
-    log = EventLines()
-    assert [line.rstrip() for line in lines(narrow)] == [log.line(event).rstrip() for event in told]
+    with LiveProgress(narrow) as progress:
+        for event in told:
+            progress.tell(event)
+    assert [line.rstrip() for line in lines(narrow)] == [event_line(event).rstrip() for event in told]
 
 
 def test_a_lap_tells_how_many_components_are_new_and_gone() -> None:
@@ -209,10 +207,10 @@ def test_a_bar_names_the_lap_under_way_also_of_a_run_that_goes_on() -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     with LiveProgress(console) as progress:
         assert "lap" not in progress.description
-        progress.show(replace(batch(3), lap=37))
-        assert progress.description == "lap 37"
-        progress.show(lap(37))
-        assert progress.description == "lap 38"
+        progress.tell(replace(batch(3), lap=37))
+        assert progress.description == "lap 37, batches"
+        progress.tell(lap(37))
+        assert progress.description == "lap 38, batches"
 
 
 # following
@@ -224,12 +222,12 @@ def test_another_client_draws_the_lines_of_the_local_run(client: Client, watcher
     looking = threading.Thread(target=lambda: ends.append(follow(watcher, remote, "fitted", silence=0.2)), daemon=True)
     with LiveProgress(local) as progress, Broadcast("fitted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
         for number, step in enumerate(stepped(laps=6)):
-            event = event_of_step(step)
-            progress.show(event)
+            event = event_of_step(MemoizedMixture(), step)
+            progress.tell(event)
             broadcast.tell(event)
             if number == 9:
                 looking.start()
-        for tell in (progress.show, broadcast.tell):
+        for tell in (progress.tell, broadcast.tell):
             tell(ENDED)
     looking.join(60)
     assert not looking.is_alive() and broadcast.lost == 0
@@ -271,9 +269,9 @@ def test_a_resumed_run_is_drawn_on_as_a_run_of_its_own(client: Client, watcher: 
     local, remote = paper(), paper()
     for first, ending in ((1, "stopped: max_laps reached"), (3, ENDED.sentence)):
         told = [passed(first, 1000 * first, 2.0), passed(first + 1, 5000 * first, 3.0, -2.0)]
-        with PassProgress(local) as progress, Broadcast("resumed", SchedulerOutlet(lambda: client)) as broadcast:
+        with LiveProgress(local) as progress, Broadcast("resumed", SchedulerOutlet(lambda: client)) as broadcast:
             for event in (*told, note(Happening.ENDED, ending)):
-                progress.show(event)
+                progress.tell(event)
                 broadcast.tell(event)
     end = follow(watcher, remote, "resumed")
     assert end is not None and end.sentence == ENDED.sentence
@@ -417,13 +415,14 @@ def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalClust
     with Broadcast("endless", SchedulerOutlet(lambda: client)) as broadcast:
         broadcast.tell(lap(1, elbo=-math.inf))
     assert of_run(cluster, "passing") == {
-        "dpdist_rows_per_second": 3000.0,
-        "dpdist_round": 2.0,
+        "dpdist_rows_per_second": 4000 / 3,
+        "dpdist_lap": 2.0,
+        "dpdist_lap_share": 2 / 9,
         "dpdist_components": 4.0,
         "dpdist_holdout_nats_per_row": -3.0,
     }
     with Broadcast("documents", SchedulerOutlet(lambda: client)) as broadcast:
-        broadcast.tell(lap(1, elbo=-250.0, tokens=500.0))
+        broadcast.tell(replace(lap(1, elbo=-250.0), per_unit=-0.5, unit="token"))
     documents = of_run(cluster, "documents")
     assert documents["dpdist_elbo_nats_per_token"] == -0.5 and "dpdist_elbo_nats_per_row" not in documents
     assert math.isnan(of_run(cluster, "strange")["dpdist_elbo_nats"])
@@ -544,7 +543,7 @@ def test_a_closed_client_loses_events_and_nothing_else(cluster: LocalCluster) ->
     laps = 0
     with Broadcast("mute", SchedulerOutlet(lambda: speaker)) as broadcast:
         for step in stepped(laps=2, rows=600):
-            broadcast.tell(event_of_step(step))
+            broadcast.tell(event_of_step(MemoizedMixture(), step))
             laps += step.info is not None
     assert laps == 2 and broadcast.lost >= 2
 

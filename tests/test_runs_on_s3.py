@@ -24,12 +24,11 @@ import dpdist.runs.opening
 from dpdist.cli import root as cli
 from dpdist.core.places import place_of
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.runs.passing import is_finished, passed_state
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commits, read_commit
 from dpdist.storage.generations import KEEP
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
-from tests.runs import clusters, mixture
+from tests.runs import clusters, is_finished, mixture
 
 SERVERS = {"moto": moto_server, "rgw": rgw_server}
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
@@ -74,14 +73,14 @@ def fit() -> dpdist.DPMixture:
 def bits(path: Any) -> tuple[Any, ...]:
     """What a fit found, to the bit."""
     store = RunStore.open(path)
-    found, laps = store.fitted(), store.history().rows
+    found, laps = store.fitted(), store.history().laps
     arrays = (found.ids, found.total.stats, found.total.entropy)
     return (*(array.tobytes() for array in arrays), found.elbo, found.stop, [row.elbo for row in laps])
 
 
 def pass_bits(path: Any) -> tuple[Any, ...]:
     """What a pass found, to the bit."""
-    growth = passed_state(RunStore.open(path)).growth
+    growth = RunStore.open(path).fitted().total
     return growth.table.tobytes(), growth.ids.tobytes(), growth.overlap.tobytes(), growth.rows
 
 
@@ -142,7 +141,7 @@ def test_a_pass_on_an_object_store_ends_with_the_bits_of_one_on_disk(rows, run, 
     for _, info in model.iter_fit(rows, checkpoint_path=broken, checkpoint_seconds=0.0):
         if info.round == 2:
             break
-    assert not is_finished(RunStore.open(broken))
+    assert not is_finished(broken)
     dpdist.resume(broken, rows)
     assert pass_bits(broken) == pass_bits(run)
 
@@ -192,7 +191,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
-    replacing.commit(posed[0], None, dpdist.storage.history.History(dpdist.storage.history.LapRow))
+    replacing.commit(posed[0], None, dpdist.storage.history.History())
     assert seen == [True] and RunStore.open(path).fitted() is None
     replacing.release()
 

@@ -41,10 +41,8 @@ from dpdist.models.families import (
     Poisson,
 )
 from dpdist.models.likelihoods import Dirichlet
-from dpdist.runs.passing import is_finished
-from dpdist.storage.checkpoint import RunStore
 from tests.cases import FAMILIES, FamilyCase, filled
-from tests.runs import clusters, mixture, source_of
+from tests.runs import clusters, is_finished, mixture, source_of
 from tests.test_nonconjugate import proportions
 from tests.test_sequential import assert_close
 
@@ -74,8 +72,8 @@ def grid(seed: int, rows: int = 1800, spacing: float = 6.0) -> np.ndarray:
 
 def bits(model: SVA) -> tuple[Any, ...]:
     """Everything that the rest of a pass depends on, to the last bit."""
-    growth = model._state.growth
-    counts = (growth.rows, growth.seen, growth.look, growth.pruned, model._state.next_id)
+    growth = model._fitted.total
+    counts = (growth.rows, growth.seen, growth.look, growth.pruned, model._fitted.total.next_id)
     return growth.table.tobytes(), growth.ids.tobytes(), growth.overlap.tobytes(), counts
 
 
@@ -110,7 +108,7 @@ def test_a_pass_in_order_is_the_pass_over_prepared_rows_whatever_the_partitions(
     growth = examine(growth, learner, rule, tidy)
     model = sva(case.make(), concentration=2.0, prune=0.002, parallel=False, shuffle=False)
     model.fit(source_of(x, partition_rows))
-    assert_close(model._state.growth.table, growth.table)
+    assert_close(model._fitted.total.table, growth.table)
     assert model.pruned_weight_ == pytest.approx(growth.pruned, rel=1e-8) and model.rows_seen_ == len(x)
     assert len(set(model.component_ids_)) == model.n_components_
 
@@ -140,7 +138,7 @@ def test_rounds_of_a_sequential_pass_are_single_and_orders_follow_the_seed() -> 
 def test_a_likelihood_without_a_conjugate_prior_passes_one_partition_at_a_time() -> None:
     x = proportions(900, 4, seed=0)
     side, single = (sva(Dirichlet(30.0), parallel=parallel).fit(source_of(x, 100)) for parallel in (True, False))
-    assert bits(side) == bits(single) and side.history_.sizes["round"] == 9
+    assert bits(side) == bits(single) and side.history_.sizes["lap"] == 9
 
 
 # checkpoints
@@ -163,22 +161,22 @@ PASSES = {
 def broken_off(model: SVA, x: Any, run: Path, rounds: int) -> None:
     """A pass that stopped after some rounds, its checkpoint written."""
     for _, info in model.iter_fit(x, checkpoint_path=run, checkpoint_seconds=0.0):
-        if info.round == rounds:
+        if info.lap == rounds:
             break
 
 
 def rounds_of(model: SVA) -> xr.Dataset:
     """The history, without what no two runs share."""
-    return model.history_.drop_vars("seconds_passed")
+    return model.history_.drop_vars("seconds")
 
 
 @pytest.mark.parametrize("kind", list(PASSES))
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_resume_equals_the_undisturbed_pass_to_the_bit(tmp_path: Path, rows_path: str, kind: str, rounds: int) -> None:
     whole = PASSES[kind]().fit(rows_path)
-    assert whole.history_.sizes["round"] > 3
+    assert whole.history_.sizes["lap"] > 3
     broken_off(PASSES[kind](), rows_path, tmp_path / "run.zarr", rounds)
-    assert not is_finished(RunStore.open(tmp_path / "run.zarr"))
+    assert not is_finished(tmp_path / "run.zarr")
     again = dpdist.resume(tmp_path / "run.zarr", rows_path)
     assert bits(again) == bits(whole) == bits(dpdist.load(tmp_path / "run.zarr"))
     xr.testing.assert_identical(rounds_of(again), rounds_of(whole))
@@ -197,7 +195,7 @@ def test_a_likelihood_without_a_conjugate_prior_resumes_to_the_same_bits(tmp_pat
 def test_a_pass_resumes_from_before_its_first_round_and_after_its_last(tmp_path: Path, rows_path: str) -> None:
     whole = sva().fit(rows_path)
     sva().prepare(rows_path, checkpoint_path=tmp_path / "run.zarr")
-    with pytest.raises(dpdist.InputError, match=r"no finished round yet; go on with: dpdist resume"):
+    with pytest.raises(dpdist.InputError, match=r"no finished lap yet; go on with: dpdist resume"):
         dpdist.load(tmp_path / "run.zarr")
     for _ in range(2):
         assert bits(dpdist.resume(tmp_path / "run.zarr", rows_path)) == bits(whole)
@@ -270,7 +268,7 @@ def test_xarray_alone_reads_a_model_and_every_array_says_what_it_is(tmp_path: Pa
     np.testing.assert_array_equal(components[described].values, model.components_[described].values)
     assert components[described].dims == ("component", "column")
     history = xr.open_zarr(path, group=f"{current}/history", consolidated=False)
-    np.testing.assert_array_equal(history["rows_passed"].values, model.history_["rows_passed"].values)
+    np.testing.assert_array_equal(history["rows"].values, model.history_["rows"].values)
     for group in (components, history):
         for key, variable in group.variables.items():
             assert variable.attrs["long_name"] != f"parameter {key}" and variable.attrs["units"]
@@ -351,7 +349,7 @@ def test_every_kind_of_stream_gives_the_same_bits(name: str) -> None:
 def test_sparse_streams_give_what_dense_ones_give(family: Any) -> None:
     x = np.minimum(grouped(FAMILIES[4], 900), 1.0 if family.name == "bernoulli" else np.inf)
     dense, thin = (sva(family).fit(iter(blocks_of(rows))) for rows in (x, sparse.csr_array(x)))
-    assert_close(thin._state.growth.table, dense._state.growth.table)
+    assert_close(thin._fitted.total.table, dense._fitted.total.table)
     np.testing.assert_allclose(thin.score_samples(sparse.csr_array(x)), dense.score_samples(x), rtol=1e-8)
 
 
@@ -432,7 +430,7 @@ def test_a_row_of_weight_w_counts_w() -> None:
     x = grid(4)
     weights = np.random.default_rng(0).integers(0, 5, size=len(x)).astype(float)
     model = sva().fit(x, sample_weight=weights)
-    growth = model._state.growth
+    growth = model._fitted.total
     assert growth.weights.sum() + model.pruned_weight_ == pytest.approx(weights.sum(), rel=1e-10)
     assert model.rows_seen_ == len(x)
     assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1)
@@ -448,9 +446,9 @@ def test_streams_take_weights_by_partial_fit() -> None:
     model = sva(merge=None, prune=0.0, parallel=False, shuffle=False)
     whole = clone(model).fit(x, sample_weight=weights)
     np.testing.assert_array_equal(model.partial_fit(x, sample_weight=weights).weights_, whole.weights_)
-    assert model._state.growth.weights.sum() == pytest.approx(weights.sum(), rel=1e-10)
+    assert model._fitted.total.weights.sum() == pytest.approx(weights.sum(), rel=1e-10)
     model.partial_fit(x[:500], sample_weight=weights[:500]).partial_fit(x[:10])
-    assert model._state.growth.weights.sum() == pytest.approx(weights.sum() + weights[:500].sum() + 10, rel=1e-10)
+    assert model._fitted.total.weights.sum() == pytest.approx(weights.sum() + weights[:500].sum() + 10, rel=1e-10)
 
 
 @pytest.mark.parametrize("merge", ["evidence", "distance", None])
@@ -461,7 +459,7 @@ def test_rows_of_weight_zero_leave_no_trace(merge: str | None, empty: int) -> No
     family = IsotropicGaussian(1.0, 100.0, x.mean(axis=0))
     make = partial(sva, family, merge=merge, shuffle=False, prune=0.0)
     model = make().fit(source_of(x, 100, weights), holdout=x[:50])
-    assert model._state.growth.weights.sum() == pytest.approx(800 - empty)
+    assert model._fitted.total.weights.sum() == pytest.approx(800 - empty)
     assert np.isfinite(model.history_["holdout_score"].values).all()
     single, rest = make(parallel=False).fit(source_of(x, 100, weights)), make(parallel=False).fit(x[empty:])
     np.testing.assert_allclose(single.weights_, rest.weights_, rtol=1e-8)
@@ -485,11 +483,11 @@ def test_an_extension_keeps_ids_names_new_clusters_anew_and_counts_on(model_path
     assert model.n_components_ == 18 and list(model.component_ids_[:9]) == list(before.component_ids_)
     assert min(set(model.component_ids_) - set(before.component_ids_)) > before.component_ids_.max()
     assert model.rows_seen_ == 1800 + len(new)
-    assert model.history_["rows_passed"].values[-1] == 3600
-    assert model.history_.sizes["round"] > before.history_.sizes["round"]
-    assert model._state.growth.weights.sum() + model.pruned_weight_ == pytest.approx(3600)
+    assert model.history_["rows"].values[-1] == 3600
+    assert model.history_.sizes["lap"] > before.history_.sizes["lap"]
+    assert model._fitted.total.weights.sum() + model.pruned_weight_ == pytest.approx(3600)
     assert bits(dpdist.load(model_path)) == bits(model)
-    assert is_finished(RunStore.open(model_path))
+    assert is_finished(model_path)
 
 
 def test_an_extension_in_order_is_partial_fit_and_a_last_look(tmp_path: Path) -> None:
@@ -499,8 +497,8 @@ def test_an_extension_in_order_is_partial_fit_and_a_last_look(tmp_path: Path) ->
     extended = dpdist.extend(tmp_path / "model.zarr", source_of(new, 250))
     going = model.partial_fit(new)
     problem = going._problem
-    growth = examine(going._state.growth, problem.learner, problem.rule, problem.tidy)
-    assert_close(extended._state.growth.table, growth.table)
+    growth = examine(going._fitted.total, problem.learner, problem.rule, problem.tidy)
+    assert_close(extended._fitted.total.table, growth.table)
     np.testing.assert_array_equal(extended.component_ids_[:9], growth.ids[:9])
 
 
@@ -539,7 +537,7 @@ def test_an_extension_of_a_fitted_mixture_needs_a_place_and_keeps_its_ids(tmp_pa
     assert list(model.component_ids_[:5]) == list(fitted.component_ids_)
     assert min(model.component_ids_[5:]) > fitted.component_ids_.max()
     assert model.rows_seen_ == 2 * len(rows) + 300
-    np.testing.assert_allclose(model._state.growth.weights[:5], 2 * fitted.weights_ * (10 + len(rows)), rtol=0.05)
+    np.testing.assert_allclose(model._fitted.total.weights[:5], 2 * fitted.weights_ * (10 + len(rows)), rtol=0.05)
     assert dpdist.load(tmp_path / "fit.zarr").elbo_ == fitted.elbo_
     assert bits(dpdist.load(tmp_path / "out.zarr")) == bits(model)
 
@@ -555,8 +553,8 @@ def test_an_extension_broken_off_leaves_the_model_readable_and_resumes(model_pat
     assert len(generations) == 2
     assert bits(dpdist.load(model_path))[:3] == bits(before)[:3]
     fit.checkpoint_seconds = 0.0
-    for _, info in fit:
-        if info.round == 3:
+    for step in fit:
+        if step.state.visit == 3:
             break
     part = dpdist.load(model_path)
     assert before.rows_seen_ < part.rows_seen_ < whole.rows_seen_
@@ -577,7 +575,7 @@ def test_a_failed_write_leaves_the_model_that_was_extended(model_path: Path, mon
     with pytest.raises(dpdist.CheckpointError, match="No space left"):
         dpdist.extend(model_path, grid(7, 600))
     monkeypatch.undo()
-    assert bits(dpdist.load(model_path)) == before and is_finished(RunStore.open(model_path))
+    assert bits(dpdist.load(model_path)) == before and is_finished(model_path)
     assert dpdist.extend(model_path, grid(7, 600)).rows_seen_ == 2400
 
 
@@ -598,7 +596,7 @@ def test_a_refused_extension_writes_nothing(tmp_path: Path, made_by: str, name: 
     if made_by == "sva":
         with pytest.raises(dpdist.InputError):
             dpdist.extend(tmp_path / "model.zarr", REFUSED[name]())
-        assert is_finished(RunStore.open(tmp_path / "model.zarr"))
+        assert is_finished(tmp_path / "model.zarr")
 
 
 def test_a_refused_extension_spares_what_it_would_have_replaced(tmp_path: Path, model_path: Path) -> None:
@@ -667,8 +665,8 @@ def test_held_out_rows_are_scored_after_every_round(tmp_path: Path, kind: str) -
     path = stored(tmp_path, held, "held.zarr", chunk=64)
     model, scores = make(), []
     for _, info in model.iter_fit(source_of(rows, 50), holdout=held):
-        scores.append(info.holdout)
-        assert info.holdout == pytest.approx(model.score(held), rel=1e-12)
+        scores.append(info.score)
+        assert info.score == pytest.approx(model.score(held), rel=1e-12)
     np.testing.assert_array_equal(model.history_["holdout_score"].values, scores)
     assert model.history_["holdout_score"].attrs["units"] == "nat"
     for other in (path, da.from_array(held, chunks=(70, -1))):
@@ -773,14 +771,14 @@ def test_well_separated_clusters_are_found(seed: int, parallel: bool) -> None:
     np.testing.assert_allclose(model.components_["mean"].values, 6.0 * nearest, atol=0.35)
     np.testing.assert_array_equal(np.unique(model.predict(x)), np.arange(9))
     plain = sva(parallel=parallel, random_state=seed, merge=None, prune=0.0).fit(x[:900])
-    assert plain.n_components_ == plain._state.next_id and plain.pruned_weight_ == 0.0
+    assert plain.n_components_ == plain._fitted.total.next_id and plain.pruned_weight_ == 0.0
 
 
 def test_pruning_says_what_it_removed_and_a_bound_is_kept() -> None:
     x = np.concatenate([grid(0), np.full((3, 2), 80.0)])
     model = sva(prune=0.01).fit(x)
     assert model.n_components_ == 9 and model.pruned_weight_ >= 3.0
-    assert model.pruned_weight_ + model._state.growth.weights.sum() == pytest.approx(len(x))
+    assert model.pruned_weight_ + model._fitted.total.weights.sum() == pytest.approx(len(x))
     assert sva(prune=0.001).fit(x).n_components_ == 10
     assert sva(max_components=4).fit(source_of(grid(0), 200)).n_components_ == 4
 
@@ -789,12 +787,12 @@ def test_attributes_and_infos_after_a_fit() -> None:
     x, model, infos = grid(0), sva(), []
     for state, info in model.iter_fit(source_of(x, 200)):
         infos.append(info)
-        assert info.n_components == model.n_components_ == len(state.growth.table)
-    assert [info.round for info in infos] == [1, 2, 3, 4, 5] and {info.of for info in infos} == {5}
+        assert info.n_components == model.n_components_ == len(state.running.table)
+    assert [info.lap for info in infos] == [1, 2, 3, 4, 5] and {info.of for info in infos} == {5}
     assert [info.rows for info in infos] == [200, 400, 800, 1600, 1800]
     history = model.history_
-    np.testing.assert_array_equal(history["components_found"].values, [info.n_components for info in infos])
-    assert (np.diff(history["seconds_passed"].values) > 0).all()
+    np.testing.assert_array_equal(history["n_components"].values, [info.n_components for info in infos])
+    assert (history["seconds"].values > 0).all()
     assert len(model.weights_) == len(model.component_ids_) == 9
     assert list(model.components_["component"].values) == list(model.component_ids_)
     assert set(model.components_.data_vars) >= {"mean", "weight"}
@@ -1001,6 +999,6 @@ def test_killed_workers_change_nothing(dask_backend: DaskBackend, rows_path: str
     serial = passed(sva(round_partitions=2), rows_path, backend=SerialBackend())
     model = sva(round_partitions=2)
     for _, info in model.iter_fit(rows_path, backend=dask_backend):
-        if info.round == 3:
+        if info.lap == 3:
             os.kill(next(iter(dask_backend.client.run(os.getpid).values())), signal.SIGKILL)
     assert bits(model) == bits(serial)

@@ -17,12 +17,11 @@ import zarr
 
 import dpdist
 from dpdist.cli import root as cli
-from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.passing import is_finished, passed_state
-from dpdist.runs.progress import PassProgress
+from dpdist.runs.events import LapEvent
+from dpdist.runs.progress import LiveProgress
 from dpdist.storage.checkpoint import RunStore
-from tests.runs import clusters, mixture
+from tests.runs import clusters, is_finished, mixture
 from tests.test_cli import dpdist_command, started, succeeded
 from tests.test_sva import bits, rounds_of
 from tests.waiting import wait_until
@@ -83,7 +82,7 @@ def model(run: Command, folder: Path) -> str:
 def test_a_pass_typed_is_the_pass_in_python(folder: Path) -> None:
     given = ("--family", "isotropic_gaussian", "--holdout", "held.zarr", "--serial")
     text = succeeded(dpdist_command("sva", "rows.zarr", "--out", "way.zarr", *given, folder=folder))
-    assert "of 2500 rows in" in text and "dpdist show way.zarr" in text
+    assert "of 2500 rows;" in text and "dpdist show way.zarr" in text
     python = dpdist.SVA(IsotropicGaussian(), random_state=0).fit(folder / "rows.zarr", holdout=folder / "held.zarr")
     loaded = dpdist.load(folder / "way.zarr")
     assert bits(loaded) == bits(python)
@@ -93,16 +92,16 @@ def test_a_pass_typed_is_the_pass_in_python(folder: Path) -> None:
 def test_show_tells_what_a_pass_reached(run: Command, folder: Path, model: str) -> None:
     values = json.loads(run("show", model, "--json"))
     loaded = dpdist.load(folder / model)
-    assert values["method"] == "sequential" and values["finished"] is True
+    assert values["method"] == "sequential" and values["stop_reason"] == "all rows were passed"
     assert values["n_components"] == loaded.n_components_ == len(values["weights"])
     assert values["component_ids"] == loaded.component_ids_.tolist() and values["rows"] == 2500
     assert sum(values["weights"]) + values["rest_weight"] == pytest.approx(1)
     assert values["holdout_score"] == loaded.history_["holdout_score"].values[-1]
     assert values["holdout_score"] == pytest.approx(loaded.score(folder / "held.zarr"), rel=1e-12)
-    assert values["rounds"] == loaded.history_.sizes["round"] == 5
+    assert values["laps"] == loaded.history_.sizes["lap"] == 5
     assert values["settings"]["holdout"] == str(folder / "held.zarr")
     text = run("show", model)
-    for words in ("components", "held-out score", f"{values['holdout_score']:.6f}", "5 rounds", "finished", "yes"):
+    for words in ("clusters", "holdout score", f"{values['holdout_score']:.6f}", "5 in", "all rows were passed"):
         assert words in text
 
 
@@ -122,7 +121,7 @@ def test_predict_labels_rows_as_the_estimator_does(run: Command, folder: Path, m
 
 def test_extend_grows_a_model_in_place_or_elsewhere(run: Command, folder: Path, model: str) -> None:
     before = dpdist.load(folder / model)
-    assert "of 3000 rows in" in run("extend", model, "more.zarr", "--out", "longer.zarr", "--serial")
+    assert "of 3000 rows;" in run("extend", model, "more.zarr", "--out", "longer.zarr", "--serial")
     longer = dpdist.load(folder / "longer.zarr")
     assert set(before.component_ids_) <= set(longer.component_ids_) and longer.rows_seen_ == 3000
     assert bits(dpdist.load(folder / model)) == bits(before)
@@ -142,12 +141,12 @@ def test_extend_grows_a_fitted_run(run: Command, folder: Path) -> None:
     run("extend", "fit.zarr", "more.zarr", "--out", "fit-grown.zarr", "--serial")
     grown = dpdist.load(folder / "fit-grown.zarr")
     assert set(fitted.component_ids_) <= set(grown.component_ids_) and grown.rows_seen_ == 3000
-    assert json.loads(run("show", "fit-grown.zarr", "--json"))["finished"] is True
+    assert json.loads(run("show", "fit-grown.zarr", "--json"))["stop_reason"] == "all rows were passed"
 
 
 def test_a_finished_pass_has_nothing_to_resume(run: Command, folder: Path, model: str) -> None:
     before = bits(dpdist.load(folder / model))
-    assert "has passed over all its rows; add others with: dpdist extend" in run("resume", model)
+    assert "has ended (all rows were passed); add others with: dpdist extend" in run("resume", model)
     assert bits(dpdist.load(folder / model)) == before
 
 
@@ -206,7 +205,7 @@ def test_hyperparameters_and_likelihoods_come_from_the_configuration(run: Comman
 def test_a_strictly_sequential_pass_in_order_can_be_asked_for(run: Command, folder: Path) -> None:
     run("sva", "rows.zarr", "--out", "strict.zarr", "--no-parallel", "--no-shuffle", "--serial")
     strict = dpdist.SVA(parallel=False, shuffle=False, random_state=0).fit(folder / "rows.zarr")
-    assert bits(dpdist.load(folder / "strict.zarr")) == bits(strict) and strict.history_.sizes["round"] == 10
+    assert bits(dpdist.load(folder / "strict.zarr")) == bits(strict) and strict.history_.sizes["lap"] == 10
 
 
 def test_help_lists_the_options_of_a_pass(run: Command) -> None:
@@ -231,7 +230,7 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     killed = RunStore.open(folder / "killed.zarr")
-    assert not is_finished(killed) and 3 <= passed_state(killed).round < 28
+    assert not is_finished(folder / "killed.zarr") and 3 <= killed.state()[0].visit < 28
     assert "clusters of 7000 rows" in run("resume", "killed.zarr", "--serial")
     python = dpdist.SVA(parallel=False, random_state=0).fit(folder / "many.zarr", holdout=folder / "held.zarr")
     loaded = dpdist.load(folder / "killed.zarr")
@@ -252,7 +251,7 @@ def broken_off(folder: Path, name: str, rounds: int) -> dpdist.SVA:
     model = dpdist.SVA(IsotropicGaussian(), random_state=0)
     data, held = folder / "rows.zarr", folder / "held.zarr"
     for _, info in model.iter_fit(data, holdout=held, checkpoint_path=folder / name, checkpoint_seconds=0.0):
-        if info.round == rounds:
+        if info.lap == rounds:
             break
     return model.fit(data, holdout=held)
 
@@ -261,7 +260,7 @@ def broken_off(folder: Path, name: str, rounds: int) -> dpdist.SVA:
 def test_resume_goes_on_scoring_the_held_out_rows(run: Command, folder: Path, rounds: int) -> None:
     name = f"broken{rounds}.zarr"
     whole = broken_off(folder, name, rounds)
-    assert json.loads(run("show", name, "--json"))["finished"] is False
+    assert json.loads(run("show", name, "--json"))["stop_reason"] is None
     assert "not yet: go on with dpdist resume" in run("show", name)
     assert f"first: dpdist resume {name}" in run("extend", name, "more.zarr", "--serial", refused=True)
     run("resume", name, "--serial")
@@ -287,19 +286,19 @@ def test_data_that_moved_are_named_at_resume_and_others_refused(run: Command, fo
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pressed(_bar: PassProgress, info: SequentialInfo) -> None:
-        if info.round == 2:
+    def pressed(_bar: LiveProgress, event: LapEvent) -> None:
+        if event.lap == 2:
             raise KeyboardInterrupt
 
     monkeypatch.chdir(folder)
     with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended:
-        patched.setattr(PassProgress, "show", pressed)
+        patched.setattr(LiveProgress, "tell", pressed)
         patched.setattr(sys, "argv", ["dpdist", "sva", "rows.zarr", "--out", "stopped.zarr", "--serial"])
         cli.main()
     assert ended.value.code == 130
     assert "nothing is lost. Go on with: dpdist resume stopped.zarr" in capsys.readouterr().err
     store = RunStore.open(folder / "stopped.zarr")
-    assert not is_finished(store) and passed_state(store).round == 2
+    assert not is_finished(folder / "stopped.zarr") and store.state()[0].visit == 2
     again = dpdist.resume(folder / "stopped.zarr", folder / "rows.zarr")
     assert bits(again) == bits(dpdist.SVA(random_state=0).fit(folder / "rows.zarr"))
 
@@ -362,7 +361,7 @@ def test_a_refused_extension_leaves_everything_as_it_was(
 ) -> None:
     before = bits(dpdist.load(folder / model))
     assert sentence in run("extend", model, *arguments, "--serial", refused=True)
-    assert bits(dpdist.load(folder / model)) == before and is_finished(RunStore.open(folder / model))
+    assert bits(dpdist.load(folder / model)) == before and is_finished(folder / model)
     assert not (folder / "x.zarr").exists()
 
 

@@ -45,7 +45,7 @@ from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.history import History, LapRow
+from dpdist.storage.history import History
 from tests.conftest import shared_path
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -620,7 +620,7 @@ def fit_of(documents: sparse.csr_array, store: RunStore | None, laps: int) -> Ru
     problem = problem_of(documents, batches=3, lookahead=1, learn=LEARNABLE)
     source = as_source(documents)
     state = first_topic_state(problem, source, start_of(documents, 2))
-    return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(LapRow), store)
+    return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(), store)
 
 
 def bits(fit: Run) -> tuple:

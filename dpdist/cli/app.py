@@ -24,7 +24,7 @@ from dpdist.core.outputs import claim_folder
 from dpdist.data import as_source
 from dpdist.data.columns import listed
 from dpdist.runs.labelling import write_labels
-from dpdist.runs.opening import command_of, stored_predictor
+from dpdist.runs.opening import method_of, stored_predictor
 from dpdist.runs.progress import LiveProgress, say
 
 
@@ -57,7 +57,7 @@ def predict(
     Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
     those of the raw columns, whatever transform was fitted.
     """
-    if command_of(run) == "topics":
+    if method_of(run).command == "topics":
         from dpdist.cli.topic_commands import predict_topics
 
         predict_topics(run, data, out, top, density, partial(launcher_of, workers, scheduler, serial), overwrite)
@@ -81,7 +81,7 @@ def demo(
     from dpdist.cli.demo import run_demo
 
     with backend_of(workers, None, serial) as backend, LiveProgress(MESSAGES) as progress:
-        result = run_demo(Path(out), backend, random_state, progress.show)
+        result = run_demo(Path(out), backend, random_state, progress.tell)
     table = Table()
     for name in ("cluster", "digits", "mostly", "share"):
         table.add_column(name, justify="right")

@@ -51,9 +51,9 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
     stored[...] = digits.data.astype(np.uint8)
     tables = {"data": str(path), "random_state": seed, "row_transform": {"pca": 20}, "schedule": {"batches": 2}}
     fit = parse_config("fit", tables).prepare(as_source(path), folder / "run.zarr", True, backend)
-    pace = Pace(fit.problem, fit.source, fit.state, fit.state.ids)
+    pace = Pace.of(fit)
     for step in fit:
-        show(event_of_step(step, pace))
+        show(event_of_step(fit.method, step, pace))
     return _describe(folder, digits.images, digits.target)
 
 

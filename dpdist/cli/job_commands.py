@@ -36,14 +36,10 @@ from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
-from dpdist.runs.events import LapEvent
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import command_of, is_pass, open_run
-from dpdist.runs.passing import is_finished, passed_state
+from dpdist.runs.opening import fitted_of, method_of, open_run, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
-from dpdist.runs.units import per_unit, tokens_of
-from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import claim, commits, read_commit
 from dpdist.storage.lease import describe, latest_lease, lives
 
@@ -220,7 +216,7 @@ def _request_of(place: Place) -> Request:
     """The request in force, or one made of what a run begun in the foreground keeps."""
     if newest_request(place):
         return latest_request(place)[1]
-    command = command_of(place.label)
+    command = method_of(place.label).command
     settings = read_commit(place, commits(place)[-1])["settings"]
     if not settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
@@ -282,26 +278,12 @@ def _watched(request: Request, address: str) -> bool:
 
 def _show_stored(place: Place, shown: int) -> int:
     """Laps that the checkpoints tell of, for who cannot reach the scheduler; those before `shown` are left out."""
-    if not commits(place) or is_pass(place.label):
+    if not commits(place):
         return shown
-    store = open_run(place.label)
-    fitted, history = store.fitted(), store.history()
-    if fitted is None:
-        return shown
-    for row in history.rows[shown:]:
-        accepted = history.accepted(row.lap)
-        event = LapEvent(
-            lap=row.lap,
-            elbo=row.elbo,
-            rows=int(fitted.rows),
-            n_components=row.n_components,
-            seconds=row.seconds,
-            accepted=accepted,
-            batches=0,
-            tokens=tokens_of(fitted.total),
-        )
+    events = stored_laps(open_run(place.label))
+    for event in events[shown:]:
         MESSAGES.print(lap_line(event), highlight=False)
-    return len(history.rows)
+    return max(shown, len(events))
 
 
 def _ending(place: Place) -> str | None:
@@ -355,27 +337,16 @@ def _reached(place: Place) -> dict[str, Any]:
     """What the last checkpoint holds."""
     commit = read_commit(place, commits(place)[-1])
     values: dict[str, Any] = {"checkpoint": commit["number"], "checkpoint_time": commit["time"]}
-    if is_pass(place.label):
-        passed = RunStore.open(place.label)
-        state = passed_state(passed)
-        return values | {"rounds": state.round, "rows": state.growth.rows, "n_components": len(state.growth.ids)}
     store = open_run(place.label)
-    fitted, laps = store.fitted(), store.history().rows
-    if fitted is None:
+    laps = stored_laps(store)
+    if not laps:
         return values | {"laps": 0}
-    each = per_unit(fitted.elbo, fitted.rows, tokens_of(fitted.total))
-    return values | {
-        "laps": len(laps),
-        "n_components": len(fitted.ids),
-        "elbo": fitted.elbo,
-        f"elbo_per_{each.unit}": each.nats,
-        "stop_reason": fitted.stop,
-    }
+    fitted, last = fitted_of(store), laps[-1]
+    told = {"elbo": last.elbo, f"elbo_per_{last.unit}": last.per_unit, "stop_reason": fitted.stop}
+    return values | {"laps": len(laps), "n_components": last.n_components, "rows": fitted.rows} | told
 
 
 def _outcome(place: Place) -> str | None:
     """Why the run ended, if it did."""
-    reached = _reached(place)
-    if "stop_reason" in reached:
-        return reached["stop_reason"]
-    return "all its rows were passed" if is_pass(place.label) and is_finished(RunStore.open(place.label)) else None
+    stop: str | None = _reached(place).get("stop_reason")
+    return stop

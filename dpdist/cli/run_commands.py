@@ -11,7 +11,6 @@ import typer
 
 from dpdist.cli.options import Options, with_settings
 from dpdist.cluster.foreground import (
-    UPDATES,
     CheckpointSeconds,
     Out,
     Overwrite,
@@ -19,11 +18,9 @@ from dpdist.cluster.foreground import (
     Serial,
     Workers,
     data_of,
-    drive_fit,
-    drive_pass,
+    drive_here,
     launcher_of,
 )
-from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
@@ -32,11 +29,10 @@ from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.opening import command_of, is_pass, limits_of, open_run, resumed
-from dpdist.runs.passing import PassFit, is_finished, resumed_pass
+from dpdist.runs.opening import check_limited, limits_of, method_of, open_run, resumed
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import RunStore
+from dpdist.runs.topic_fitting import UPDATES
 from dpdist.storage.commits import claim
 
 Rows = Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")]
@@ -60,7 +56,7 @@ def fit(
     """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
     told, source = _claimed("fit", config, {**options, "data": data}, out, overwrite)
     launch = launcher_of(workers, scheduler, serial, source)
-    drive_fit(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
 
 
 @with_settings("sva")
@@ -79,7 +75,7 @@ def sva(
     """Cluster in one pass over the rows (sequential variational approximation)."""
     told, source = _claimed("sva", config, {**options, "data": data, "holdout": holdout}, out, overwrite)
     launch = launcher_of(workers, scheduler, serial, source)
-    drive_pass(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
 
 
 @with_settings("topics")
@@ -97,7 +93,7 @@ def topics(
     """Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap."""
     told, source = _claimed("topics", config, {**options, "data": data}, out, overwrite)
     launch = launcher_of(workers, scheduler, serial, source, UPDATES)
-    drive_fit(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
 
 
 def _claimed(command: str, config: Path | None, options: Options, out: str, overwrite: bool) -> tuple[Config, Source]:
@@ -135,7 +131,7 @@ def extend(
     """Let new rows refine and grow a model, without the rows it was made from."""
     source = as_source(data)
     settings = {"data": absolute(data), "holdout": None}
-    drive_pass(
+    drive_here(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again),
         launcher_of(workers, scheduler, serial, source),
         out or model,
@@ -164,37 +160,20 @@ def resume(
         resume_on(run, cluster, max_laps, max_time, data)
         return
     launch_for = partial(launcher_of, workers, scheduler, serial)
-    if is_pass(run):
-        if max_laps is not None or max_time is not None:
-            raise InputError(f"{run} is a pass, which ends with its rows; leave out --max-laps and --max-time.")
-        _resume_pass(RunStore.open(run), data, checkpoint_seconds, launch_for)
-        return
-    store = open_run(run)
+    store, method = open_run(run), method_of(run)
+    limits = {"--max-laps": max_laps, "--max-time": max_time}
+    check_limited(store, [name for name, limit in limits.items() if limit is not None])
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
-        say(OUTPUT, f"{run} has ended ({fitted.stop}); give --max-laps or --max-time to go on.")
+        remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
+        say(OUTPUT, f"{run} has ended ({fitted.stop}); {remedy}.")
         return
-    source = as_source(data_of(store.settings.get("data"), data))
-    limits = limits_of(store).but(max_laps, max_time)
+    source, held = as_source(data_of(store.settings.get("data"), data)), store.settings.get("holdout")
 
     def prepare(backend: Backend) -> Run[Any]:
-        fitting = resumed(store, source, backend, limits)
-        fitting.checkpoint_seconds = checkpoint_seconds
-        return fitting
+        holdout = None if held is None else as_source(held)
+        going = resumed(store, source, backend, limits_of(store).but(max_laps, max_time), holdout)
+        going.checkpoint_seconds = checkpoint_seconds
+        return going
 
-    drive_fit(prepare, launch_for(source, UPDATES if command_of(run) == "topics" else 1), run)
-
-
-def _resume_pass(store: RunStore, moved: str | None, every: float, launch_for: Callable[[Source], Launch]) -> None:
-    if is_finished(store):
-        say(OUTPUT, f"{store.path} has passed over all its rows; add others with: dpdist extend")
-        return
-    source = as_source(data_of(store.settings.get("data"), moved))
-    held = store.settings.get("holdout")
-
-    def prepare(backend: Backend) -> PassFit:
-        fit = resumed_pass(store, source, backend, None if held is None else as_source(held))
-        fit.checkpoint_seconds = every
-        return fit
-
-    drive_pass(prepare, launch_for(source), store.path)
+    drive_here(prepare, launch_for(source, method.updates), run)

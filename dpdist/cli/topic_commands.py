@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from dpdist.cluster.foreground import (
-    UPDATES,
     Scheduler,
     Serial,
     Workers,
@@ -24,6 +23,7 @@ from dpdist.data.vocabularies import check_same_words
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
 from dpdist.runs.labelling import write_proportions
 from dpdist.runs.opening import open_run, stored_topics
+from dpdist.runs.topic_fitting import UPDATES
 
 
 def score(

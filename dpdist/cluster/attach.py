@@ -16,11 +16,10 @@ from dpdist.runs.events import (
     Event,
     Happening,
     NoteEvent,
-    RoundEvent,
     from_dict,
     in_order,
 )
-from dpdist.runs.progress import LiveProgress, PassProgress, show_note
+from dpdist.runs.progress import LiveProgress
 
 #: Seconds without news after which the scheduler is asked whether there were any: a client that had to connect
 #: again has lost its subscription without being told.
@@ -131,24 +130,20 @@ def _subscribed(client: EventSource, heard: Heard) -> Iterator[None]:
 
 
 class _Screen:
-    """A context that draws a run's events, each session of it and each kind of work as a run of its own would."""
+    """A context that draws a run's events, each session of it as a run of its own would."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress: LiveProgress | PassProgress | None = None
+        self._progress: LiveProgress | None = None
         self._session = ""
 
     def show(self, event: Event) -> None:
         """Draw one event."""
-        if isinstance(event, NoteEvent):
-            show_note(self._console, event)
-            return
-        kind: type[LiveProgress | PassProgress] = PassProgress if isinstance(event, RoundEvent) else LiveProgress
-        if self._progress is None or type(self._progress) is not kind or event.session != self._session:
+        if self._progress is None or event.session != self._session:
             self.close()
-            self._progress, self._session = kind(self._console), event.session
+            self._progress, self._session = LiveProgress(self._console), event.session
             self._progress.__enter__()
-        self._progress.show(event)
+        self._progress.tell(event)
 
     def close(self) -> None:
         """Take the bar away."""

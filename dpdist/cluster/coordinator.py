@@ -18,11 +18,7 @@ from dpdist.cluster.metrics import SchedulerOutlet
 from dpdist.cluster.running import (
     OrderedToEnd,
     drive,
-    fit_course,
-    fit_outcome,
     obeying_signals,
-    pass_course,
-    pass_outcome,
 )
 from dpdist.cluster.statuses import AGAIN
 from dpdist.cluster.submitted import Request, forget_end, latest_request, tell_address, tell_end
@@ -33,11 +29,9 @@ from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
-from dpdist.runs.opening import limits_of, open_run, resumed
-from dpdist.runs.passing import PassFit, is_finished, passed_state, resumed_pass
-from dpdist.runs.progress import EventLines
+from dpdist.runs.opening import METHODS, limits_of, open_run, resumed
+from dpdist.runs.progress import event_line
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commits
 from dpdist.storage.lease import take_lease
 
@@ -92,7 +86,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
 
     guard = take_lease(place, PATIENCE, say)
     forget_end(place, number)
-    teller = _Teller(request.identity, say)
+    sink = _Outlets(request.identity, say)
     try:
         found = _found_before(place, request)
         if found is not None:
@@ -102,31 +96,28 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
         def launch() -> DaskBackend:
             backend = cluster.launch()
             tell_address(place, backend.client.scheduler.address)
-            teller.client = backend.client
+            sink.client = backend.client
             return backend
 
-        if request.command == "sva":
-            drive(pass_course(lambda backend: _pass(place, request, backend)), launch, teller)
-        else:
-            drive(fit_course(lambda backend: _fit(place, request, backend)), launch, teller)
-        return teller.last
+        drive(lambda backend: _prepared(place, request, backend), launch, sink)
+        return sink.last
     finally:
         tell_address(place, None)
         guard.release()
 
 
-class _Teller:
+class _Outlets:
     """Tells events to the log and to whoever is attached."""
 
     def __init__(self, run: str, say: Callable[[str], None]) -> None:
         self.client: Any = None
-        self.last, self._say, self._lines = "", say, EventLines()
+        self.last, self._say = "", say
         self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.client))
 
     def tell(self, event: Event) -> None:
         """Take one event."""
         if not isinstance(event, BatchEvent):
-            self._say(self._lines.line(event))
+            self._say(event_line(event))
         self._broadcast.tell(event)
 
     def end(self, sentence: str) -> None:
@@ -145,34 +136,19 @@ def _found_before(place: Place, request: Request) -> str | None:
     """What the run found, if it ended since the request; its job may be started again all the same."""
     if _is_new(place, request):
         return None
-    if request.command != "sva":
-        fitted = open_run(place.label).fitted()
-        return fit_outcome(fitted) if fitted is not None and fitted.stop is not None else None
-    store = RunStore.open(place.label)
-    return pass_outcome(passed_state(store), store.history()) if is_finished(store) else None
+    store = open_run(place.label)
+    fitted = store.fitted()
+    return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
 
 
-def _fit(place: Place, request: Request, backend: Backend) -> Run[Any]:
-    """The fit of a mixture or of topics, from its beginning or its last checkpoint."""
-    source = as_source(request.settings["data"])
+def _prepared(place: Place, request: Request, backend: Backend) -> Run[Any]:
+    """The run, from its beginning or its last checkpoint."""
+    source, held = as_source(request.settings["data"]), request.settings.get("holdout")
     if request.fresh and _is_new(place, request):
-        fit = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
+        run = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
     else:
-        store = open_run(place.label)
-        fit = resumed(store, source, backend, limits_of(store).but(request.max_laps, request.max_time))
-    assert fit.store is not None, "a submitted run is stored"
-    fit.checkpoint_seconds, fit.store.keep = request.checkpoint_seconds, request.keep
-    return fit
-
-
-def _pass(place: Place, request: Request, backend: Backend) -> PassFit:
-    """The pass, from its beginning or its last checkpoint."""
-    source, holdout = as_source(request.settings["data"]), request.settings.get("holdout")
-    if request.fresh and _is_new(place, request):
-        work = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
-    else:
-        held = None if holdout is None else as_source(holdout)
-        work = resumed_pass(RunStore.open(place.label), source, backend, held)
-    assert work.store is not None, "a submitted pass is stored"
-    work.checkpoint_seconds, work.store.keep = request.checkpoint_seconds, request.keep
-    return work
+        store, holdout = open_run(place.label), None if held is None else as_source(held)
+        run = resumed(store, source, backend, limits_of(store).but(request.max_laps, request.max_time), holdout)
+    assert run.store is not None, "a submitted run is stored"
+    run.checkpoint_seconds, run.store.keep = request.checkpoint_seconds, request.keep
+    return run

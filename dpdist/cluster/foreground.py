@@ -13,20 +13,15 @@ import typer
 from dpdist.cluster.running import (
     Launch,
     OrderedToEnd,
-    Shown,
     drive,
-    fit_course,
-    fit_outcome,
     obeying_signals,
-    pass_course,
-    pass_outcome,
+    outcome_of,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
-from dpdist.runs.passing import PassFit
-from dpdist.runs.progress import LiveProgress, PassProgress
+from dpdist.runs.progress import LiveProgress
 from dpdist.runs.run import Run
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
@@ -40,8 +35,6 @@ CheckpointSeconds = Annotated[
 #: What a lap is expected to take, before anything but the data's shape is known: components, seconds for each number of
 #: a row and component, and the numbers of a sparse row that are not zero.
 COMPONENTS, NUMBER_SECONDS, ENTRIES = 50, 1.5e-8, 100
-#: Updates of a document in a lap of a topic model.
-UPDATES = 20
 #: Seconds that the tasks of a lap take on a local cluster beside their work.
 TASK_SECONDS = 1.5
 
@@ -123,18 +116,12 @@ def _tell(sentence: str) -> None:
     MESSAGES.print(sentence, highlight=False, soft_wrap=True)
 
 
-def drive_fit(prepare: Callable[[Backend], Run[Any]], launch: Launch, run: str) -> None:
-    """Run a fit to its end, here; a signal ends it after a last checkpoint."""
-    with _ending_well(run), LiveProgress(MESSAGES) as progress:
-        fit = drive(fit_course(prepare), launch, Shown(progress))
-    _tell_outcome(fit_outcome(fit.fitted), run)
-
-
-def drive_pass(prepare: Callable[[Backend], PassFit], launch: Launch, out: str) -> None:
-    """Run a pass to its end, here; a signal ends it after a last checkpoint."""
-    with _ending_well(out), PassProgress(MESSAGES) as progress:
-        work = drive(pass_course(prepare), launch, Shown(progress))
-    _tell_outcome(pass_outcome(work.state, work.history), out)
+def drive_here(prepare: Callable[[Backend], Run[Any]], launch: Launch, path: str) -> None:
+    """Run to the end, here; a signal ends it after a last checkpoint."""
+    with _ending_well(path), LiveProgress(MESSAGES) as progress:
+        run = drive(prepare, launch, progress)
+    told = f"{outcome_of(run)} Look closer with: dpdist show {path}"
+    OUTPUT.print(told, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -145,10 +132,6 @@ def _ending_well(run: str) -> Iterator[None]:
     except (KeyboardInterrupt, OrderedToEnd) as order:
         MESSAGES.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False, soft_wrap=True)
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
-
-
-def _tell_outcome(sentence: str, run: str) -> None:
-    OUTPUT.print(f"{sentence} Look closer with: dpdist show {run}", highlight=False, soft_wrap=True)
 
 
 def data_of(kept: str | None, moved: str | None) -> str:

@@ -24,19 +24,16 @@ from dpdist.runs.events import (
     Happening,
     LapEvent,
     NoteEvent,
-    RoundEvent,
     from_dict,
     in_order,
     to_dict,
 )
-from dpdist.runs.units import per_unit
 
 #: Name of a gauge and what it says; each has the label ``run``.
 GAUGES = {
     "dpdist_rows_per_second": "Rows visited a second, in the lap or round under way",
-    "dpdist_lap": "Laps finished",
-    "dpdist_lap_share": "Share of the batches of the lap under way that are in, from 0 to 1",
-    "dpdist_round": "Rounds of a sequential pass finished",
+    "dpdist_lap": "Laps finished, or rounds of a sequential pass",
+    "dpdist_lap_share": "Share of the batches of the lap under way that are in, or of a pass's rounds, from 0 to 1",
     "dpdist_elbo_nats": "Evidence lower bound of the whole data after the last lap, in nats",
     "dpdist_elbo_nats_per_row": "The same, a row of a mixture",
     "dpdist_elbo_nats_per_token": "The same, a token of the documents of a topic model",
@@ -148,7 +145,6 @@ class MetricsPlugin(SchedulerPlugin):
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
         self._shown: defaultdict[str, set[str]] = defaultdict(set)
-        self._rounds: dict[str, RoundEvent] = {}
 
     def start(self, scheduler: Any) -> None:
         """Take in what was logged before."""
@@ -184,9 +180,6 @@ class MetricsPlugin(SchedulerPlugin):
                 return _known(dpdist_rows_per_second=event.rows_per_second, dpdist_lap_share=event.done / event.of)
             case LapEvent():
                 return _of_lap(event)
-            case RoundEvent():
-                before, self._rounds[event.run] = self._rounds.get(event.run), event
-                return _of_round(event, before)
             case NoteEvent(about=Happening.CHECKPOINT.value):
                 return {"dpdist_last_checkpoint_timestamp_seconds": event.time}
         return {}
@@ -197,30 +190,20 @@ class MetricsPlugin(SchedulerPlugin):
 
     def _forget(self, run: str) -> None:
         self._sessions.pop(run, None)
-        self._rounds.pop(run, None)
         for name in self._shown.pop(run, ()):
             _metric(name).remove(run)
 
 
 def _of_lap(event: LapEvent) -> dict[str, float]:
-    each = per_unit(event.elbo, event.rows, event.tokens)
     shown = _known(
         dpdist_rows_per_second=event.rows_per_second,
         dpdist_lap=event.lap,
-        dpdist_lap_share=0.0,
+        dpdist_lap_share=0.0 if event.of is None else event.lap / event.of,
         dpdist_elbo_nats=event.elbo,
-        dpdist_components=event.n_components,
-    )
-    return shown | {f"dpdist_elbo_nats_per_{each.unit}": each.nats}
-
-
-def _of_round(event: RoundEvent, before: RoundEvent | None) -> dict[str, float]:
-    return _known(
-        dpdist_rows_per_second=event.rows_per_second(before),
-        dpdist_round=event.round,
         dpdist_components=event.n_components,
         dpdist_holdout_nats_per_row=event.holdout,
     )
+    return shown if event.per_unit is None else shown | {f"dpdist_elbo_nats_per_{event.unit}": event.per_unit}
 
 
 def _known(**values: float | None) -> dict[str, float]:

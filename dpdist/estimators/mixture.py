@@ -136,7 +136,7 @@ class Mixture(Clustering):
         assert fitted is not None, "a lap was finished"
         self._show(MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids))
         self._problem, self._fitted, self._history = problem, fitted, history
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.rows)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop
 
     @property

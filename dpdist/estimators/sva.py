@@ -16,10 +16,9 @@ from dpdist.data import as_source, stream_blocks
 from dpdist.estimators.base import Clustering, asked_of, chosen_backend, output_of, path_of, spec_of
 from dpdist.execution import Backend, SerialBackend
 from dpdist.inference.prediction import predictor_of
+from dpdist.inference.state import Info, State
 from dpdist.inference.sva.sequence import (
-    SequentialInfo,
     SequentialProblem,
-    SequentialState,
     advance_block,
     named,
 )
@@ -27,11 +26,16 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.passing import PassFit, begin_pass, check_new_rows, fitted_by_pass
-from dpdist.runs.preparing import prepare_pass
+from dpdist.runs.limits import Limits
+from dpdist.runs.passing import SequentialPass, begin_pass, check_new_rows, passed
+from dpdist.runs.preparing import prepare
+from dpdist.runs.run import Run
 from dpdist.runs.specs import SVASpec
-from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.history import History, RoundRow
+from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.history import History
+
+#: Why the components of rows that come block by block are a model.
+_STREAMED = "goes on with the next rows of partial_fit"
 
 
 @documented_by(SVASpec)
@@ -148,7 +152,7 @@ class SVA(Clustering):
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
         overwrite: bool = False,
         backend: Backend | None = None,
-    ) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+    ) -> Iterator[tuple[State, Info]]:
         """Pass round by round; the caller's loop is the callback, and may break at any round.
 
         Parameters
@@ -165,9 +169,9 @@ class SVA(Clustering):
         """
         seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
         settings = {"data": path_of(x), "holdout": path_of(holdout)}
-        fit = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
-        fit.checkpoint_seconds = seconds
-        yield from self.follow(fit)
+        run = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
+        run.checkpoint_seconds = seconds
+        yield from self.follow(run)
 
     def prepare(
         self,
@@ -177,7 +181,7 @@ class SVA(Clustering):
         overwrite: bool = False,
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
-    ) -> PassFit:
+    ) -> Run[SequentialProblem]:
         """A pass ready to run, round by round: parameters checked, data fitted_transform, first checkpoint written.
 
         Parameters
@@ -187,14 +191,18 @@ class SVA(Clustering):
         settings : plain values kept with the checkpoint, by which the command line resumes
         """
         spec, held = self.spec(), None if holdout is None else as_source(holdout)
-        output = output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite)
-        return prepare_pass(spec, as_source(x), held, chosen_backend(backend), output)
+        output, backend = (
+            output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite),
+            chosen_backend(backend),
+        )
+        return prepare(SequentialPass(held), spec, as_source(x), Limits(None), backend, output)
 
-    def follow(self, fit: PassFit) -> Iterator[tuple[SequentialState, SequentialInfo]]:
+    def follow(self, run: Run[SequentialProblem]) -> Iterator[tuple[State, Info]]:
         """Run a pass, taking its model as this estimator's own after every round."""
-        for state, info in fit:
-            self.adopt(fit.problem, state, fit.history)
-            yield state, info
+        for step in run:
+            assert step.info is not None, "every step of a pass is a round"
+            self.adopt(run.problem, run.fitted, run.history)
+            yield step.state, step.info
 
     def partial_fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
@@ -210,14 +218,13 @@ class SVA(Clustering):
         source, backend = as_source(x, sample_weight), SerialBackend()
         if not hasattr(self, "_problem"):
             problem, state = begin_pass(self.spec(), source, backend, stream=True)
-            self.adopt(problem, state, History(RoundRow))
+            self.adopt(problem, passed(state.running, _STREAMED), History())
         else:
             check_new_rows(self._problem, source, backend)
-        growth = self._state.growth
+        growth = self._fitted.total
         for partition in source.partitions:
             growth = advance_block(self._problem, growth, *partition.load())
-        growth, next_id = named(growth, self._state.next_id)
-        self.adopt(self._problem, SequentialState(growth, 0, next_id), self._history)
+        self.adopt(self._problem, passed(named(growth), _STREAMED), self._history)
         return self
 
     def spec(self) -> SVASpec:
@@ -228,14 +235,15 @@ class SVA(Clustering):
         """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
         store = RunStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
-        store.commit(self._problem, fitted_by_pass(self._state, finished=True), self._history)
+        store.commit(self._problem, self._fitted._replace(stop=self._fitted.stop or _STREAMED), self._history)
         store.release()
 
-    def adopt(self, problem: SequentialProblem, state: SequentialState, history: History[RoundRow]) -> None:
-        """Take the components of a round as this estimator's own."""
-        self._problem, self._state, self._history = problem, state, history
-        self._show(predictor_of(problem, state.growth))
-        self.rows_seen_, self.pruned_weight_ = state.growth.rows, state.growth.pruned
+    def adopt(self, problem: SequentialProblem, fitted: Fitted | None, history: History) -> None:
+        """Take the components of a round as this estimator's own; before the first there are none."""
+        assert fitted is not None, "a round was finished"
+        self._problem, self._fitted, self._history = problem, fitted, history
+        self._show(predictor_of(problem, fitted.total))
+        self.rows_seen_, self.pruned_weight_ = fitted.total.rows, fitted.total.pruned
 
     @property
     def history_(self) -> xr.Dataset:
@@ -249,7 +257,7 @@ class SVA(Clustering):
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
                 "each block's weights, and score between blocks."
             )
-        for name in ("_problem", "_state", "_history", "_predictor"):
+        for name in ("_problem", "_fitted", "_history", "_predictor"):
             self.__dict__.pop(name, None)
         for block in blocks:
             if getattr(block, "shape", (1,))[:1] != (0,):

@@ -35,7 +35,7 @@ from dpdist.runs.preparing import prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import TopicSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.history import History, LapRow, lap_rows
+from dpdist.storage.history import History
 
 
 @documented_by(TopicSpec)
@@ -221,11 +221,11 @@ class HDPTopicModel(TopicEstimator):
         seen = batch.shape[0] + (self._fitted.rows if begun else 0.0)
         corpus = seen if documents is None else documents
         check_corpus(corpus, batch.shape[0])
-        history = self._history if begun else History(LapRow)
+        history = self._history if begun else History()
         problem, state = self._going_on() if begun else self._beginning(batch, corpus)
         problem = replace(problem, words=self._problem.words if begun else source.names)
         info, fitted = continue_online(problem, batch, corpus, state, seen, history)
-        history.add(*lap_rows(info))
+        history.add(info)
         self.adopt(problem, fitted, history)
         return self
 
@@ -288,5 +288,5 @@ class HDPTopicModel(TopicEstimator):
         show_columns(self, problem.model.vocabulary, problem.words)
         self.n_topics_ = len(fitted.ids)
         self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.rows)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

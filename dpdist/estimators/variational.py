@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpdist.core.settings import documented_by
-from dpdist.data import Source, as_source
+from dpdist.data import as_source
 from dpdist.estimators.base import chosen_backend
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
@@ -20,9 +20,8 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.limits import Limits
-from dpdist.runs.opening import begun_state, fitted_of, is_pass, open_run, resumed
-from dpdist.runs.passing import resumed_pass
+from dpdist.runs.opening import check_limited, fitted_of, limits_of, open_run, resumed
+from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.importing import imported_class, made
@@ -186,17 +185,12 @@ def resume(
         If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
         be imported.
     """
-    source, backend = as_source(x, sample_weight), chosen_backend(backend)
-    if is_pass(path):
-        return _resume_pass(RunStore.open(path), source, backend)
-    store = open_run(path)
-    model, limits = _estimator_of(store), {"max_laps": max_laps, "max_time": max_time}
-    model.set_params(**{name: limit for name, limit in limits.items() if limit is not None})
-    fit = resumed(store, source, backend, Limits(model.max_laps, model.max_time))
-    for _ in model.follow(fit):
-        pass
-    model.adopt(fit.problem, fit.fitted, fit.history)
-    return model
+    source, backend, store = as_source(x, sample_weight), chosen_backend(backend), open_run(path)
+    limits = {"max_laps": max_laps, "max_time": max_time}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    check_limited(store, given)
+    model = _estimator_of(store).set_params(**given)
+    return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time)))
 
 
 def extend(
@@ -230,20 +224,16 @@ def extend(
     InputError, CheckpointError
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
-    fit = prepare_extension(path, as_source(x, sample_weight), chosen_backend(backend), out, overwrite, {}, again)
-    assert fit.store is not None, "an extension is kept"
-    model: SVA = _estimator_of(fit.store)
-    for _ in model.follow(fit):
-        pass
-    return model
+    run = prepare_extension(path, as_source(x, sample_weight), chosen_backend(backend), out, overwrite, {}, again)
+    assert run.store is not None, "an extension is kept"
+    return _at_its_end(_estimator_of(run.store), run)
 
 
-def _resume_pass(store: RunStore, source: Source, backend: Backend) -> SVA:
-    fit = resumed_pass(store, source, backend)
-    model: SVA = _estimator_of(store)
-    model.adopt(fit.problem, fit.state, fit.history)
-    for _ in model.follow(fit):
+def _at_its_end(model: Any, run: Run[Any]) -> Any:
+    """The estimator fitted by a run, which is followed to its end; it may be there already."""
+    for _ in model.follow(run):
         pass
+    model.adopt(run.problem, run.fitted, run.history)
     return model
 
 
@@ -263,13 +253,8 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     CheckpointError
         If there is no fitted model there, or a class of your own that it needs cannot be imported.
     """
-    if is_pass(path):
-        passed = RunStore.open(path)
-        sequential: SVA = _estimator_of(passed)
-        sequential.adopt(passed.problem(), begun_state(passed), passed.history())
-        return sequential
     store = open_run(path)
-    model: Mixture | HDPTopicModel = _estimator_of(store)
+    model: Mixture | SVA | HDPTopicModel = _estimator_of(store)
     model.adopt(store.problem(), fitted_of(store), store.history())
     return model
 

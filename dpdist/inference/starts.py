@@ -23,7 +23,7 @@ from dpdist.inference.sva.sequence import (
     BLOCK_ROWS,
     Rounds,
     SequentialProblem,
-    first_sequential_state,
+    first_pass_state,
     sequential_steps,
 )
 from dpdist.inference.transform import Preparation
@@ -75,8 +75,8 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
         with one_thread():
             sampled = _local_step(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
-    *_, (state, _) = sequential_steps(posed, source.partitions, first_sequential_state(posed), backend)
-    shared = backend.share((problem, predictor_of(posed, state.growth)))
+    *_, last = sequential_steps(posed, source, first_pass_state(posed), backend)
+    shared = backend.share((problem, predictor_of(posed, last.state.running)))
     partitions = backend.share_each(source.partitions)
     total = backend.total(_local_step_on_partition, partitions, [shared] * len(partitions))
     return backend.fetch([total])[0]  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -68,7 +69,7 @@ class Info(NamedTuple):
     Parameters
     ----------
     lap : int
-    elbo : exact ELBO after the lap's moves, nats, whole data
+    elbo : exact ELBO after the lap's moves, nats, whole data; NaN where a method has none
     elbo_before_moves : the same before them
     rows : number of rows, each counting as much as its weight
     n_components : K after the moves
@@ -76,6 +77,8 @@ class Info(NamedTuple):
     records : every proposal judged
     seconds : wall time of the lap
     total : summary of the whole data after the moves
+    of : laps in all, where it is known how many there will be
+    score : mean log predictive density of held-out rows, nats; NaN where they were not scored
     """
 
     lap: int
@@ -88,3 +91,5 @@ class Info(NamedTuple):
     records: tuple[Record, ...]
     seconds: float
     total: Any
+    of: int | None = None
+    score: float = math.nan

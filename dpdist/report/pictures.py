@@ -9,17 +9,17 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpdist.storage.history import History, LapRow
+from dpdist.storage.history import History
 
 
-def draw_trace(history: History[LapRow], rows: float, path: str | os.PathLike[str]) -> None:
+def draw_trace(history: History, rows: float, path: str | os.PathLike[str]) -> None:
     """Write a PNG of the ELBO a row and of K against laps."""
-    laps = [row.lap for row in history.rows]
+    laps = [row.lap for row in history.laps]
     figure = Figure(figsize=(8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    left.plot(laps, [row.elbo / rows for row in history.rows], marker=".")
+    left.plot(laps, [row.elbo / rows for row in history.laps], marker=".")
     left.set(xlabel="lap", ylabel="ELBO per row (nats)")
-    right.plot(laps, [row.n_components for row in history.rows], marker=".", drawstyle="steps-post")
+    right.plot(laps, [row.n_components for row in history.laps], marker=".", drawstyle="steps-post")
     right.set(xlabel="lap", ylabel="components")
     _save(figure, path)
 

@@ -1,7 +1,8 @@
-"""A run or model as text: a table for people, plain values for scripts."""
+"""A run or model, by whatever method it was made, as text: tables for people, plain values for scripts."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -9,64 +10,58 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from dpdist.core.errors import CheckpointError
 from dpdist.inference.moves.accept import Reason
-from dpdist.inference.prediction import predictor_of
-from dpdist.inference.schedules import Schedule, Stochastic
-from dpdist.inference.topics.evaluation import top_words
-from dpdist.inference.topics.hyperparameters import LEARNABLE
-from dpdist.inference.topics.prediction import predictor_of_topics
-from dpdist.runs.opening import command_of, open_run
-from dpdist.runs.passing import is_finished, passed_state
-from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.history import History, seconds_passed
+from dpdist.runs.opening import METHODS, fitted_of, open_run
+from dpdist.storage.history import History
+from dpdist.storage.shown import shown
+
+#: Components and laps shown at most.
+LARGEST, LAST = 20, 5
 
 
 def shown_values(path: str) -> dict[str, Any]:
-    """What is stored at `path` as plain values; raises as :func:`summary_values` does."""
-    command = command_of(path)
-    if command == "sva":
-        return pass_values(RunStore.open(path))
-    return topic_values(open_run(path)) if command == "topics" else summary_values(RunStore.open(path))
-
-
-def shown_tables(path: str) -> Group:
-    """What is stored at `path` as tables; raises as :func:`summary_values` does."""
-    command = command_of(path)
-    if command == "sva":
-        return pass_tables(RunStore.open(path))
-    return topic_tables(open_run(path)) if command == "topics" else summary_tables(RunStore.open(path))
-
-
-def summary_values(store: RunStore) -> dict[str, Any]:
-    """The run as plain values, for ``--json``.
+    """What is stored at `path` as plain values, for ``--json``; what a method has none of is None.
 
     Raises
     ------
     CheckpointError
+        If nothing readable is there.
+    InputError
         If no lap was finished yet.
     """
-    fitted, history, problem = _finished(store), store.history(), store.problem()
-    weights, rest = problem.model.allocation.weights(fitted.total.counts)
+    store = open_run(path)
+    fitted, history, problem, method = fitted_of(store), store.history(), store.problem(), METHODS[store.method]
+    weights, rest = shown(problem, fitted.total, fitted.ids).weights()
+    has_bound = not math.isnan(fitted.elbo)
+    held = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
     return {
         "path": str(store.path),
-        "family": problem.model.family.name,
-        "allocation": problem.model.allocation.name,
-        "laps": len(history.rows),
+        "method": store.method,
+        "laps": len(history.laps),
+        "seconds": history.seconds,
         "rows": fitted.rows,
-        "elbo": fitted.elbo,
-        "elbo_per_row": fitted.elbo / fitted.rows,
         "n_components": len(fitted.ids),
-        "converged": fitted.converged,
+        "elbo": fitted.elbo if has_bound else None,
+        f"elbo_per_{method.unit}": fitted.elbo / method.units(fitted.total, fitted.rows) if has_bound else None,
+        "holdout_score": held[-1] if held else None,
         "stop_reason": fitted.stop,
+        "converged": fitted.converged,
         "component_ids": fitted.ids.tolist(),
-        "counts": fitted.total.counts.tolist(),
         "weights": weights.tolist(),
         "rest_weight": rest,
         "moves": move_counts(history),
-        "seconds": float(sum(lap.seconds for lap in history.rows)),
         "settings": store.settings,
+        **method.values(problem, fitted),
     }
+
+
+def shown_tables(path: str) -> Group:
+    """What is stored at `path` as tables: what was reached, the largest components, the moves and their reasons, the
+    last laps; raises as :func:`shown_values` does."""
+    values, store = shown_values(path), open_run(path)
+    parts = METHODS[store.method].parts
+    moves = [_moves(values)] if any(values["moves"].values()) else []
+    return Group(_facts(values, parts), _components(values, parts), *moves, _laps(store.history()))
 
 
 def move_counts(history: History) -> dict[str, dict[str, int]]:
@@ -78,161 +73,32 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
     }
 
 
-def summary_tables(store: RunStore, largest: int = 20) -> Group:
-    """The run as tables: what it reached, the `largest` components, the moves and their reasons."""
-    values = summary_values(store)
-    return Group(_facts(values), _components(values, largest), _moves(values), _laps(store.history()))
+#: What tables show elsewhere, or not at all.
+_APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "converged", "rest_weight"}
 
 
-def pass_values(store: RunStore) -> dict[str, Any]:
-    """A sequential pass as plain values, for ``--json``."""
-    problem, growth, history = store.problem(), passed_state(store).growth, store.history()
-    weights, rest = predictor_of(problem, growth).weights()
-    held = [row.holdout_score for row in history.rows if not np.isnan(row.holdout_score)]
-    return {
-        "path": str(store.path),
-        "method": store.method,
-        "finished": is_finished(store),
-        "rows": growth.rows,
-        "n_components": len(growth.ids),
-        "rounds": len(history.rows),
-        "seconds": seconds_passed(history),
-        "holdout_score": held[-1] if held else None,
-        "pruned_weight": growth.pruned,
-        "component_ids": growth.ids.tolist(),
-        "counts": growth.weights.tolist(),
-        "weights": weights.tolist(),
-        "rest_weight": rest,
-        "settings": store.settings,
-    }
-
-
-def pass_tables(store: RunStore, largest: int = 20) -> Group:
-    """A sequential pass as tables: what it reached, and the `largest` components."""
-    values = pass_values(store)
-    held = values["holdout_score"]
-    facts = [
-        ("components", f"{values['n_components']}"),
-        ("rows", f"{values['rows']}"),
-        ("pass", f"{values['rounds']} rounds in {values['seconds']:.1f} s"),
-        ("held-out score", "none given" if held is None else f"{held:.6f} nats a row"),
-        ("weight of pruned components", f"{values['pruned_weight']:.1f} rows"),
-        ("finished", "yes" if values["finished"] else "not yet: go on with dpdist resume"),
-    ]
-    return Group(_fact_table(values["path"], facts), _components(values, largest))
-
-
-def topic_values(store: RunStore) -> dict[str, Any]:
-    """A topic model as plain values, for ``--json``; raises as :func:`summary_values` does.
-
-    ``top_words`` is None where the words of the documents are not known.
-    """
-    fitted, history, problem = _finished(store), store.history(), store.problem()
-    predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-    # Runs from before words were stored know them from their corpus, while it is there.
-    tokens, vocabulary = predictor.tokens, problem.words
-    return {
-        "path": str(store.path),
-        "method": store.method,
-        "laps": len(history.rows),
-        "documents": fitted.rows,
-        "words": problem.model.vocabulary,
-        "tokens": tokens,
-        "elbo": fitted.elbo,
-        "elbo_of": _elbo_of(problem.schedule),
-        "elbo_per_token": fitted.elbo / tokens,
-        "n_topics": len(fitted.ids),
-        "converged": fitted.converged,
-        "stop_reason": fitted.stop,
-        "topic_ids": fitted.ids.tolist(),
-        "topic_sizes": predictor.words.sum(axis=0).tolist(),
-        "topic_weights": predictor.weights[:-1].tolist(),
-        "rest_weight": float(predictor.weights[-1]),
-        "concentration": predictor.model.allocation.concentration,
-        "document_concentration": predictor.model.allocation.document_concentration,
-        "pseudocount": predictor.model.pseudocount,
-        "top_words": None if vocabulary is None else top_words(predictor.topics, list(vocabulary)),
-        "moves": move_counts(history),
-        "seconds": float(sum(lap.seconds for lap in history.rows)),
-        "settings": store.settings,
-    }
-
-
-def topic_tables(store: RunStore, largest: int = 20) -> Group:
-    """A topic model as tables: what it reached, the `largest` topics, the moves and their reasons."""
-    values = topic_values(store)
-    facts = [
-        ("topics", f"{values['n_topics']}"),
-        ("ELBO", f"{values['elbo']:.6f} nats, of {values['elbo_of']}"),
-        ("ELBO per token", f"{values['elbo_per_token']:.6f} nats"),
-        ("corpus", f"{values['documents']:.0f} documents, {values['tokens']:.0f} tokens, {values['words']} words"),
-        ("hyperparameters", ", ".join(f"{name} {values[name]:.4g}" for name in LEARNABLE)),
-        ("laps", f"{values['laps']} in {values['seconds']:.1f} s"),
-        ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
-    ]
-    parts = _fact_table(values["path"], facts), _topics(values, largest), _moves(values), _laps(store.history())
-    return Group(*parts)
-
-
-def _elbo_of(schedule: Schedule) -> str:
-    return "the last mini-batch, scaled to the corpus" if isinstance(schedule, Stochastic) else "the corpus"
-
-
-def _topics(values: dict[str, Any], largest: int) -> Table:
-    shown = min(largest, values["n_topics"])
-    more = "" if shown == values["n_topics"] else f" (largest {shown} of {values['n_topics']})"
-    table, words = Table(title=f"topics{more}"), values["top_words"]
-    for name in ("id", "tokens", "weight"):
-        table.add_column(name, justify="right")
-    table.add_column("words" if words else "words (not known)")
-    for k in range(shown):
-        table.add_row(
-            str(values["topic_ids"][k]),
-            f"{values['topic_sizes'][k]:.1f}",
-            f"{100 * values['topic_weights'][k]:.2f} %",
-            " ".join(words[k]) if words else "",
-        )
+def _facts(values: dict[str, Any], parts: str) -> Table:
+    table = Table(title=values["path"], show_header=False)
+    table.add_row(parts, f"{values['n_components']}")
+    for name, value in values.items():
+        if name not in _APART and isinstance(value, str | int | float):
+            table.add_row(name.replace("_", " "), f"{value:.6f}" if isinstance(value, float) else f"{value}")
+    table.add_row("laps", f"{values['laps']} in {values['seconds']:.1f} s")
+    table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
     return table
 
 
-def _fact_table(title: str, facts: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, show_header=False)
-    for name, value in facts:
-        table.add_row(name, value)
-    return table
-
-
-def _finished(store: RunStore) -> Fitted:
-    fitted = store.fitted()
-    if fitted is None:
-        raise CheckpointError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
-    return fitted
-
-
-def _facts(values: dict[str, Any]) -> Table:
-    facts = [
-        ("components", f"{values['n_components']}"),
-        ("ELBO", f"{values['elbo']:.6f} nats"),
-        ("ELBO per row", f"{values['elbo_per_row']:.6f} nats"),
-        ("rows", f"{values['rows']:.0f}"),
-        ("laps", f"{values['laps']} in {values['seconds']:.1f} s"),
-        ("family", values["family"]),
-        ("ended", values["stop_reason"] or "not yet: go on with dpdist resume"),
-    ]
-    return _fact_table(values["path"], facts)
-
-
-def _components(values: dict[str, Any], largest: int) -> Table:
-    shown = min(largest, values["n_components"])
-    more = "" if shown == values["n_components"] else f" (largest {shown} of {values['n_components']})"
-    table = Table(title=f"components{more}")
-    for name in ("id", "rows", "weight"):
+def _components(values: dict[str, Any], parts: str) -> Table:
+    count, words = min(LARGEST, values["n_components"]), values.get("top_words")
+    more = "" if count == values["n_components"] else f" (largest {count} of {values['n_components']})"
+    table = Table(title=f"{parts}{more}")
+    for name in ("id", "size", "weight"):
         table.add_column(name, justify="right")
-    order = np.argsort(-np.array(values["counts"]), kind="stable")[:shown]
-    for k in order:
-        table.add_row(
-            str(values["component_ids"][k]), f"{values['counts'][k]:.1f}", f"{100 * values['weights'][k]:.2f} %"
-        )
+    if words:
+        table.add_column("words")
+    for k in np.argsort(-np.array(values["counts"]), kind="stable")[:count]:
+        identity, size, weight = (values[name][k] for name in ("component_ids", "counts", "weights"))
+        table.add_row(str(identity), f"{size:.1f}", f"{100 * weight:.2f} %", *([" ".join(words[k])] if words else []))
     return table
 
 
@@ -246,11 +112,11 @@ def _moves(values: dict[str, Any]) -> Table:
     return table
 
 
-def _laps(history: History, last: int = 5) -> Table:
-    table = Table(title=f"last laps of {len(history.rows)}")
+def _laps(history: History) -> Table:
+    table = Table(title=f"last laps of {len(history.laps)}")
     for name in ("lap", "K", "ELBO", "gained by moves", "seconds"):
         table.add_column(name, justify="right")
-    for row in history.rows[-last:]:
-        gained = row.elbo - row.elbo_before_moves
-        table.add_row(str(row.lap), str(row.n_components), f"{row.elbo:.4f}", f"{gained:.4f}", f"{row.seconds:.2f}")
+    for row in history.laps[-LAST:]:
+        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{row.elbo - row.elbo_before_moves:.4f}")
+        table.add_row(str(row.lap), str(row.n_components), *bound, f"{row.seconds:.2f}")
     return table

@@ -14,8 +14,11 @@ from dpdist.core.places import absolute
 from dpdist.data import Source, as_source
 from dpdist.execution.base import Backend
 from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.limits import Limits
 from dpdist.runs.online_topic_fitting import topics_by
-from dpdist.runs.preparing import Output, prepare, prepare_pass
+from dpdist.runs.passing import SequentialPass
+from dpdist.runs.preparing import Output, prepare
+from dpdist.runs.run import Run
 from dpdist.runs.specs import SPECS, MixtureSpec, Spec, SVASpec, TopicSpec
 from dpdist.storage.checkpoint import Asked
 
@@ -41,13 +44,13 @@ class Config:
     holdout: str | None
     tables: dict[str, Any]
 
-    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Any:
-        """The work, ready to run on `source` and kept at `out`: a :class:`Run`, or a :class:`PassFit`."""
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run[Any]:
+        """The work, ready to run on `source` and kept at `out`."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))
         if isinstance(spec, SVASpec):
             held = None if self.holdout is None else as_source(self.holdout)
-            return prepare_pass(spec, source, held, backend, output)
+            return prepare(SequentialPass(held), spec, source, Limits(None), backend, output)
         if isinstance(spec, TopicSpec):
             return prepare(topics_by(spec.weights), spec, source, spec.limits, backend, output)
         assert isinstance(spec, MixtureSpec), "there are no other commands"

@@ -1,4 +1,4 @@
-"""What a person watching a run sees, as plain values that travel: batches, laps, rounds and notes.
+"""What a person watching a run sees, as plain values that travel: batches, laps and notes.
 
 A coordinator makes events of its steps and tells them to a :class:`Broadcast`, which stamps them with the run, its own
 session and a number, and hands them to an outlet (a Dask scheduler's event topics, for one) from a thread of its own.
@@ -14,8 +14,8 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Annotated, Any, Literal, Protocol, Self
@@ -23,16 +23,15 @@ from typing import Annotated, Any, Literal, Protocol, Self
 import numpy as np
 from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
-from dpdist.data.base import Source
 from dpdist.execution.base import Counts
-from dpdist.inference.loop import Step, batch_count
-from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.loop import Step
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, State
-from dpdist.inference.sva.sequence import SequentialInfo
-from dpdist.runs.units import tokens_of
+from dpdist.runs.method import Method
+from dpdist.runs.run import Run
+from dpdist.storage.history import LapRow
 
-#: Topic of laps, rounds and notes; a scheduler keeps the last thousand.
+#: Topic of laps and notes; a scheduler keeps the last thousand.
 TOPIC = "dpdist"
 #: Topic of batches, apart so that the many batches of an hour do not push its laps out of what is kept.
 BATCH_TOPIC = "dpdist-batches"
@@ -87,16 +86,19 @@ class BatchEvent(Stamp):
 
 @dataclass(frozen=True, kw_only=True)
 class LapEvent(Stamp):
-    """A lap has ended.
+    """A lap has ended, or a round of a sequential pass.
 
     Parameters
     ----------
     lap : its number, from 1
-    elbo : after its moves, nats, whole data
-    rows : rows in all, or documents
-    tokens : of the documents of a topic model, which its bound is told per; None where it is told per row
+    of : laps in all, where it is known how many there will be
+    rows : rows in all, or documents; of a pass those passed so far
     n_components : components after its moves
     seconds : wall time of the lap
+    elbo : after its moves, nats, whole data; None where the method has none
+    per_unit : the same a row, or a token of a topic model's documents
+    unit : row or token
+    holdout : mean log predictive density of held-out rows, nats; None where they were not scored
     accepted : moves taken, by kind
     new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
     batches : batches in the next lap
@@ -105,44 +107,19 @@ class LapEvent(Stamp):
 
     kind: Literal["lap"] = "lap"
     lap: int
-    elbo: Number
-    rows: Count
+    of: Count | None = None
+    rows: Annotated[int, Field(ge=0)]
     n_components: int
     seconds: Number
-    accepted: dict[str, int]
-    batches: int
+    elbo: Number | None = None
+    per_unit: Number | None = None
+    unit: str = "row"
+    holdout: Number | None = None
+    accepted: dict[str, int] = field(default_factory=dict)
+    batches: int = 1
     new: int | None = None
     gone: int | None = None
-    tokens: Number | None = None
     rows_per_second: Number | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundEvent(Stamp):
-    """A round of a sequential pass has ended.
-
-    Parameters
-    ----------
-    round : its number, from 1
-    of : rounds in all
-    rows : rows passed so far
-    n_components : components now
-    seconds : time spent passing so far
-    holdout : mean log predictive density of held-out rows, nats; None where they were not scored
-    """
-
-    kind: Literal["round"] = "round"
-    round: int
-    of: int
-    rows: int
-    n_components: int
-    seconds: Number
-    holdout: Number | None = None
-
-    def rows_per_second(self, before: RoundEvent | None) -> float:
-        """Pace since the round before; since the pass began where there is none."""
-        rows, seconds = (0, 0.0) if before is None else (before.rows, before.seconds)
-        return (self.rows - rows) / max(self.seconds - seconds, 1e-9)
 
 
 class Happening(StrEnum):
@@ -175,7 +152,7 @@ class NoteEvent(Stamp):
     time: Number
 
 
-Event = BatchEvent | LapEvent | RoundEvent | NoteEvent
+Event = BatchEvent | LapEvent | NoteEvent
 
 _EVENTS: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
@@ -195,35 +172,35 @@ def from_dict(plain: object) -> Event | None:
 
 
 class Pace:
-    """Rows visited, rows a second, and components new and gone, from step to step of a fit.
+    """Rows visited, rows a second, and components new and gone, from step to step of a run.
 
     Parameters
     ----------
-    problem, source, state : of the fit, before its first step here
+    batch_rows : rows of each batch of a lap
+    state : of the run, before its first step here
     ids : of the components at the end of the lap before
     clock : seconds
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        source: Source,
-        state: State,
-        ids: np.ndarray,
-        clock: Callable[[], float] = time.monotonic,
+        self, batch_rows: Sequence[int], state: State, ids: np.ndarray, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        batches = batch_count(problem.schedule, source)
-        self._rows = [sum(p.rows for p in source.partitions[batch::batches]) for batch in range(batches)]
-        self._clock, self._began, self._before = clock, clock(), self._visited(state)
-        self._ids = ids
+        self._rows, self._clock, self._ids = batch_rows, clock, ids
+        self._began, self._before = clock(), self._visited(state)
+
+    @classmethod
+    def of(cls, run: Run[Any]) -> Pace:
+        """How a run goes from here on."""
+        ids = run.state.ids if run.fitted is None else run.fitted.ids
+        return cls(run.method.batch_rows(run.problem, run.source), run.state, ids)
 
     def after(self, step: Step) -> tuple[int, float]:
-        """Rows of the lap visited after `step`, and rows a second since the lap began or the fit went on."""
-        now = self._clock()
-        rows = self._visited(step.state) if step.info is None else sum(self._rows)
+        """Rows of the lap visited after `step`, and rows a second since the lap began or the run went on."""
+        now, visited = self._clock(), self._visited(step.state)
+        rows = visited or sum(self._rows)  # a lap's end leaves none visited of the next; that of a pass's round, all
         pace = (rows - self._before) / max(now - self._began, 1e-9)
         if step.info is not None:
-            self._began, self._before = now, 0
+            self._began, self._before = now, visited
         return rows, pace
 
     def turnover(self, info: Info) -> tuple[int, int]:
@@ -235,37 +212,31 @@ class Pace:
         return sum(self._rows[batch] for batch in state.order[: state.visit])
 
 
-def event_of_step(step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
-    """What a step of a fit shows; with `pace` also how fast."""
+def event_of_step(method: Method[Any, Any], step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
+    """What a step of a run shows; with `pace` also how fast."""
     rows, speed = (None, None) if pace is None else pace.after(step)
     state, info = step.state, step.info
     if info is None:
         return BatchEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
+    accepted = Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)
+    event = event_of_lap(method, LapRow.of(info), method.units(info.total, info.rows), accepted)
+    return replace(event, of=info.of, batches=len(state.order), new=new, gone=gone, rows_per_second=speed)
+
+
+def event_of_lap(method: Method[Any, Any], row: LapRow, units: float, accepted: Mapping[str, int]) -> LapEvent:
+    """What the history tells of a lap; `units` are those of the data that the method's bound is told per."""
+    has_bound = not math.isnan(row.elbo)
     return LapEvent(
-        lap=info.lap,
-        elbo=float(info.elbo),
-        rows=int(info.rows),
-        n_components=int(info.n_components),
-        seconds=float(info.seconds),
-        accepted=dict(Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)),
-        batches=len(state.order),
-        new=new,
-        gone=gone,
-        tokens=tokens_of(info.total),
-        rows_per_second=speed,
-    )
-
-
-def event_of_round(info: SequentialInfo) -> RoundEvent:
-    """What a round of a pass shows."""
-    return RoundEvent(
-        round=info.round,
-        of=info.of,
-        rows=int(info.rows),
-        n_components=int(info.n_components),
-        seconds=float(info.seconds),
-        holdout=None if math.isnan(info.holdout) else float(info.holdout),
+        lap=row.lap,
+        rows=int(row.rows),
+        n_components=row.n_components,
+        seconds=float(row.seconds),
+        elbo=float(row.elbo) if has_bound else None,
+        per_unit=float(row.elbo / units) if has_bound else None,
+        unit=method.unit,
+        holdout=None if math.isnan(row.holdout_score) else float(row.holdout_score),
+        accepted=dict(accepted),
     )
 
 

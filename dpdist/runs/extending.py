@@ -13,12 +13,15 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.sva.sequence import Rounds, SequentialProblem, SequentialState
-from dpdist.runs.opening import fitted_of, is_pass
-from dpdist.runs.passing import PassFit, check_new_rows, is_finished, passed_state, prepared_extension
+from dpdist.inference.sva.opening import SVAState
+from dpdist.inference.sva.sequence import Rounds, SequentialProblem, pass_state
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import fitted_of
+from dpdist.runs.passing import SequentialPass, check_new_rows, passed, prepared_extension
+from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
-from dpdist.storage.history import History, RoundRow
+from dpdist.storage.history import History
 
 
 def prepare_extension(
@@ -29,7 +32,7 @@ def prepare_extension(
     overwrite: bool,
     settings: dict[str, Any],
     again: bool = False,
-) -> PassFit:
+) -> Run[SequentialProblem]:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
@@ -46,45 +49,47 @@ def prepare_extension(
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None and Path(out).resolve() == Path(path).resolve():
         raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
-    store = RunStore.open(path) if is_pass(path) else None
-    if store is None and out is None:
+    store = RunStore.open(path, SequentialProblem.method, Problem.method)
+    by_pass = store.method == SequentialProblem.method
+    if not by_pass and out is None:
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
-    if store is not None and out is None:
+    if out is None:
         store.lock()
-    problem, state, history, asked = _as_finished_pass(path) if store is None else _finished_pass(store)
+    problem, growth, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
     check_new_rows(problem, source, backend)
-    taken, fingerprint = (RunStore.open(path) if store is None else store).taken, source.fingerprint()
+    taken, fingerprint = store.taken, source.fingerprint()
     if digest_of_data(fingerprint) in taken and not again:
         raise InputError(
             f"{path} was made from {source.label} already, whose rows would count twice; give others, or insist with "
             "again=True."
         )
-    if out is not None or store is None:
-        assert out is not None, "only a sequential model's own store takes the result"
+    if out is None:
+        store.restart(settings, fingerprint)
+    else:
         store = RunStore.create(out, problem, settings, fingerprint, overwrite, asked)
         store.attributes["taken"] = taken
-    else:
-        store.restart(settings, fingerprint)
-    fit = PassFit(problem, source, backend, state, None, history, store)
-    fit.save()
-    return fit
+    state, fitted = pass_state(growth, len(history.laps) + 1), passed(growth, None)
+    run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, store, fitted=fitted)
+    run.save()
+    run.settle()
+    return run
 
 
-_Held = tuple[SequentialProblem, SequentialState, History[RoundRow], Asked]
+_Held = tuple[SequentialProblem, SVAState, History, Asked]
 
 
 def _finished_pass(store: RunStore) -> _Held:
-    """What the store of a finished pass holds, ready for new rows."""
-    if not is_finished(store):
+    """What the store of a finished pass holds."""
+    fitted = store.fitted()
+    if fitted is None or fitted.stop is None:
         raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
-    return store.problem(), passed_state(store)._replace(round=0), store.history(), store.asked()
+    return store.problem(), fitted.total, store.history(), store.asked()
 
 
-def _as_finished_pass(path: str | os.PathLike[str]) -> _Held:
+def _as_finished_pass(store: RunStore) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
-    store = RunStore.open(path, Problem.method)
-    problem, state = prepared_extension(store.problem(), fitted_of(store), Rounds())
-    return problem, state, History(RoundRow), _as_asked(problem, store.asked())
+    problem, growth = prepared_extension(store.problem(), fitted_of(store), Rounds())
+    return problem, growth, History(), _as_asked(problem, store.asked())
 
 
 def _as_asked(problem: SequentialProblem, fit: Asked) -> Asked:

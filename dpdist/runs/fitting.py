@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.method import Method
 from dpdist.runs.specs.mixture import FitSpec
+from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
 
 
@@ -107,3 +109,11 @@ class MemoizedMixture(Method[FitSpec, Problem]):
 
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:
         return MixturePredictor(problem.model, problem.preparation, total, ids)
+
+    def values(self, problem: Problem, fitted: Fitted) -> dict[str, Any]:
+        model = problem.model
+        return {
+            "family": model.family.name,
+            "allocation": model.allocation.name,
+            "counts": fitted.total.counts.tolist(),
+        }

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
+from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.state import State
 from dpdist.runs.limits import Limits
-from dpdist.storage.checkpoint import Posed
+from dpdist.storage.checkpoint import Fitted, Posed
 
 Spec = TypeVar("Spec")
 Problem = TypeVar("Problem", bound=Posed)
@@ -29,6 +30,7 @@ class Method(ABC, Generic[Spec, Problem]):
     unit : what its bound is told per
     updates : of each row in a lap, about
     ended : why a run is over whose state is quiet
+    endless : whether laps could go on for ever, so that a run which ended may be gone on with
     """
 
     command: ClassVar[str]
@@ -36,6 +38,7 @@ class Method(ABC, Generic[Spec, Problem]):
     unit: ClassVar[str] = "row"
     updates: ClassVar[int] = 1
     ended: ClassVar[str] = CONVERGED
+    endless: ClassVar[bool] = True
 
     def check(self, spec: Spec, source: Source, limits: Limits) -> None:
         """Raise :class:`InputError` of what can be seen to be wrong before the data are read; nothing by default."""
@@ -58,6 +61,20 @@ class Method(ABC, Generic[Spec, Problem]):
         total : summary of the whole data, as a lap ended with it
         ids : (K,) stable ids
         """
+
+    def following(self, holdout: Source) -> Method[Spec, Problem]:
+        """The method that follows the score of held-out rows; raises :class:`InputError` where none does."""
+        raise InputError("only a sequential pass follows the score of held-out rows; leave out holdout.")
+
+    def outcome(self, fitted: Fitted) -> str:
+        """What a run found, in a sentence."""
+        nats = fitted.elbo / self.units(fitted.total, fitted.rows)
+        told = f"ELBO {fitted.elbo:.4f} ({nats:.6f} a {self.unit})"
+        return f"{len(fitted.ids)} {self.parts}, {told}, {fitted.stop}."
+
+    @abstractmethod
+    def values(self, problem: Problem, fitted: Fitted) -> dict[str, Any]:
+        """What is shown of a model beside what is shown of all, as plain values: ``counts`` (K,) and more."""
 
     def units(self, total: Any, rows: float) -> float:
         """What the bound is told per: rows, unless a method says otherwise.

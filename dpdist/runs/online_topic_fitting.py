@@ -30,9 +30,9 @@ from dpdist.inference.topics.problem import GlobalWeights, PointProblem, TopicPr
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
 from dpdist.runs.specs.topics import TopicSpec
-from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census
+from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census, topic_values
 from dpdist.storage.checkpoint import Fitted
-from dpdist.storage.history import History, LapRow
+from dpdist.storage.history import History
 
 #: Why a model of mini-batches that come one at a time has not ended.
 GOES_ON = "goes on with the next mini-batch of partial_fit"
@@ -60,6 +60,11 @@ class OnlineTopics(Method[TopicSpec, PointProblem]):
 
     def predictor(self, problem: PointProblem, total: OnlineState, ids: np.ndarray) -> DocumentPredictor:
         return predictor_of_topics(problem, total, ids)
+
+    def values(self, problem: PointProblem, fitted: Fitted) -> dict[str, Any]:
+        online = isinstance(problem.schedule, Stochastic)
+        told = topic_values(self.predictor(problem, fitted.total, fitted.ids), problem.words)
+        return {"elbo_of": "the last mini-batch, scaled to the corpus" if online else "the corpus", **told}
 
     def units(self, total: OnlineState, rows: float) -> float:
         """Tokens, as the running total expects them of the corpus."""
@@ -89,7 +94,7 @@ def continue_online(
     corpus: float,
     state: OnlineState,
     seen: float,
-    history: History[LapRow],
+    history: History,
 ) -> tuple[Info, Fitted]:
     """What is told of one more mini-batch, and the model after it.
 
@@ -102,7 +107,7 @@ def continue_online(
     history : numbers the mini-batch
     """
     step = partial_step(problem, documents, float(corpus), state)
-    info = lap_info(step, len(history.rows) + 1, seen)
+    info = lap_info(step, len(history.laps) + 1, seen)
     return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +11,16 @@ from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import Predictor, predictor_of
-from dpdist.inference.sva.sequence import SequentialProblem, SequentialState
+from dpdist.inference.prediction import Predictor
+from dpdist.inference.sva.sequence import SequentialProblem
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
+from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.fitting import MemoizedMixture
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.method import Method
 from dpdist.runs.online_topic_fitting import OnlineTopics
-from dpdist.runs.passing import passed_state
+from dpdist.runs.passing import SequentialPass
 from dpdist.runs.run import Run
 from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.checkpoint import Fitted, RunStore
@@ -29,6 +31,7 @@ METHODS: dict[str, Method[Any, Any]] = {
     Problem.method: MemoizedMixture(),
     TOPIC_METHODS["posterior"]: MemoizedTopics(),
     TOPIC_METHODS["point"]: OnlineTopics(),
+    SequentialProblem.method: SequentialPass(),
 }
 
 
@@ -42,41 +45,43 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
     return RunStore.open(path, *METHODS)
 
 
-def is_pass(path: str | os.PathLike[str]) -> bool:
-    """Whether a sequential pass made what is stored at `path`; :class:`CheckpointError` if nothing readable is."""
-    return bool(read_attributes(path)["method"] == SequentialProblem.method)
+def check_limited(store: RunStore, limits: Collection[str]) -> None:
+    """Raise :class:`InputError` if a run that ends of itself is given `limits`."""
+    if limits and not METHODS[store.method].endless:
+        raise InputError(f"{store.path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
 
 
-def command_of(path: str | os.PathLike[str]) -> str:
-    """The command that makes what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
-    return "sva" if is_pass(path) else method_of(path).command
-
-
-def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits) -> Run[Any]:
+def resumed(
+    store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: Source | None = None
+) -> Run[Any]:
     """The run in `store`, to go on from its checkpoint.
+
+    Parameters
+    ----------
+    holdout : rows whose score is followed, or None
 
     Raises
     ------
     CheckpointError
         If the data are not those the run began with, or another coordinator holds the run.
     """
+    method = METHODS[store.method] if holdout is None else METHODS[store.method].following(holdout)
     store.lock()
     source = store.same_data(source)
     problem = store.problem()
     fitted, history = store.fitted(), store.history()
-    if fitted is not None and limits.reached(len(history.rows)):
-        fitted = fitted._replace(stop=fitted.stop or MAX_LAPS)
-    elif fitted is not None:
-        fitted = fitted._replace(stop=None, converged=False)
+    if fitted is not None and method.endless:
+        over = limits.reached(len(history.laps))
+        fitted = fitted._replace(stop=(fitted.stop or MAX_LAPS) if over else None, converged=over and fitted.converged)
     state, manifest = store.state()
-    state, method = replace(state, quiet=False), METHODS[store.method]
+    state = replace(state, quiet=False)
     return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
 
 
 def limits_of(store: RunStore) -> Limits:
     """When the run was told to stop."""
     parameters = store.asked().parameters
-    return Limits(parameters["max_laps"], parameters["max_time"])
+    return Limits(parameters.get("max_laps"), parameters.get("max_time"))
 
 
 def fitted_of(store: RunStore) -> Fitted:
@@ -85,6 +90,15 @@ def fitted_of(store: RunStore) -> Fitted:
     if fitted is None:
         raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
     return fitted
+
+
+def stored_laps(store: RunStore) -> list[LapEvent]:
+    """What the finished laps of a run showed."""
+    fitted, history, method = store.fitted(), store.history(), METHODS[store.method]
+    if fitted is None:
+        return []
+    units = method.units(fitted.total, fitted.rows)
+    return [event_of_lap(method, row, units, history.accepted(row.lap)) for row in history.laps]
 
 
 def stored_predictor(path: str | os.PathLike[str]) -> Predictor:
@@ -108,21 +122,9 @@ def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
 
 
 def _stored_predictor(path: str | os.PathLike[str], kind: type[Any], wanted: str) -> Any:
-    if is_pass(path):
-        passed = RunStore.open(path)
-        predictor: Any = predictor_of(passed.problem(), begun_state(passed).growth)
-    else:
-        store = open_run(path)
-        fitted = fitted_of(store)
-        predictor = METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
+    store = open_run(path)
+    fitted = fitted_of(store)
+    predictor = METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
     if not isinstance(predictor, kind):
         raise CheckpointError(f"{path} holds no model of {wanted}; give another.")
     return predictor
-
-
-def begun_state(store: RunStore) -> SequentialState:
-    """The state of a pass after its last round; :class:`InputError` before the first."""
-    state = passed_state(store)
-    if not len(state.growth.table):
-        raise InputError(f"{store.path} holds no finished round yet; go on with: dpdist resume {store.path}")
-    return state

@@ -1,10 +1,12 @@
-"""From data and settings to a sequential pass under way: data summary, priors, rounds, held-out scores, checkpoints."""
+"""Sequential passes: from data and settings to the first round, by a data summary; held-out scores; extensions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +14,11 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import predictor_of
+from dpdist.inference.prediction import SequentialPredictor, predictor_of
 from dpdist.inference.starts import no_concentration
+from dpdist.inference.state import State
 from dpdist.inference.sva.base import Learner, OpeningRule
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
@@ -22,10 +26,8 @@ from dpdist.inference.sva.opening import SVAState
 from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import (
     Rounds,
-    SequentialInfo,
     SequentialProblem,
-    SequentialState,
-    first_sequential_state,
+    first_pass_state,
     sequential_steps,
 )
 from dpdist.inference.transform import Preparation, TransformPlan
@@ -33,20 +35,16 @@ from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.models.mixture import dtype_of
-from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.fitting import fitted_transform, prepared_family
-from dpdist.runs.run import writing
+from dpdist.runs.method import Method
 from dpdist.runs.specs.sva import SVASpec
-from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
-from dpdist.storage.history import History, RoundRow, rows_scored, seconds_passed
-
-FINISHED = "finished: all rows were passed"
 
 
 def begin_pass(
     spec: SVASpec, source: Source, backend: Backend, *, stream: bool = False
-) -> tuple[SequentialProblem, SequentialState]:
+) -> tuple[SequentialProblem, State]:
     """Summarise the data in one pass and fix everything; the problem, and the state before the first round.
 
     Parameters
@@ -69,7 +67,7 @@ def begin_pass(
         dtype=dtype_of(spec.compute_dtype),
         seed=spec.random_state,
     )
-    return problem, first_sequential_state(problem)
+    return problem, first_pass_state(problem)
 
 
 def _learner_for(
@@ -102,8 +100,60 @@ def _prepared_likelihood(
     return likelihood, Preparation(transform, None, source.shape[1], source.names)
 
 
-def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SequentialState]:
-    """A pass that goes on from a model fitted otherwise, and its state before the first new row.
+@dataclass(frozen=True, eq=False)
+class SequentialPass(Method[SVASpec, SequentialProblem]):
+    """Models that grow in one pass over the rows (SVA), whose laps are its rounds.
+
+    Parameters
+    ----------
+    holdout : rows, as stored, whose score is followed; None for none
+    """
+
+    holdout: Source | None = None
+
+    command = "sva"
+    ended = "all rows were passed"
+    endless = False
+
+    def begin(self, spec: SVASpec, source: Source, backend: Backend) -> tuple[SequentialProblem, State]:
+        problem, state = begin_pass(spec, source, backend)
+        if self.holdout is not None:
+            check_new_rows(problem, self.holdout, backend, "the held-out score")
+        return problem, state
+
+    def steps(self, problem: SequentialProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        score = None if self.holdout is None else partial(_score, problem, self.holdout)
+        return sequential_steps(problem, source, state, backend, score)
+
+    def predictor(self, problem: SequentialProblem, total: SVAState, ids: np.ndarray) -> SequentialPredictor:
+        return predictor_of(problem, total)
+
+    def following(self, holdout: Source) -> SequentialPass:
+        return SequentialPass(holdout)
+
+    def outcome(self, fitted: Fitted) -> str:
+        return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
+
+    def values(self, problem: SequentialProblem, fitted: Fitted) -> dict[str, Any]:
+        return {"pruned_weight": fitted.total.pruned, "counts": fitted.total.weights.tolist()}
+
+    def batch_rows(self, problem: SequentialProblem, source: Source) -> list[int]:
+        rounds = problem.rounds.of(source.partitions, problem.seed)
+        return [sum(part.rows for part in parts) for parts in rounds]
+
+
+def _score(problem: SequentialProblem, holdout: Source, growth: SVAState) -> float:
+    predictor = predictor_of(problem, growth)
+    return float(np.concatenate([predictor.log_density(partition) for partition in holdout.partitions]).mean())
+
+
+def passed(growth: SVAState, stop: str | None) -> Fitted:
+    """A pass as a fitted model, which has no bound."""
+    return Fitted(growth.ids, growth, math.nan, growth.rows, stop)
+
+
+def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SVAState]:
+    """A pass that goes on from a model fitted otherwise, and its components before the first new row.
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
     """
@@ -121,46 +171,8 @@ def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[S
     )
     rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
     look = max(PruneMerge.first, int((1 + PruneMerge.growth) * rows))
-    growth = SVAState(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)))
-    return problem, SequentialState(growth, 0, int(fitted.ids.max()) + 1)
-
-
-def resumed_pass(
-    store: RunStore,
-    source: Source,
-    backend: Backend,
-    holdout: Source | None = None,
-) -> PassFit:
-    """The pass in `store`, to go on from its checkpoint.
-
-    Raises
-    ------
-    CheckpointError
-        If the data are not those it began with, it is a saved model, or another coordinator holds it.
-    """
-    store.lock()
-    source = store.same_data(source)
-    return PassFit(store.problem(), source, backend, passed_state(store), holdout, store.history(), store)
-
-
-def passed_state(store: RunStore) -> SequentialState:
-    """The state that a pass goes on from."""
-    fitted = store.fitted()
-    assert fitted is not None, "a pass is stored with its components"
-    state: SequentialState = fitted.total
-    return state
-
-
-def fitted_by_pass(state: SequentialState, finished: bool) -> Fitted:
-    """A pass as a model is stored; a pass has no bound."""
-    growth = state.growth
-    return Fitted(growth.ids, state, math.nan, growth.rows, FINISHED if finished else None)
-
-
-def is_finished(store: RunStore) -> bool:
-    """Whether a pass reached the end of its rows."""
-    fitted = store.fitted()
-    return fitted is not None and fitted.stop is not None
+    next_id = int(fitted.ids.max()) + 1
+    return problem, SVAState(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)), next_id)
 
 
 def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
@@ -170,76 +182,3 @@ def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend,
         raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
     data_summary = summarise_source(source, backend, products=problem.preparation.transform.matrix is not None)
     problem.learner.check_moments(problem.preparation.transform.moments(data_summary))
-
-
-@dataclass
-class PassFit:
-    """A pass under way: iterate over it for its rounds; interrupt it at any time.
-
-    There is a checkpoint before the first round, one at the end, and between these as
-    :class:`dpdist.runs.cadence.Cadence` says.
-
-    Parameters
-    ----------
-    problem, source, backend, state : as :func:`begin_pass` gives them, or a checkpoint
-    holdout : rows, as stored, whose score is followed; None for none
-    history : rounds so far
-    store : where to checkpoint, or None
-    checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
-    """
-
-    problem: SequentialProblem
-    source: Source
-    backend: Backend
-    state: SequentialState
-    holdout: Source | None = None
-    history: History[RoundRow] = field(default_factory=lambda: History(RoundRow))
-    store: RunStore | None = None
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    _saved: SequentialState | None = field(default=None, init=False)
-    _cadence: Cadence = field(default_factory=Cadence, init=False)
-
-    def __iter__(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
-        """Yield after each round; an interruption such as Ctrl-C leaves a checkpoint of the last one.
-
-        Raises
-        ------
-        CheckpointError
-            If a checkpoint could not be written, or another coordinator holds the model.
-        """
-        with writing(self):
-            yield from self._rounds()
-
-    def _rounds(self) -> Iterator[tuple[SequentialState, SequentialInfo]]:
-        score = None if self.holdout is None else self._score
-        partitions = self.source.partitions
-        history = self.history
-        steps = sequential_steps(
-            self.problem, partitions, self.state, self.backend, score, seconds_passed(history), rows_scored(history)
-        )
-        for state, info in steps:
-            self.state = state
-            self.history.add(RoundRow.of(info))
-            last = info.round == info.of
-            if last or self._cadence.due(self.checkpoint_seconds):
-                self.save(finished=last)
-            yield state, info
-
-    def save(self, finished: bool = False) -> None:
-        """Write a checkpoint of the present moment, if there is a store."""
-        if self.store is not None and self._saved is not self.state:
-            self._cadence.begin()
-            with self._cadence.timed():
-                self.store.commit(self.problem, fitted_by_pass(self.state, finished), self.history)
-            self._saved = self.state
-
-    def close(self) -> None:
-        """Let others write to the model."""
-        if self.store is not None:
-            self.store.release()
-
-    def _score(self, growth: SVAState) -> float:
-        assert self.holdout is not None, "scores are asked for only with held-out rows"
-        predictor = predictor_of(self.problem, growth)
-        densities = [predictor.log_density(partition) for partition in self.holdout.partitions]
-        return float(np.concatenate(densities).mean())

@@ -14,9 +14,7 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method, Problem, Spec
-from dpdist.runs.passing import PassFit, begin_pass, check_new_rows
 from dpdist.runs.run import Run
-from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.commits import claim
 
@@ -73,23 +71,3 @@ def prepare(
         run.save()
         run.settle()
     return run
-
-
-def prepare_pass(spec: SVASpec, source: Source, holdout: Source | None, backend: Backend, output: Output) -> PassFit:
-    """A pass before its first round; raises as :func:`prepare` does.
-
-    Parameters
-    ----------
-    holdout : rows whose score is followed, or None
-    """
-    output.claim()
-    problem, state = begin_pass(spec, source, backend)
-    if holdout is not None:
-        check_new_rows(problem, holdout, backend, "the held-out score")
-    fit = PassFit(problem, source, backend, state, holdout)
-    if output.path is not None:
-        fingerprint = source.fingerprint()
-        kept = (output.settings, fingerprint, output.overwrite, output.asked)
-        fit.store = RunStore.create(output.path, problem, *kept)
-        fit.save()
-    return fit

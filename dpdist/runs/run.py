@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.data.base import Source
@@ -18,48 +18,8 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import CONVERGED, Method, Problem
 from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.generations import GenerationStore
-from dpdist.storage.history import History, LapRow, lap_rows
+from dpdist.storage.history import History
 from dpdist.storage.memo import Manifest, Memo
-
-
-class Stored(Protocol):
-    """Work whose checkpoints go to a store."""
-
-    @property
-    def store(self) -> GenerationStore | None:
-        """Where; None for nowhere."""
-
-    def save(self) -> None:
-        """Write a checkpoint of the present moment."""
-
-    def close(self) -> None:
-        """Finish writing, and let others write."""
-
-
-@contextlib.contextmanager
-def writing(work: Stored) -> Iterator[None]:
-    """Be the one writer of the work's store while it goes on.
-
-    Whatever ends it leaves a checkpoint, unless that is what failed. Who only lost the cluster stays the writer, and
-    may go on.
-    """
-    if work.store is not None:
-        work.store.lock()
-    try:
-        yield
-    except ClusterLostError:
-        raise
-    except CheckpointError:
-        work.close()
-        raise
-    except BaseException:
-        try:
-            work.save()
-        finally:
-            work.close()
-        raise
-    work.close()
 
 
 @dataclass
@@ -87,14 +47,15 @@ class Run(Generic[Problem]):
     backend: Backend
     state: State
     limits: Limits
-    history: History[LapRow] = field(default_factory=lambda: History(LapRow))
+    history: History = field(default_factory=History)
     store: RunStore | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     fitted: Fitted | None = None
     manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
-        self.source.prepare_for_laps()
+        if self.method.endless:  # a pass reads its rows once
+            self.source.prepare_for_laps()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
@@ -116,7 +77,7 @@ class Run(Generic[Problem]):
         if stop is not None:
             self.close()
             return
-        with writing(self):
+        with self._writing_alone():
             for step in self.method.steps(self.problem, self.source, self.state, self.backend):
                 if self.store is not None:
                     self._memo.follow(step)
@@ -156,6 +117,30 @@ class Run(Generic[Problem]):
             last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
             self.settle()
 
+    @contextlib.contextmanager
+    def _writing_alone(self) -> Iterator[None]:
+        """Be the one writer of the run's store while it goes on.
+
+        Whatever ends it leaves a checkpoint, unless that is what failed. Who only lost the cluster stays the writer,
+        and may go on.
+        """
+        if self.store is not None:
+            self.store.lock()
+        try:
+            yield
+        except ClusterLostError:
+            raise
+        except CheckpointError:
+            self.close()
+            raise
+        except BaseException:
+            try:
+                self.save()
+            finally:
+                self.close()
+            raise
+        self.close()
+
     def _save_in_time(self, stop: str | None) -> None:
         """Begin a checkpoint if one is due, or this is the end; raises what became of one that is done."""
         if self._writing is not None and self._writing.done():
@@ -171,7 +156,7 @@ class Run(Generic[Problem]):
             store.commit(*given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
-        self.history.add(*lap_rows(info))
+        self.history.add(info)
         stop = self.method.ended if state.quiet else self.limits.met(info.lap, began)
         self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
         return stop

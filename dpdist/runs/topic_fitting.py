@@ -16,18 +16,21 @@ from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
+from dpdist.data.vocabularies import Words
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.state import State
 from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
+from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
 from dpdist.inference.topics.problem import PosteriorProblem, TopicProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
 from dpdist.runs.specs.topics import TopicSpec
+from dpdist.storage.checkpoint import Fitted
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
 START_DOCUMENTS, START_ITERATIONS = 1000, 15
@@ -80,9 +83,26 @@ class MemoizedTopics(Method[TopicSpec, PosteriorProblem]):
     def predictor(self, problem: PosteriorProblem, total: TopicSummary, ids: np.ndarray) -> DocumentPredictor:
         return predictor_of_topics(problem, total, ids)
 
+    def values(self, problem: PosteriorProblem, fitted: Fitted) -> dict[str, Any]:
+        return topic_values(self.predictor(problem, fitted.total, fitted.ids), problem.words)
+
     def units(self, total: TopicSummary, rows: float) -> float:
         """Tokens."""
         return float(total.totals[TOKENS])
+
+
+def topic_values(predictor: DocumentPredictor, words: Words | None) -> dict[str, Any]:
+    """What is shown of topics; ``top_words`` is None where the words of the documents are not known."""
+    allocation = predictor.model.allocation
+    return {
+        "tokens": predictor.tokens,
+        "words": predictor.model.vocabulary,
+        "concentration": allocation.concentration,
+        "document_concentration": allocation.document_concentration,
+        "pseudocount": predictor.model.pseudocount,
+        "counts": predictor.words.sum(axis=0).tolist(),
+        "top_words": None if words is None else top_words(predictor.topics, list(words)),
+    }
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:

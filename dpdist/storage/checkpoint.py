@@ -122,7 +122,7 @@ class RunStore(GenerationStore):
         """The model of the current generation, or None before the first lap."""
         return codec.read(self.generation("components"), Fitted) if self.holds("components") else None
 
-    def history(self) -> History[Any]:
+    def history(self) -> History:
         """The history up to the current generation."""
         return History.read(self.generation("history"))
 
@@ -154,7 +154,7 @@ class RunStore(GenerationStore):
         self,
         problem: Posed,
         fitted: Fitted | None,
-        history: History[Any],
+        history: History,
         state: State | None = None,
         manifest: Manifest | None = None,
     ) -> None:

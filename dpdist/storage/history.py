@@ -1,13 +1,14 @@
-"""The history of a run, step by step and proposal by proposal, as an xarray.Dataset.
+"""The history of a run, lap by lap and proposal by proposal, as an xarray.Dataset.
 
-A row is a NamedTuple of numbers whose fields say their dimension, units and meaning; each method declares its own.
+A row is a NamedTuple of numbers whose fields say their dimension, units and meaning.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 import zarr
@@ -15,47 +16,31 @@ import zarr
 from dpdist.core.stored import Stored, declared
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
-from dpdist.inference.sva.sequence import SequentialInfo
 from dpdist.storage import codec
-from dpdist.storage.importing import fields_of, imported_part, path_of_class
+from dpdist.storage.importing import fields_of
 
 if TYPE_CHECKING:
     import xarray as xr
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
-
 
 class LapRow(NamedTuple):
-    """One lap."""
+    """One lap, or one round of partitions of a sequential pass."""
 
-    lap: Annotated[int, Stored(("lap",), "number of a lap")]
-    elbo: Annotated[float, Stored(("lap",), "exact ELBO after the lap's moves, whole data", "nat")]
-    elbo_before_moves: Annotated[float, Stored(("lap",), "exact ELBO before the lap's moves, whole data", "nat")]
+    lap: Annotated[int, Stored(("lap",), "number of a lap, or of a round of partitions")]
+    rows: Annotated[float, Stored(("lap",), "rows in all, each counting as its weight; of a pass rows passed so far")]
+    elbo: Annotated[float, Stored(("lap",), "ELBO after the lap's moves, whole data; NaN where there is none", "nat")]
+    elbo_before_moves: Annotated[float, Stored(("lap",), "the same before the lap's moves", "nat")]
     n_components: Annotated[int, Stored(("lap",), "components after the lap")]
-    seconds: Annotated[float, Stored(("lap",), "wall time of the lap", "s")]
+    seconds: Annotated[float, Stored(("lap",), "wall time of the lap, evaluation apart", "s")]
+    holdout_score: Annotated[
+        float, Stored(("lap",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat")
+    ]
 
     @classmethod
     def of(cls, info: Info) -> LapRow:
         """The row of a finished lap."""
-        return cls(info.lap, info.elbo, info.elbo_before_moves, info.n_components, info.seconds)
-
-
-class RoundRow(NamedTuple):
-    """One round of partitions of a sequential pass."""
-
-    round: Annotated[int, Stored(("round",), "number of a round of partitions")]
-    rows_passed: Annotated[int, Stored(("round",), "rows passed at the end of the round")]
-    components_found: Annotated[int, Stored(("round",), "components at the end of the round")]
-    seconds_passed: Annotated[float, Stored(("round",), "time spent passing so far, evaluation apart", "s")]
-    holdout_score: Annotated[
-        float,
-        Stored(("round",), "mean log predictive density of held-out rows; NaN where they were not scored", "nat"),
-    ]
-
-    @classmethod
-    def of(cls, info: SequentialInfo) -> RoundRow:
-        """The row of a finished round."""
-        return cls(info.round, info.rows, info.n_components, info.seconds, info.holdout)
+        bounds = info.elbo, info.elbo_before_moves
+        return cls(info.lap, float(info.rows), *bounds, info.n_components, info.seconds, info.score)
 
 
 class ProposalRow(NamedTuple):
@@ -79,42 +64,31 @@ class ProposalRow(NamedTuple):
         return cls(lap, record.kind, record.reason, record.gain, record.components[0], partner)
 
 
-def seconds_passed(history: History[RoundRow]) -> float:
-    """Time that a pass took so far."""
-    return history.rows[-1].seconds_passed if history.rows else 0.0
-
-
-def rows_scored(history: History[RoundRow]) -> int:
-    """Rows that a pass had passed when held-out rows were last scored."""
-    return max((row.rows_passed for row in history.rows if not np.isnan(row.holdout_score)), default=0)
-
-
-def lap_rows(info: Info) -> tuple[LapRow, list[ProposalRow]]:
-    """A finished lap in the history, and every proposal it judged."""
-    return LapRow.of(info), [ProposalRow.of(info.lap, record) for record in info.records]
-
-
-class History(Generic[Row]):
-    """Grows by one step at a time.
+class History:
+    """Grows by one lap at a time.
 
     Parameters
     ----------
-    kind : class of the rows, whose first field numbers them
-    rows, proposals : to start from
+    laps, proposals : to start from
     """
 
-    def __init__(self, kind: type[Row], rows: Iterable[Row] = (), proposals: Iterable[ProposalRow] = ()) -> None:
-        self.kind, self.rows, self.proposals = kind, list(rows), list(proposals)
+    def __init__(self, laps: Iterable[LapRow] = (), proposals: Iterable[ProposalRow] = ()) -> None:
+        self.laps, self.proposals = list(laps), list(proposals)
 
-    def add(self, row: Row, proposals: Iterable[ProposalRow] = ()) -> None:
-        """Append a finished step, and the proposals that it judged."""
-        self.rows.append(row)
-        self.proposals += proposals
+    def add(self, info: Info) -> None:
+        """Append a finished lap, and the proposals that it judged."""
+        self.laps.append(LapRow.of(info))
+        self.proposals += [ProposalRow.of(info.lap, record) for record in info.records]
 
-    def before(self, step: int) -> History[Row]:
-        """A copy of the steps before one of them."""
-        proposals = [row for row in self.proposals if row.lap < step]
-        return History(self.kind, [row for row in self.rows if row[0] < step], proposals)
+    def before(self, lap: int) -> History:
+        """A copy of the laps before one of them."""
+        laps, proposals = self.laps, self.proposals
+        return History([row for row in laps if row.lap < lap], [row for row in proposals if row.lap < lap])
+
+    @property
+    def seconds(self) -> float:
+        """Time that the laps took."""
+        return float(sum(row.seconds for row in self.laps))
 
     def accepted(self, lap: int) -> dict[str, int]:
         """Moves taken in a lap, by kind."""
@@ -131,7 +105,7 @@ class History(Generic[Row]):
         return {column.name: column.values for column in self._columns()}
 
     def dataset(self) -> xr.Dataset:
-        """The history with a dimension for its steps and ``proposal``; kinds and reasons as words."""
+        """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
         import xarray as xr
 
         found: dict[str, Any] = {}
@@ -142,7 +116,6 @@ class History(Generic[Row]):
 
     def write(self, group: zarr.Group) -> None:
         """Store in an empty group, words as codes in the CF convention's flag_values / flag_meanings."""
-        group.attrs["rows"] = path_of_class(self.kind)
         for name, values, told, words in self._columns():
             codec.put(group, name, values, told)
             if words is not None:
@@ -150,13 +123,12 @@ class History(Generic[Row]):
                 group[name].attrs.update({"flag_values": list(range(len(words))), "flag_meanings": meanings})
 
     @classmethod
-    def read(cls, group: zarr.Group) -> History[Any]:
+    def read(cls, group: zarr.Group) -> History:
         """The history stored in `group`."""
-        kind = imported_part(str(group.attrs["rows"]), tuple)
-        return cls(kind, _rows(group, kind), _rows(group, ProposalRow))
+        return cls(_rows(group, LapRow), _rows(group, ProposalRow))
 
     def _columns(self) -> list[_Column]:
-        return _columns(self.kind, self.rows) + _columns(ProposalRow, self.proposals)
+        return _columns(LapRow, self.laps) + _columns(ProposalRow, self.proposals)
 
 
 class _Column(NamedTuple):
@@ -194,7 +166,8 @@ def _rows(group: zarr.Group, kind: Any) -> list[Any]:
             words = str(group[name].attrs["flag_meanings"]).split()
             values = [words[code] for code in values]
         columns.append(values)
-    return [kind(*row) for row in zip(*columns, strict=True)]
+    # One NaN for all, so that a history that was read equals the one that was written.
+    return [kind(*(value if value == value else math.nan for value in row)) for row in zip(*columns, strict=True)]
 
 
 _REASONS = tuple(Reason)

@@ -10,7 +10,8 @@ import numpy as np
 
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import MixturePredictor, Predictor, predictor_of
-from dpdist.inference.sva.sequence import SequentialProblem, SequentialState
+from dpdist.inference.sva.opening import SVAState
+from dpdist.inference.sva.sequence import SequentialProblem
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.inference.transform import Description
@@ -54,8 +55,8 @@ def _(problem: Problem, total: Summary, ids: np.ndarray) -> Predictor:
 
 
 @shown.register
-def _(problem: SequentialProblem, total: SequentialState, ids: np.ndarray) -> Predictor:
-    return predictor_of(problem, total.growth)
+def _(problem: SequentialProblem, total: SVAState, ids: np.ndarray) -> Predictor:
+    return predictor_of(problem, total)
 
 
 @shown.register(TopicProblem)

@@ -35,7 +35,7 @@ from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import MemoizedMixture
 from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.history import History, LapRow
+from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
 
 
@@ -86,7 +86,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
             store.put_batch_summaries(name, batch_summaries)
         batch_summaries_seconds.append(time.perf_counter() - began)
         fitted = Fitted(state.ids, total, -1.0, 1.0)
-        store.commit(problem, fitted, History(LapRow), state, manifest)
+        store.commit(problem, fitted, History(), state, manifest)
         end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
         memo.stored(state, manifest)
         assert lap == store.number

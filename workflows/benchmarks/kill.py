@@ -77,7 +77,7 @@ def kill_round(folder: Path, name: str, size: Size, moment: float) -> tuple[int,
     if ended == "killed":
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    lap = len(RunStore.open(folder / name).history().rows)
+    lap = len(RunStore.open(folder / name).history().laps)
     subprocess.run(
         [*COMMAND, "resume", str(folder / name)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -119,7 +119,7 @@ def main() -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    length = sum(lap.seconds for lap in RunStore.open(given.out / "whole.zarr").history().rows)
+    length = sum(lap.seconds for lap in RunStore.open(given.out / "whole.zarr").history().laps)
     whole, named = bits(given.out / "whole.zarr"), labels(given.out / "whole.zarr", given.out)
     rng = np.random.default_rng(given.seed)
     print(f"{'round':>5} {'killed after (s)':>17} {'laps kept':>10} {'end':>16} {'same bits':>10} {'same labels':>12}")

@@ -40,8 +40,7 @@ from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.opening import is_pass
-from dpdist.runs.passing import PassFit, passed_state
+from dpdist.runs.opening import method_of
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.lease import latest_lease
@@ -123,7 +122,7 @@ def break_off(work: Any, steps: int) -> None:
     close(work)
 
 
-def close(work: Run[Any] | PassFit) -> None:
+def close(work: Run[Any]) -> None:
     """Finish writing."""
     work.close()
 
@@ -175,18 +174,17 @@ def outcome(path: Path, data: Any) -> list[Any]:
     if place.names("requests"):
         said += [latest_request(place), job_of(place, 1), end_of(place, 1), address_of(place)]
     before = stored(path)
-    dpdist.resume(path, data, max_laps=LAPS)
+    limits = {"max_laps": LAPS} if method_of(path).endless else {}
+    dpdist.resume(path, data, **limits)
     return [plain(said), before, stored(path)]
 
 
 def stored(path: Path) -> Any:
     """What is stored of a run, seconds apart."""
     store: Any = RunStore.open(path)
-    if is_pass(path):
-        found = (passed_state(store), [(row.rows_passed, row.components_found) for row in store.history().rows])
-    else:
-        history = store.history()
-        found = (store.state()[0], store.fitted(), [row.elbo for row in history.rows], history.proposals)
+    history = store.history()
+    laps = [(row.rows, row.elbo, row.n_components) for row in history.laps]
+    found = (store.state()[0], store.fitted(), laps, history.proposals)
     return plain((store.settings, store.problem(), *found))
 
 
@@ -194,6 +192,8 @@ def plain(value: Any) -> Any:
     """A value as plain ones, with the bytes of arrays."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, float):
+        return repr(value)
     if sparse.issparse(value):
         return [plain(part) for part in (value.indptr, value.indices, value.data)]
     if is_dataclass(value):

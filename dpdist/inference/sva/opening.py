@@ -27,6 +27,7 @@ class SVAState:
     look : number of rows at which components are next examined
     pruned : weight of the components removed
     overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
+    next_id : first id that no component had yet
     """
 
     table: Annotated[
@@ -41,6 +42,17 @@ class SVAState:
     overlap: Annotated[
         np.ndarray, Stored(("component", "component_2"), "sum of the smaller of two components' responsibilities")
     ]
+    next_id: int = 0
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Shape of what is stored of it."""
+        return self.table.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, of its largest part."""
+        return self.table.nbytes
 
     @property
     def weights(self) -> np.ndarray:

@@ -7,19 +7,20 @@ Rounds depend on the source and the settings only, never on the workers.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLAG, check_fields
 from dpdist.core.randomness import generator
-from dpdist.core.stored import BESIDE
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition
+from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
+from dpdist.inference.loop import Step
+from dpdist.inference.state import Info, State
 from dpdist.inference.sva.base import Learner, OpeningRule
 from dpdist.inference.sva.combine import combine
 from dpdist.inference.sva.opening import SVAState, examine, no_growth, pass_over
@@ -91,75 +92,83 @@ class SequentialProblem:
     method = "sequential"
 
 
-class SequentialState(NamedTuple):
-    """What the next round needs.
-
-    Parameters
-    ----------
-    growth : the components
-    round : rounds done in this source
-    next_id : id of the next new component
-    """
-
-    growth: Annotated[SVAState, BESIDE]
-    round: int = 0
-    next_id: int = 0
-
-
-class SequentialInfo(NamedTuple):
-    """What a person wants to see of a round.
-
-    Parameters
-    ----------
-    round : its number, from 1
-    of : rounds in all
-    rows : rows passed so far
-    n_components : components now
-    seconds : time spent passing so far, evaluation apart
-    holdout : mean log predictive density of held-out rows, nats; NaN where they were not scored
-    """
-
-    round: int
-    of: int
-    rows: int
-    n_components: int
-    seconds: float
-    holdout: float
+def pass_state(growth: SVAState, lap: int = 1) -> State:
+    """The state of a run before the first round over a source; its rounds are laps, numbered from `lap` on."""
+    return State(
+        lap=lap,
+        order=(),
+        visit=0,
+        ids=growth.ids,
+        next_id=growth.next_id,
+        batch_summaries=(),
+        start=None,
+        proposals=(),
+        sampling_probabilities=np.zeros(0),
+        running=growth,
+    )
 
 
-def first_sequential_state(problem: SequentialProblem) -> SequentialState:
+def first_pass_state(problem: SequentialProblem) -> State:
     """No components yet."""
-    return SequentialState(no_growth(problem.learner.width, problem.tidy))
+    return pass_state(no_growth(problem.learner.width, problem.tidy))
 
 
 def sequential_steps(
     problem: SequentialProblem,
-    partitions: Sequence[Partition],
-    state: SequentialState,
+    source: Source,
+    state: State,
     backend: Backend,
     score: Callable[[SVAState], float] | None = None,
-    seconds: float = 0.0,
-    scored: int = 0,
-) -> Iterator[tuple[SequentialState, SequentialInfo]]:
-    """Rounds not done yet, one after the other.
+) -> Iterator[Step]:
+    """Rounds not done yet, one after the other, each of which is a lap; the total is the components so far.
 
     Parameters
     ----------
     score : mean log predictive density of held-out rows under some components, or None
-    seconds : spent before
-    scored : rows passed when held-out rows were last scored
     """
-    rounds = problem.rounds.of(partitions, problem.seed)
+    rounds = problem.rounds.of(source.partitions, problem.seed)
+    scored = _scored(rounds, state.running.rows, state.visit)
     shared = backend.share(problem)
-    for number in range(state.round, len(rounds)):
+    for number in range(state.visit, len(rounds)):
         began = time.perf_counter()
         last = number + 1 == len(rounds)
-        state = _take_round(problem, shared, rounds[number], state, backend, last)
-        seconds += time.perf_counter() - began
-        held = float("nan")
-        if score is not None and (last or state.growth.rows >= (1 + SCORE_GROWTH) * scored):
-            held, scored = score(state.growth), state.growth.rows
-        yield state, SequentialInfo(number + 1, len(rounds), state.growth.rows, len(state.growth.table), seconds, held)
+        growth = _take_round(problem, shared, rounds[number], state.running, backend, last)
+        info = _info_of(growth, state.lap, len(rounds) - number, time.perf_counter() - began)
+        if score is not None and number in scored:
+            info = info._replace(score=score(growth))
+        state = replace(
+            pass_state(growth, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
+        )
+        yield Step(state, info, None, number, None)
+
+
+def _scored(rounds: list[list[Partition]], rows: int, visit: int) -> set[int]:
+    """Rounds after which held-out rows are scored, of a pass that has taken so many rows in `visit` rounds and
+    before."""
+    sizes = [sum(part.rows for part in parts) for parts in rounds]
+    after = rows - sum(sizes[:visit]) + np.cumsum(sizes)
+    found, before = {len(rounds) - 1}, 0
+    for number, count in enumerate(after):
+        if count >= (1 + SCORE_GROWTH) * before:
+            found.add(number)
+            before = count
+    return found
+
+
+def _info_of(growth: SVAState, lap: int, left: int, seconds: float) -> Info:
+    return Info(
+        lap=lap,
+        elbo=math.nan,
+        elbo_before_moves=math.nan,
+        rows=growth.rows,
+        n_components=len(growth.table),
+        ids=growth.ids,
+        counts=growth.weights,
+        records=(),
+        seconds=seconds,
+        total=growth,
+        of=lap + left - 1,
+    )
 
 
 def advance_block(problem: SequentialProblem, growth: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
@@ -169,32 +178,31 @@ def advance_block(problem: SequentialProblem, growth: SVAState, rows: Rows, weig
         return pass_over(blocks, growth, problem.learner, problem.rule, problem.tidy, problem.dtype)
 
 
-def named(growth: SVAState, next_id: int) -> tuple[SVAState, int]:
-    """SVAState whose new components have ids from `next_id` on, and the next id after those."""
+def named(growth: SVAState) -> SVAState:
+    """The same with ids for the components that have none yet."""
     new = growth.ids < 0
-    ids = growth.ids.copy()
-    ids[new] = np.arange(next_id, next_id + new.sum())
-    return replace(growth, ids=ids), next_id + int(new.sum())
+    ids, next_id = growth.ids.copy(), growth.next_id + int(new.sum())
+    ids[new] = np.arange(growth.next_id, next_id)
+    return replace(growth, ids=ids, next_id=next_id)
 
 
 def _take_round(
     problem: SequentialProblem,
     shared: object,
     partitions: Sequence[Partition],
-    state: SequentialState,
+    growth: SVAState,
     backend: Backend,
     last: bool,
-) -> SequentialState:
-    base = backend.share(state.growth)
-    fixed = len(state.growth.table) if len(partitions) > 1 else 0
+) -> SVAState:
+    base = backend.share(growth)
+    fixed = len(growth.table) if len(partitions) > 1 else 0
     count, refs = len(partitions), backend.share_each(partitions)
     parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
-    growth: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
-    if growth.rows >= growth.look or last:
+    grown: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
+    if grown.rows >= grown.look or last:
         with one_thread():
-            growth = examine(growth, problem.learner, problem.rule, problem.tidy)
-    growth, next_id = named(growth, state.next_id)
-    return SequentialState(growth, state.round + 1, next_id)
+            grown = examine(grown, problem.learner, problem.rule, problem.tidy)
+    return named(grown)
 
 
 def _combine(parts: list[SVAState], problem: SequentialProblem, base: SVAState) -> SVAState:
