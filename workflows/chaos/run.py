@@ -82,7 +82,7 @@ class Campaign:
         for lookahead in variants:
             config, whole = self.folder / f"fit-{lookahead}.toml", self.folder / f"whole-{lookahead}.zarr"
             config.write_text(
-                f'data = "{self.folder / "rows.zarr"}"\nseed = {lookahead}\ntolerance = 0.0\n'
+                f'data = "{self.folder / "rows.zarr"}"\nrandom_state = {lookahead}\ntolerance = 0.0\n'
                 f"max_laps = {self.size.laps}\n[schedule]\nbatches = {self.size.batches}\nlookahead = {lookahead}\n"
             )
             dpdist("fit", "--config", config, "--out", whole, "--serial", "--overwrite")
