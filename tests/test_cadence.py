@@ -506,7 +506,7 @@ def random_documents(rng: np.random.Generator, documents: int, topics: int, know
 def topic_bits(batch_summary: TopicBatchSummary) -> list[Any]:
     """A leaf of documents, to the bit."""
     found: list[Any] = []
-    for part in (batch_summary.own, batch_summary.other):
+    for part in (batch_summary.current, batch_summary.candidate):
         found.append(part is not None and part.topics is not None)
         if part is not None:
             held = () if part.topics is None else (part.topics.indptr, part.topics.topics, part.topics.counts)

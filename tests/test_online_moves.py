@@ -23,7 +23,6 @@ from dpdist.inference.state import Info, Record
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
-from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.local_step import OnlineLocalStep, online_local_step
 from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, point_weights
@@ -46,6 +45,7 @@ from dpdist.inference.topics.online_splits import (
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split, cut_tokens
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.inference.topics.trials import Merging
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started, summary_of
 from tests.test_topics import corpus, model_of

@@ -23,7 +23,6 @@ from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values
-from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.merges import judge_online_merges
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online import (
@@ -37,6 +36,7 @@ from dpdist.inference.topics.online_splits import judge_splits, refine_splits, w
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem
 from dpdist.inference.topics.restricted import Free, Restricted, Shared, Split
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.inference.topics.trials import Merging
 from dpdist.kernels.topic_updates import AFTER, EVERY, KEPT, STEADIEST
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.models.allocations.point_weights import PointWeights

@@ -18,7 +18,7 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.topics.batch_summary import Measured, united, unused, without
+from dpdist.inference.topics.batch_summary import Measured, united, unused, with_removed
 from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
@@ -302,7 +302,7 @@ def test_documents_without_a_topic_are_brute_force_in_all_but_its_tokens() -> No
         r[:, 1] = 0.0
     held = np.array([documents[[j]].data @ r for j, r in enumerate(fitted.resp)]).reshape(-1, 3)
     fitted.theta[:, :3] = prior[:3] + held
-    left = without(fitted.summary(prior), np.array([1]))
+    left = with_removed(fitted.summary(prior), np.array([1]))
     theta = np.column_stack([fitted.theta[:, [0, 2]], fitted.theta[:, 3] + fitted.theta[:, 1]])
     resp = [r[:, [0, 2]] for r in fitted.resp]
     expected = Fitted(documents, resp, theta).summary(np.array([0.2, 0.3, 0.5]))
@@ -480,7 +480,8 @@ def test_leaves_add_up_to_the_total_after_every_lap() -> None:
         for name in ("words", "entropy", "groups", "totals"):
             np.testing.assert_allclose(getattr(total, name), getattr(step.info.total, name), rtol=1e-9, atol=1e-8)
         assert all(
-            batch_summary.own.topics.topics.max(initial=0) < step.info.n_components for batch_summary in batch_summaries
+            batch_summary.current.topics.topics.max(initial=0) < step.info.n_components
+            for batch_summary in batch_summaries
         )
         assert len(step.state.ids) == len(set(step.state.ids.tolist())) == step.info.n_components
 

@@ -1,4 +1,4 @@
-"""What a batch of documents leaves behind: sums under the topics in use and under those that are tried instead."""
+"""What a batch of documents leaves behind: sums under the current topics and under candidates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Measured:
         arrays += [] if known is None else [known.indptr, known.topics, known.counts]
         return sum(array.nbytes for array in arrays)
 
-    def beside(self, other: Measured) -> Measured:
+    def followed_by(self, other: Measured) -> Measured:
         """Of documents of the same batch, one set after the other."""
         assert self.topics is not None and other.topics is not None, "documents of a batch are known"
         joined = join_documents([self.topics, other.topics])
@@ -65,62 +65,65 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class TopicBatchSummary:
-    """The last visit of a batch, or a sum of such: under the topics in use, and under those tried instead, if any."""
+    """The last local step of a batch, or a sum of such: under the current topics, and under candidates, if any."""
 
-    own: Measured
-    other: Measured | None = None
+    current: Measured
+    candidate: Measured | None = None
 
     @property
     def summary(self) -> TopicSummary:
-        """Under the topics in use."""
-        return self.own.summary
+        """Under the current topics."""
+        return self.current.summary
 
     @property
     def layout(self) -> tuple[Any, ...]:
         """The same for batch summaries that can be stored as one."""
-        return self.own.layout, None if self.other is None else self.other.layout
+        return self.current.layout, None if self.candidate is None else self.candidate.layout
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.own.nbytes + (0 if self.other is None else self.other.nbytes)
+        return self.current.nbytes + (0 if self.candidate is None else self.candidate.nbytes)
 
     def __add__(self, other: TopicBatchSummary) -> TopicBatchSummary:
-        mine, others = self.other, other.other
-        return TopicBatchSummary(self.own + other.own, None if mine is None or others is None else mine + others)
+        mine, others = self.candidate, other.candidate
+        candidate = None if mine is None or others is None else mine + others
+        return TopicBatchSummary(self.current + other.current, candidate)
 
     def scaled(self, factor: float) -> TopicBatchSummary:
         """Every sum times `factor`."""
-        return TopicBatchSummary(self.own.scaled(factor), None if self.other is None else self.other.scaled(factor))
+        candidate = None if self.candidate is None else self.candidate.scaled(factor)
+        return TopicBatchSummary(self.current.scaled(factor), candidate)
 
 
 @dataclass(frozen=True, eq=False)
-class TopicVisit:
+class TopicLocalStep:
     """What comes back from documents; adds over partitions of a batch."""
 
     batch_summary: TopicBatchSummary
     sample: Sample
 
-    def __add__(self, other: TopicVisit) -> TopicVisit:
-        mine, others = self.batch_summary, other.batch_summary
-        tried = None if mine.other is None or others.other is None else mine.other.beside(others.other)
-        return TopicVisit(TopicBatchSummary(mine.own.beside(others.own), tried), self.sample + other.sample)
+    def __add__(self, other: TopicLocalStep) -> TopicLocalStep:
+        mine, others = self.batch_summary.candidate, other.batch_summary.candidate
+        candidate = None if mine is None or others is None else mine.followed_by(others)
+        current = self.batch_summary.current.followed_by(other.batch_summary.current)
+        return TopicLocalStep(TopicBatchSummary(current, candidate), self.sample + other.sample)
 
 
-def awaiting(summary: TopicSummary, fresh: int) -> TopicSummary:
-    """The same documents before they have met `fresh` new topics, last: these sums of theirs are still to come."""
-    groups = np.insert(summary.groups, [len(summary.entropy)] * fresh, 0.0, axis=0)
-    words = np.concatenate([summary.words, np.zeros((len(summary.words), fresh))], axis=1)
-    return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(fresh)]), groups, summary.totals)
+def with_added(summary: TopicSummary, added: int) -> TopicSummary:
+    """The same documents before they are fitted under `added` new topics, which come last and have no sums yet."""
+    groups = np.insert(summary.groups, [len(summary.entropy)] * added, 0.0, axis=0)
+    words = np.concatenate([summary.words, np.zeros((len(summary.words), added))], axis=1)
+    return TopicSummary(words, np.concatenate([summary.entropy, np.zeros(added)]), groups, summary.totals)
 
 
-def without(summary: TopicSummary, gone: np.ndarray) -> TopicSummary:
-    """The same documents without the topics `gone` and without the tokens these explained, until the next visit."""
+def with_removed(summary: TopicSummary, removed: np.ndarray) -> TopicSummary:
+    """The same documents without the topics `removed` and the tokens that these explain, until the next local step."""
     documents = max(float(summary.totals[DOCUMENTS]), 1.0)
-    rest = summary.groups[[*gone, -1], PRIOR].sum() / documents
-    groups = np.concatenate([np.delete(summary.groups[:-1], gone, axis=0), unused(summary, rest)[None]])
-    words = np.ascontiguousarray(np.delete(summary.words, gone, axis=1))
-    return TopicSummary(words, np.delete(summary.entropy, gone), groups, summary.totals)
+    rest = summary.groups[[*removed, -1], PRIOR].sum() / documents
+    groups = np.concatenate([np.delete(summary.groups[:-1], removed, axis=0), unused(summary, rest)[None]])
+    words = np.ascontiguousarray(np.delete(summary.words, removed, axis=1))
+    return TopicSummary(words, np.delete(summary.entropy, removed), groups, summary.totals)
 
 
 def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray) -> TopicSummary:

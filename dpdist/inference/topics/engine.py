@@ -13,10 +13,11 @@ from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
-from dpdist.inference.topics.lap_moves import TopicTrials, heirs, take_topic_turn, wanted_documents
-from dpdist.inference.topics.local_step import Known, TopicLocalStepTask, Under, visit_documents
+from dpdist.inference.topics.lap_moves import take_topic_moves, wanted_documents, warm_start_of_removal
+from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, WarmStart, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
+from dpdist.inference.topics.trials import TopicTrials
 
 
 def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSummary) -> State:
@@ -47,26 +48,28 @@ def topic_steps(problem: PosteriorProblem, source: Source, state: State, backend
 class _TopicWork(Work):
     def __init__(self, problem: PosteriorProblem) -> None:
         self._problem = problem
-        self.schedule, self.shared, self.visit = problem.schedule, None, visit_documents
+        self.schedule, self.shared, self.visit = problem.schedule, None, topic_local_step
 
     def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
-        problem, trials, other = self._problem, _trials(state), total.other
+        problem, trials, candidate = self._problem, _trials(state), total.candidate
         posterior = (trials.model or problem.model).posterior
         return TopicLocalStepTask(
-            own=Under(posterior(total.own.summary), trials.pairs),
-            other=None if other is None else Under(posterior(other.summary), trials.other_pairs),
+            current=TopicSet(posterior(total.summary), trials.pairs),
+            candidate=None if candidate is None else TopicSet(posterior(candidate.summary), trials.candidate_pairs),
             effort=problem.effort,
             chance=float(state.sampling_probabilities[0]),
             seed=problem.seed,
             lap=state.lap,
         )
 
-    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> list[Known]:
+    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> list[WarmStart]:
         ends = np.cumsum([0, *rows])
-        own = batch_summary.own.topics
-        other = None if batch_summary.other is None else batch_summary.other.topics
+        current = batch_summary.current.topics
+        candidate = None if batch_summary.candidate is None else batch_summary.candidate.topics
         return [
-            Known(None if own is None else own.part(a, b), None if other is None else other.part(a, b))
+            WarmStart(
+                None if current is None else current.part(a, b), None if candidate is None else candidate.part(a, b)
+            )
             for a, b in itertools.pairwise(ends.tolist())
         ]
 
@@ -78,39 +81,38 @@ class _TopicWork(Work):
         settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
         sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
         sample = None if sample is None or not sample.shape[0] else sample
-        turn = take_topic_turn(problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id)
-        after, batch_summaries = (
-            turn.component_map.after,
-            tuple(turn.component_map.batch_summary(batch_summary) for batch_summary in state.batch_summaries),
-        )
-        start = heirs(turn.total, after, batch_summaries) if after.kind == "delete" and after.age == 0 else turn.start
+        moves = take_topic_moves(problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id)
+        after, start = moves.component_map.after, moves.warm_start
+        batch_summaries = tuple(map(moves.component_map.batch_summary, state.batch_summaries))
+        if after.kind == "delete" and after.age == 0:
+            start = warm_start_of_removal(moves.total, after, batch_summaries)
         following = next_lap(
             problem.schedule,
             problem.seed,
             state,
-            ids=turn.ids,
-            next_id=turn.next_id,
+            ids=moves.ids,
+            next_id=moves.next_id,
             batch_summaries=batch_summaries,
             start=start,
             proposals=(after,),
-            elbo=turn.elbo,
-            quiet=settled and not turn.pending,
+            elbo=moves.elbo,
+            quiet=settled and not moves.pending,
             sampling_probabilities=_sampling_probabilities(problem, after, rows),
         )
-        total = turn.total
+        total = moves.total
         info = Info(
             state.lap,
-            turn.elbo,
+            moves.elbo,
             before,
             rows,
             len(total.entropy),
             following.ids,
             total.counts,
-            turn.records,
+            moves.records,
             seconds,
             total,
         )
-        return last._replace(state=following, info=info, component_map=turn.component_map)
+        return last._replace(state=following, info=info, component_map=moves.component_map)
 
 
 def _trials(state: State) -> TopicTrials:

@@ -1,14 +1,19 @@
-"""The turn of a lap of a topic model: judge what was tried, apply it to every batch summary, choose what to try next.
+"""The moves at the end of a lap: judge what was tried, map every batch summary, choose what to try next.
 
-Documents may be fitted twice in a lap: under the topics in use, and under others, with new topics beside them or with
-some left out. Under both, unions of pairs are measured; at the end both are given the merges that raise their bounds,
-and the higher bound of the whole corpus is kept. Topics that do not pay yet are fitted on for a few laps.
+Documents may be fitted twice in a lap: under the current topics, and under candidates, which are the same topics with
+some added (a birth) or removed (a delete). Under both, unions of pairs of topics are measured. When the lap ends
+
+1. both sets of topics are given the merges that raise their bounds, and their better order;
+2. the candidates are accepted if their bound of the whole corpus is the higher one; refused if not; or, as long as they
+   may still overtake the current topics, fitted on for another lap (:data:`Reason.REFINING`);
+3. unless they are fitted on, the next candidates are chosen: births until these are refused too often in a row, then
+   deletes, then none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +23,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Reason, reason_for
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.state import Record
-from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, awaiting, united, without
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, united
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
 from dpdist.inference.topics.hyperparameters import learned
@@ -26,120 +31,15 @@ from dpdist.inference.topics.merges import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.inference.topics.trials import Merging, TopicMap, TopicTrials
 from dpdist.models.families.base import Rows
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class TopicTrials:
-    """What is tried in a lap.
-
-    Parameters
-    ----------
-    pairs : (P, 2) of topics in use whose unions are measured
-    kind : "birth", "delete", or "" where no other topics are tried
-    fresh : number of new topics, tried beside those in use and after them
-    gone : positions of the topics tried to do without
-    other_ids : stable ids of the topics tried
-    other_pairs : (P', 2) of the topics tried, whose unions are measured
-    age : laps the others were fitted before
-    gain : by which their bound was higher at the end of the last of these
-    births_refused, deletes_refused : in a row
-    cooldowns : of topics, during which it is not tried to do without them
-    model : with the hyperparameters in force, where they are learned; None: the problem's own
-    """
-
-    pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
-    kind: str = ""
-    fresh: int = 0
-    gone: np.ndarray = field(default_factory=lambda: _NONE)
-    other_ids: np.ndarray = field(default_factory=lambda: _NONE)
-    other_pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
-    age: int = 0
-    gain: float = -np.inf
-    births_refused: int = 0
-    deletes_refused: int = 0
-    cooldowns: Cooldowns = field(default_factory=Cooldowns)
-    model: TopicModel | None = None
-
-    def begun(self, own: Measured) -> Measured | None:
-        """Documents under topics newly tried, before they are visited; None if none are."""
-        if not self.kind:
-            return None
-        topics = len(own.summary.entropy)
-        summary = awaiting(own.summary, self.fresh) if self.fresh else without(own.summary, self.gone)
-        names = np.full(topics, -1, dtype=np.int64)
-        kept = np.setdiff1d(np.arange(topics), self.gone)
-        names[kept] = np.arange(len(kept))
-        known = None if own.topics is None else own.topics.renamed(names)
-        return Measured(summary, PairSums.zeros(len(self.other_pairs)), known)
-
-
-@dataclass(frozen=True, eq=False)
-class Merging:
-    """Topics made one, and all of them put in order.
-
-    Parameters
-    ----------
-    pairs : (P, 2) pairs that were measured
-    chosen : those of them that are one from now on
-    order : of the topics that are left
-    """
-
-    pairs: np.ndarray
-    chosen: np.ndarray
-    order: np.ndarray
-
-    def apply(self, measured: Measured, pairs: int) -> Measured:
-        """The same documents under the topics left, of which `pairs` pairs are measured next."""
-        topics = len(measured.summary.entropy)
-        summary = united(measured.summary, measured.pairs, self.pairs, self.chosen).take(self.order)
-        known = None if measured.topics is None else measured.topics.renamed(self._names(topics))
-        return Measured(summary, PairSums.zeros(pairs), known)
-
-    def left(self, topics: int) -> np.ndarray:
-        """The old topics that are left, in their new order."""
-        return np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order]
-
-    def _names(self, topics: int) -> np.ndarray:
-        """The new position of each of the old topics, (K,)."""
-        into = np.arange(topics)
-        into[self.pairs[self.chosen, 1]] = self.pairs[self.chosen, 0]
-        places = np.empty(topics, dtype=np.int64)
-        places[self.left(topics)] = np.arange(len(self.order))
-        return places[into]
-
-
-@dataclass(frozen=True, eq=False)
-class TopicMap:
-    """What a lap's end makes of every batch summary: small, and the same for batch summaries and total.
-
-    Parameters
-    ----------
-    take_other : whether the topics that were tried are in use from now on
-    own : what becomes of the topics in use from now on
-    other : what becomes of topics that are tried on; None where they are not
-    after : what is tried in the next lap
-    """
-
-    take_other: bool
-    own: Merging
-    other: Merging | None
-    after: TopicTrials
-
-    def batch_summary(self, batch_summary: TopicBatchSummary) -> TopicBatchSummary:
-        """an old batch summary in the new topics."""
-        base = batch_summary.other if self.take_other and batch_summary.other is not None else batch_summary.own
-        own = self.own.apply(base, len(self.after.pairs))
-        if self.other is not None and batch_summary.other is not None:
-            return TopicBatchSummary(own, self.other.apply(batch_summary.other, len(self.after.other_pairs)))
-        return TopicBatchSummary(own, self.after.begun(own))
-
-
-@dataclass(frozen=True, eq=False)
 class TopicLapMoves:
-    """What a lap's end decided.
+    """What the end of a lap decided.
 
     Parameters
     ----------
@@ -147,7 +47,7 @@ class TopicLapMoves:
     total : the corpus in the new topics
     elbo : its bound, in nats
     records : every proposal
-    start : stands in for documents that have not met new topics; None if there are none
+    warm_start : stands for documents that were not fitted under added topics; None if none are added
     ids, next_id : stable ids of the new topics, and the first unused one
     pending : whether there is something left to try
     """
@@ -156,15 +56,15 @@ class TopicLapMoves:
     total: TopicSummary
     elbo: float
     records: tuple[Record, ...]
-    start: TopicBatchSummary | None
+    warm_start: TopicBatchSummary | None
     ids: np.ndarray
     next_id: int
     pending: bool
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
-    """One of the two fits of a lap with the merges that raise its bound."""
+class _Merged:
+    """The corpus under one set of topics, with the merges that raise its bound."""
 
     total: TopicSummary
     merging: Merging
@@ -174,8 +74,8 @@ class _Side:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ground:
-    """What the next trials are chosen from."""
+class _Topics:
+    """The current topics of the next lap, of which candidates are made."""
 
     problem: PosteriorProblem
     backend: Backend
@@ -187,7 +87,7 @@ class _Ground:
     cooldowns: Mapping[int, Cooldown]
 
 
-def take_topic_turn(
+def take_topic_moves(
     problem: PosteriorProblem,
     backend: Backend,
     trials: TopicTrials,
@@ -207,38 +107,42 @@ def take_topic_turn(
     lap : its number
     ids, next_id : as :class:`TopicLapMoves` gives them
     """
-    model = trials.model or problem.model
-    own = _side(model, exact.own, trials.pairs, ids)
-    other = None if exact.other is None else _side(model, exact.other, trials.other_pairs, trials.other_ids)
-    verdict = None if other is None else _verdict(problem.plan, trials, ids, other.bound - own.bound, abs(own.bound))
+    plan, model = problem.plan, trials.model or problem.model
+    current, candidate, verdict = _merged(model, exact.current, trials.pairs, ids), None, None
+    if exact.candidate is not None:
+        candidate = _merged(model, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
+        verdict = _verdict(plan, trials, ids, candidate.bound - current.bound, abs(current.bound))
     reason = None if verdict is None else verdict.reason
-    best = other if other is not None and reason is Reason.ACCEPTED else own
-    there = set(best.ids.tolist())
-    kept = {
-        identity: rest for identity, rest in trials.cooldowns.entries.items() if rest.until > lap and identity in there
-    }
-    if verdict is not None and reason is Reason.NO_GAIN and trials.kind == "delete" and len(verdict.components) == 1:
-        kept[verdict.components[0]] = Cooldown(1, lap + problem.plan.cooldown, 0.0)
-    if other is not None and verdict is not None and reason is Reason.REFINING:
-        after, start, going_on = _fitted_on(problem.plan, trials, own, other, verdict.gain), None, other.merging
+    best = candidate if candidate is not None and reason is Reason.ACCEPTED else current
+    cooldowns = _cooldowns(plan, trials.cooldowns.entries, verdict, lap, best.ids)
+    if candidate is not None and verdict is not None and reason is Reason.REFINING:
+        after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain), None
+        fitted_on = candidate.merging
     else:
-        ground = _Ground(replace(problem, model=model), backend, best.total, sample, lap, best.ids, next_id, kept)
-        refusals = _refusals(trials, reason, len(best.ids) > len(own.ids))
-        (after, start), going_on = _next_trials(ground, refusals), None
+        topics = _Topics(replace(problem, model=model), backend, best.total, sample, lap, best.ids, next_id, cooldowns)
+        refused = _refusals(trials, reason, len(best.ids) > len(current.ids))
+        (after, warm_start), fitted_on = _next_trials(topics, refused), None
     elbo = best.bound
     if problem.learn:
+        # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
         following = learned(problem.model, best.total, problem.learn)
         after, elbo = replace(after, model=following), following.elbo(best.total)
-    after = replace(after, cooldowns=Cooldowns.of(kept))
-    component_map = TopicMap(reason is Reason.ACCEPTED, best.merging, going_on, after)
-    records = (*(() if verdict is None else (verdict,)), *best.records)
-    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after))
-    pending = tried or reason is Reason.ACCEPTED
-    last = next_id + (after.fresh if after.age == 0 else 0)
-    return TopicLapMoves(component_map, best.total, elbo, records, start, best.ids, last, pending)
+    after = replace(after, cooldowns=Cooldowns.of(cooldowns))
+    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after))
+    return TopicLapMoves(
+        component_map=TopicMap(reason is Reason.ACCEPTED, best.merging, fitted_on, after),
+        total=best.total,
+        elbo=elbo,
+        records=(*(() if verdict is None else (verdict,)), *best.records),
+        warm_start=warm_start,
+        ids=best.ids,
+        # Topics just added have taken ids; those fitted on have had theirs since they were added.
+        next_id=next_id + (after.added if after.age == 0 else 0),
+        pending=tried or reason is Reason.ACCEPTED,
+    )
 
 
-def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Side:
+def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Merged:
     chosen, judged = judge_merges(model, measured, pairs)
     joined = united(measured.summary, measured.pairs, pairs, chosen)
     order = _better_order(model, joined)
@@ -246,7 +150,7 @@ def _side(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndar
     records = tuple(
         Record("merge", tuple(int(ids[k]) for k in pairs[one.proposal]), one.gain, one.reason) for one in judged
     )
-    return _Side(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
+    return _Merged(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
 
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
@@ -257,24 +161,37 @@ def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
 
 
 def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float, bound: float) -> Record:
-    """What becomes of the topics tried."""
-    names = set(trials.other_ids.tolist()) ^ set(ids.tolist())
+    """What becomes of candidates that are higher by `gain`."""
+    names = set(trials.candidate_ids.tolist()) ^ set(ids.tolist())
     subjects = tuple(sorted(names if trials.kind == "birth" else names & set(ids.tolist())))
     reason = reason_for(gain, ROUNDING * bound)
     if reason is Reason.NO_GAIN:
+        # Fitted on while laps are left and, gaining as in the last lap, the candidates would overtake within these.
         left = plan.refine - trials.age
         hopeful = not np.isfinite(trials.gain) or gain + left * (gain - trials.gain) > 0
         reason = Reason.REFINING if left > 0 and hopeful else reason
     return Record(trials.kind, subjects or (-1,), gain, reason)
 
 
-def _fitted_on(plan: TopicPlan, trials: TopicTrials, own: _Side, other: _Side, gain: float) -> TopicTrials:
-    """The same topics tried for another lap."""
+def _cooldowns(
+    plan: TopicPlan, before: Mapping[int, Cooldown], verdict: Record | None, lap: int, ids: np.ndarray
+) -> dict[int, Cooldown]:
+    """Those that go on, of topics that are there; and of a topic that alone was refused to go."""
+    there = set(ids.tolist())
+    found = {identity: rest for identity, rest in before.items() if rest.until > lap and identity in there}
+    refused = verdict is not None and verdict.kind == "delete" and verdict.reason is Reason.NO_GAIN
+    if verdict is not None and refused and len(verdict.components) == 1:
+        found[verdict.components[0]] = Cooldown(1, lap + plan.cooldown, 0.0)
+    return found
+
+
+def _fitted_on(plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate: _Merged, gain: float) -> TopicTrials:
+    """The same candidates tried for another lap."""
     return replace(
         trials,
-        pairs=_pairs(plan, own.total.words),
-        other_pairs=_pairs(plan, other.total.words),
-        other_ids=other.ids,
+        pairs=_pairs(plan, current.total.words),
+        candidate_pairs=_pairs(plan, candidate.total.words),
+        candidate_ids=candidate.ids,
         age=trials.age + 1,
         gain=gain,
     )
@@ -299,33 +216,36 @@ def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
     return propose_pairs(words, plan.partners) if plan.merge else NO_PAIRS
 
 
-def _next_trials(ground: _Ground, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
-    """What to try in the next lap: new topics until they are refused, then to do without some until that is."""
-    plan, total = ground.problem.plan, ground.total
+def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
+    """What to try in the next lap, and the warm start of topics that it adds.
+
+    Births come first, until one is refused. From then on deletes have the turn as long as there are topics to remove;
+    when there are none, births are tried again until they were refused as often as the plan says.
+    """
+    plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words))
-    gone = _to_go(plan, total, ground.ids, ground.cooldowns, refused.deletes_refused)
-    seeking = ground.sample is not None and _may_seek(plan, refused)
-    if seeking and (refused.births_refused == 0 or not len(gone)):
-        seeds = _seek(ground, refused.births_refused)
+    removed = _to_remove(plan, total, topics.ids, topics.cooldowns, refused.deletes_refused)
+    seeking = topics.sample is not None and _may_seek(plan, refused)
+    if seeking and (refused.births_refused == 0 or not len(removed)):
+        seeds = _seek(topics, refused.births_refused)
         if seeds is not None:
-            return _with_births(ground, replace(trials, deletes_refused=0), seeds)
+            return _with_births(topics, replace(trials, deletes_refused=0), seeds)
         trials = replace(trials, births_refused=trials.births_refused + 1)
-    if not len(gone):
+    if not len(removed):
         return trials, None
-    left = _pairs(plan, np.delete(total.words, gone, axis=1))
-    return replace(trials, kind="delete", gone=gone, other_ids=np.delete(ground.ids, gone), other_pairs=left), None
+    left, ids = np.delete(total.words, removed, axis=1), np.delete(topics.ids, removed)
+    return replace(trials, kind="delete", removed=removed, candidate_ids=ids, candidate_pairs=_pairs(plan, left)), None
 
 
-def _with_births(ground: _Ground, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:
-    total, fresh = ground.total, len(seeds)
-    others = _pairs(ground.problem.plan, np.concatenate([total.words, seeds.words], axis=1))
-    ids = np.append(ground.ids, np.arange(ground.next_id, ground.next_id + fresh))
-    trials = replace(trials, kind="birth", fresh=fresh, other_ids=ids, other_pairs=others)
-    own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
-    return trials, TopicBatchSummary(own, Measured(stand_in(total, seeds), PairSums.zeros(len(others))))
+def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:
+    total, added = topics.total, len(seeds)
+    pairs = _pairs(topics.problem.plan, np.concatenate([total.words, seeds.words], axis=1))
+    ids = np.append(topics.ids, np.arange(topics.next_id, topics.next_id + added))
+    trials = replace(trials, kind="birth", added=added, candidate_ids=ids, candidate_pairs=pairs)
+    return trials, _warm_start(total, trials, warm_start_of(total, seeds))
 
 
-def _to_go(
+def _to_remove(
     plan: TopicPlan, total: TopicSummary, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], refused: int
 ) -> np.ndarray:
     """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none."""
@@ -334,14 +254,14 @@ def _to_go(
     if not plan.delete or topics < 2 or refused > plan.tries + np.log2(topics):
         return _NONE
     small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]
-    candidates = [k for k in small if int(ids[k]) not in cooldowns]
-    return np.array(sorted(candidates[: max(1, min(number, topics - 1))]), dtype=np.int64)
+    able = [k for k in small if int(ids[k]) not in cooldowns]
+    return np.array(sorted(able[: max(1, min(number, topics - 1))]), dtype=np.int64)
 
 
-def _seek(ground: _Ground, refused: int) -> Seeds | None:
+def _seek(topics: _Topics, refused: int) -> Seeds | None:
     """New topics in the sample, fewer the more often they were refused; None if it holds none."""
-    columns = ([ground.problem], [ground.total], [ground.sample], [refused], [ground.lap])
-    seeds: Seeds = ground.backend.fetch(ground.backend.map(_seek_task, *columns))[0]
+    columns = ([topics.problem], [topics.total], [topics.sample], [refused], [topics.lap])
+    seeds: Seeds = topics.backend.fetch(topics.backend.map(_seek_task, *columns))[0]
     return seeds if len(seeds) else None
 
 
@@ -357,34 +277,40 @@ def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, ref
     return found[0]
 
 
-def stand_in(total: TopicSummary, seeds: Seeds) -> TopicSummary:
-    """What new topics are taken to be for documents that have not met them."""
+def warm_start_of(total: TopicSummary, seeds: Seeds) -> TopicSummary:
+    """The sums that added topics begin with, for documents that were not fitted under them."""
     groups = np.zeros((len(total.groups) + len(seeds), 4))
     groups[-1 - len(seeds) : -1, LOG_PI] = seeds.log_pi
     words = np.concatenate([np.zeros_like(total.words), seeds.words], axis=1)
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
 
-def heirs(total: TopicSummary, after: TopicTrials, batch_summaries: Sequence[TopicBatchSummary]) -> TopicBatchSummary:
-    """What topics are taken to be without those gone, for documents that have not been fitted so.
+def warm_start_of_removal(
+    total: TopicSummary, after: TopicTrials, batch_summaries: Sequence[TopicBatchSummary]
+) -> TopicBatchSummary:
+    """The sums that candidates begin with where topics are removed, for documents that were not fitted without these.
 
-    The words of each topic gone are shared out among the topics that its documents use beside it.
+    The words of each topic removed are shared out among the topics that its documents use beside it.
     """
     topics = len(total.entropy)
-    beside = np.zeros((len(after.gone), topics))
+    beside = np.zeros((len(after.removed), topics))
     for batch_summary in batch_summaries:
-        known = batch_summary.own.topics
+        known = batch_summary.current.topics
         if known is not None:
             used = known.matrix(topics)
             tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
-            beside += ((used[:, after.gone].T / tokens) @ used).toarray()
-    beside[:, after.gone] = 0.0
+            beside += ((used[:, after.removed].T / tokens) @ used).toarray()
+    beside[:, after.removed] = 0.0
     beside /= np.maximum(beside.sum(axis=1, keepdims=True), 1e-300)
-    words = np.delete(total.words[:, after.gone] @ beside, after.gone, axis=1)
+    words = np.delete(total.words[:, after.removed] @ beside, after.removed, axis=1)
     left = words.shape[1]
-    empty = TopicSummary(words, np.zeros(left), np.zeros((left + 1, 4)), np.zeros(4))
-    own = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(after.pairs)))
-    return TopicBatchSummary(own, Measured(empty, PairSums.zeros(len(after.other_pairs))))
+    return _warm_start(total, after, TopicSummary(words, np.zeros(left), np.zeros((left + 1, 4)), np.zeros(4)))
+
+
+def _warm_start(total: TopicSummary, trials: TopicTrials, candidate: TopicSummary) -> TopicBatchSummary:
+    """Sums of candidates beside none of the current topics, which need no warm start."""
+    current = Measured(TopicSummary.zeros(*total.words.shape), PairSums.zeros(len(trials.pairs)))
+    return TopicBatchSummary(current, Measured(candidate, PairSums.zeros(len(trials.candidate_pairs))))
 
 
 def wanted_documents(plan: TopicPlan, trials: TopicTrials) -> int:

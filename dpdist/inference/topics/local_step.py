@@ -11,14 +11,14 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import Sample
-from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicVisit
+from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicLocalStep
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicPosterior
 
 
 @dataclass(frozen=True, eq=False)
-class Under:
-    """A set of topics to fit documents under: its posterior, and the pairs (P, 2) whose unions are measured."""
+class TopicSet:
+    """Topics to fit documents under: their posterior, and the pairs (P, 2) whose unions are measured."""
 
     posterior: TopicPosterior
     pairs: np.ndarray
@@ -30,15 +30,15 @@ class TopicLocalStepTask:
 
     Parameters
     ----------
-    own : the topics in use
-    other : those tried instead; None where none are
+    current : topics
+    candidate : those that may take their place; None where none are tried
     effort : how far documents are iterated
     chance : with which a document joins the sample
     seed, lap : key of the draws
     """
 
-    own: Under
-    other: Under | None
+    current: TopicSet
+    candidate: TopicSet | None
     effort: Effort
     chance: float
     seed: int
@@ -46,27 +46,32 @@ class TopicLocalStepTask:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
-    """The topics of a partition's documents at their last visit, in use and tried; None before the first."""
+class WarmStart:
+    """Where documents of a partition begin: their topics after the last local step; None before the first."""
 
-    own: DocumentTopics | None = None
-    other: DocumentTopics | None = None
+    current: DocumentTopics | None = None
+    candidate: DocumentTopics | None = None
 
 
-def visit_documents(partition: Partition, _shared: None, task: TopicLocalStepTask, known: Known) -> TopicVisit:
-    """Visit one partition."""
+def topic_local_step(
+    partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart
+) -> TopicLocalStep:
+    """The local step on one partition, under the current topics and under candidates."""
     documents = documents_of(partition)
     with one_thread():
-        # Where others are tried, these have the fresh starts; those in use go on from where they were.
-        effort = task.effort if task.other is None else replace(task.effort, fresh=False)
-        own = _measure(documents, task.own, known.own, effort)
-        other = None if task.other is None else _measure(documents, task.other, known.other, task.effort)
-    return TopicVisit(TopicBatchSummary(own, other), _draw(documents, task, partition.index))
+        # Starting documents afresh costs as much again. Where candidates are tried only these have it,
+        # and documents go on under the current topics from where they were.
+        effort = task.effort if task.candidate is None else replace(task.effort, fresh=False)
+        current = _measure(documents, task.current, before.current, effort)
+        candidate = (
+            None if task.candidate is None else _measure(documents, task.candidate, before.candidate, task.effort)
+        )
+    return TopicLocalStep(TopicBatchSummary(current, candidate), _draw(documents, task, partition.index))
 
 
-def _measure(documents: sparse.csr_array, under: Under, known: DocumentTopics | None, effort: Effort) -> Measured:
-    before = DocumentTopics.unknown(documents.shape[0]) if known is None else known
-    return Measured(*local_step(under.posterior, documents, before, under.pairs, effort))
+def _measure(documents: sparse.csr_array, topics: TopicSet, known: DocumentTopics | None, effort: Effort) -> Measured:
+    start = DocumentTopics.unknown(documents.shape[0]) if known is None else known
+    return Measured(*local_step(topics.posterior, documents, start, topics.pairs, effort))
 
 
 def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int) -> Sample:

@@ -23,7 +23,6 @@ from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
-from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.local_step import (
     OnlineLocalStep,
     measure_unions,
@@ -44,6 +43,7 @@ from dpdist.inference.topics.online_splits import (
 )
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import TopicSummary
+from dpdist.inference.topics.trials import Merging
 
 
 class OnlineStep(NamedTuple):

@@ -34,9 +34,9 @@ from scipy.special import psi
 from dpdist.data.base import Partition
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics
-from dpdist.inference.topics.lap_moves import Merging
 from dpdist.inference.topics.local_step import documents_of
 from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_posterior
+from dpdist.inference.topics.trials import Merging
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_splits import divide_documents, divide_freely, topic_tokens
 from dpdist.models.families.multinomial import entries_of
