@@ -137,7 +137,7 @@ def test_defaults_are_the_same_and_each_setting_has_its_row(command: str) -> Non
 
 
 def test_a_merge_test_by_name_has_the_threshold_beside_it() -> None:
-    assert dpdist.SVA(merge="distance", merge_threshold=0.125).spec().tidy.merge == DistanceTest(0.125)
+    assert dpdist.SVA(merge="distance", merge_threshold=0.125).spec().pruning.merge == DistanceTest(0.125)
 
 
 ESTIMATORS = [dpdist.DPMixture, dpdist.FiniteMixture, dpdist.SVA, dpdist.HDPTopicModel]

@@ -19,7 +19,7 @@ from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.prediction import MixturePredictor, Predictor, SequentialPredictor
+from dpdist.inference.prediction import MixturePredictor, Predictor, SVAPredictor
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.topics.documents import Effort
@@ -84,7 +84,7 @@ class Setting:
         self.predictor: Predictor
         if sequential:
             learner = Conjugate(family, keep)
-            self.predictor = SequentialPredictor(learner, preparation, CONCENTRATION, stats, ids)
+            self.predictor = SVAPredictor(learner, preparation, CONCENTRATION, stats, ids)
         else:
             total = Summary(stats, np.zeros(k))
             self.predictor = MixturePredictor(Model(family, self.allocation), preparation, total, ids)
@@ -324,7 +324,7 @@ def test_the_density_of_points_that_learn_by_gradients_is_their_mixture(seed) ->
     rows = rng.dirichlet(np.ones(3), size=12)
     learner = NonConjugate(Dirichlet(draws=50).with_defaults(moments_of(rows)), 3, seed=seed % 1000)
     table = np.concatenate([rng.normal(size=(2, learner.width - 1)), rng.uniform(1, 9, size=(2, 1))], axis=1)
-    predictor = SequentialPredictor(learner, Preparation(Transform(), None, 3), 1.5, table, np.arange(2))
+    predictor = SVAPredictor(learner, Preparation(Transform(), None, 3), 1.5, table, np.arange(2))
     logs = learner.log_predictive(rows, table)
     weights = np.append(table[:, -1], 1.5) / (1.5 + table[:, -1].sum())
     expected = logsumexp(logs + np.log(weights), axis=1)

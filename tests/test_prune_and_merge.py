@@ -18,16 +18,19 @@ from dpdist.inference.sva import (
     Pass,
     PruneMerge,
 )
-from dpdist.inference.sva.combine import combine
-from dpdist.inference.sva.opening import SVAState, examine, merged, no_growth, pass_over
+from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva.combine import combine, pass_over
 from dpdist.inference.sva.prune_merge import (
     MergeTest,
     PairSearch,
     disjoint,
+    empty_state,
     likely_pairs,
     merge_gains,
     merge_pairs,
     merge_test,
+    merged,
+    prune_and_merge,
 )
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.families.base import Moments, Rows
@@ -142,13 +145,13 @@ def distances(table: np.ndarray, seen: float, relative: bool) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Checked(DistanceTest):
-    """The distance test, held to brute force at every look."""
+    """The distance test, held to brute force at every check."""
 
     def pairs(self, search: PairSearch) -> np.ndarray:
-        table, fixed, fresh = search.table, search.fixed, search.fresh
-        check_overlaps(table, search.overlap)
+        table, fixed, fresh = search.state.table, search.fixed, search.fresh
+        check_overlaps(table, search.state.overlap)
         found = super().pairs(search)
-        true = distances(table, search.seen, self.relative)
+        true = distances(table, search.state.seen, self.relative)
         assert (true[found[:, 0], found[:, 1]] < self.most).all(), "a false merge"
         assert (found[:, 0] < found[:, 1]).all() and (found[:, 1] >= fixed).all()
         if not len(found):  # nothing is left that is close, and was tracked as one from its first row
@@ -187,21 +190,23 @@ def drawn(seed: int, rows: int, weighted: bool = False) -> tuple[np.ndarray, np.
     return np.column_stack([np.arange(rows), shares / shares.sum(axis=1, keepdims=True)]), weights
 
 
-TIDY = PruneMerge(first=8, apart=2, growth=0.25)
+PRUNING = PruneMerge(first_check=8, spacing=2, share=0.25)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("most", "relative"), [(0.3, True), (0.5, True), (0.7, True), (0.05, False), (0.2, False)])
 def test_distances_are_those_of_the_rows_or_above_for_unions(most: float, relative: bool, weighted: bool) -> None:
     rows, weights = drawn(0, 300, weighted)
-    learner, tidy = Replay(300), replace(TIDY, merge=Checked(most, relative), prune=0.02)
-    growth = pass_over([(rows, weights)], no_growth(learner.width, tidy), learner, OpeningRule(), tidy, np.float64)
-    growth = examine(growth, learner, OpeningRule(), tidy)
-    check_overlaps(growth.table, growth.overlap)
-    assert growth.rows == 300 and growth.seen == weights.sum()
-    np.testing.assert_allclose(growth.weights, shares_of(growth.table).sum(axis=1))
-    assert growth.weights.sum() + growth.pruned == pytest.approx(growth.seen)
-    assert len(growth.table) < ORIGINS
+    learner, pruning = Replay(300), replace(PRUNING, merge=Checked(most, relative), prune=0.02)
+    state = pass_over(
+        [(rows, weights)], empty_state(learner.width, pruning), learner, OpeningRule(), pruning, np.float64
+    )
+    state = prune_and_merge(state, learner, OpeningRule(), pruning)
+    check_overlaps(state.table, state.overlap)
+    assert state.rows == 300 and state.seen == weights.sum()
+    np.testing.assert_allclose(state.weights, shares_of(state.table).sum(axis=1))
+    assert state.weights.sum() + state.pruned == pytest.approx(state.seen)
+    assert len(state.table) < ORIGINS
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -211,12 +216,12 @@ def test_distances_of_combined_partitions_are_those_of_their_rows_or_above(
 ) -> None:
     rows, weights = drawn(seed, 240, weighted=seed % 2 == 1)
     first = 60 * (seed > 0)  # without a row there is no component yet
-    learner, tidy = Replay(240), replace(TIDY, merge=Checked(most, relative))
-    empty = no_growth(learner.width, tidy)
-    base = pass_over([(rows[:first], weights[:first])], empty, learner, OpeningRule(), tidy, np.float64)
+    learner, pruning = Replay(240), replace(PRUNING, merge=Checked(most, relative))
+    empty = empty_state(learner.width, pruning)
+    base = pass_over([(rows[:first], weights[:first])], empty, learner, OpeningRule(), pruning, np.float64)
     cuts = np.array_split(np.arange(first, 240), 3)
     parts = [
-        pass_over([(rows[c], weights[c])], base, learner, OpeningRule(), tidy, np.float64, len(base.table))
+        pass_over([(rows[c], weights[c])], base, learner, OpeningRule(), pruning, np.float64, len(base.table))
         for c in cuts
     ]
     both = combine(parts, base, learner, OpeningRule())
@@ -225,14 +230,14 @@ def test_distances_of_combined_partitions_are_those_of_their_rows_or_above(
     np.testing.assert_allclose(shares_of(both.table).sum(axis=0), weights)
     if most < 1e-6:  # unions across partitions share no row, so nothing is lost
         np.testing.assert_allclose(both.overlap, overlaps(both.table), atol=1e-9)
-    examine(both, learner, OpeningRule(), tidy)
+    prune_and_merge(both, learner, OpeningRule(), pruning)
 
 
 def test_a_part_without_rows_loses_no_overlap_of_the_others() -> None:
     rows, weights = drawn(1, 80)
-    learner, tidy = Replay(80), replace(TIDY, merge=DistanceTest(1e-9))
-    empty = no_growth(learner.width, tidy)
-    whole = pass_over([(rows, weights)], empty, learner, OpeningRule(), tidy, np.float64)
+    learner, pruning = Replay(80), replace(PRUNING, merge=DistanceTest(1e-9))
+    empty = empty_state(learner.width, pruning)
+    whole = pass_over([(rows, weights)], empty, learner, OpeningRule(), pruning, np.float64)
     for parts in ([empty, whole], [whole, empty]):
         np.testing.assert_array_equal(combine(parts, empty, learner, OpeningRule()).overlap, whole.overlap)
 
@@ -264,11 +269,11 @@ def test_components_that_share_every_row_unequally_are_not_merged_after_a_union(
     rows = np.column_stack([np.arange(50), np.tile([0.4, 0.4, 0.2] + [0.0] * 6, (50, 1))])
     learner = Replay(50)
     for most, left in ((0.3, 2), (0.7, 1)):
-        tidy = replace(TIDY, merge=Checked(most), first=50)
-        growth = pass_over(
-            [(rows, np.ones(50))], no_growth(learner.width, tidy), learner, OpeningRule(), tidy, np.float64
+        pruning = replace(PRUNING, merge=Checked(most), first_check=50)
+        state = pass_over(
+            [(rows, np.ones(50))], empty_state(learner.width, pruning), learner, OpeningRule(), pruning, np.float64
         )
-        assert len(growth.table) == left
+        assert len(state.table) == left
 
 
 def greedy(pairs: list[tuple[int, int]], gains: list[float], least: float) -> list[tuple[int, int]]:
@@ -304,7 +309,8 @@ def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(se
     most = float(np.quantile(true[np.triu_indices(7, 1)], 0.6))
     allowed = [(a, b) for b in range(fixed, 7) for a in range(b) if fresh[a] or fresh[b]]
     expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
-    search = PairSearch(table, overlaps(table), seen, learner, OpeningRule(), fixed, fresh)
+    state = SVAState(table, np.arange(7), 30, seen, 30, 0.0, overlaps(table))
+    search = PairSearch(state, learner, OpeningRule(), fixed, fresh)
     found = DistanceTest(most, relative).pairs(search)
     assert [tuple(pair) for pair in found.tolist()] == expected
 
@@ -351,7 +357,8 @@ def test_the_evidence_test_takes_the_best_pairs_that_gain_are_new_and_not_fixed(
     fixed, fresh = seed % 4, np.random.default_rng(seed).random(6) < 0.6
     allowed = sorted((a, b) for b in range(fixed, 6) for a in range(b) if fresh[a] or fresh[b])
     gains = [float(merge_gains(table[[a]], table[[b]], LEARNER, rule)[0]) for a, b in allowed]
-    search = PairSearch(table, np.zeros((0, 0)), 1.0, LEARNER, rule, fixed, fresh)
+    state = replace(state_of([1.0] * 6, list(range(6))), table=table)
+    search = PairSearch(state, LEARNER, rule, fixed, fresh)
     found = EvidenceTest(partners=5).pairs(search)
     assert [tuple(pair) for pair in found.tolist()] == greedy(allowed, gains, 0.0)
 
@@ -375,9 +382,9 @@ def test_merge_gain_is_the_change_of_the_log_joint_probability(concentration: fl
 
 def test_examining_by_evidence_never_lowers_the_log_joint_probability_and_leaves_no_pair_that_would_raise_it() -> None:
     groups, rule = groups_of(1), OpeningRule()
-    growth = replace(growth_of([1.0] * 6, list(range(6))), table=spheres(groups))
-    done = examine(growth, LEARNER, rule, PruneMerge(merge=EvidenceTest()))
-    np.testing.assert_allclose(done.table.sum(axis=0), growth.table.sum(axis=0), rtol=1e-12)
+    state = replace(state_of([1.0] * 6, list(range(6))), table=spheres(groups))
+    done = prune_and_merge(state, LEARNER, rule, PruneMerge(merge=EvidenceTest()))
+    np.testing.assert_allclose(done.table.sum(axis=0), state.table.sum(axis=0), rtol=1e-12)
     assert 1 < len(done.table) < 6
     first, second = np.triu_indices(len(done.table), 1)
     assert (merge_gains(done.table[first], done.table[second], LEARNER, rule) <= 0).all()
@@ -392,7 +399,7 @@ def test_affinity_is_how_well_the_rows_of_one_component_fit_another() -> None:
         np.testing.assert_allclose(found[b], expected, rtol=1e-10)
 
 
-def growth_of(weights: list[float], ids: list[int], rows: int = 400) -> SVAState:
+def state_of(weights: list[float], ids: list[int], rows: int = 400) -> SVAState:
     """Components of given weights that share no row."""
     table = np.zeros((len(weights), rows + ORIGINS + 1))
     table[np.arange(len(weights)), np.arange(len(weights))] = weights
@@ -407,7 +414,7 @@ class These(MergeTest):
     chosen: tuple[tuple[int, int], ...]
 
     def pairs(self, search: PairSearch) -> np.ndarray:
-        first = len(search.table) == 4
+        first = len(search.state.table) == 4
         return np.array(self.chosen if first else [], dtype=np.intp).reshape(-1, 2)
 
 
@@ -424,23 +431,23 @@ class These(MergeTest):
 def test_a_union_keeps_the_id_and_place_of_its_heavier_or_fixed_part(
     pairs: tuple[tuple[int, int], ...], fixed: int, ids: list[int]
 ) -> None:
-    growth, learner = growth_of([5.0, 9.0, 2.0, 7.0], [10, 11, 12, 13]), Replay(400)
-    done = examine(growth, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed)
+    state, learner = state_of([5.0, 9.0, 2.0, 7.0], [10, 11, 12, 13]), Replay(400)
+    done = prune_and_merge(state, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed)
     assert done.ids.tolist() == ids
-    np.testing.assert_array_equal(done.table.sum(axis=0), growth.table.sum(axis=0))
+    np.testing.assert_array_equal(done.table.sum(axis=0), state.table.sum(axis=0))
     united = {frozenset(pair) for pair in pairs}
     for row, own in zip(done.table, done.ids, strict=True):
         parts = next((pair for pair in united if own - 10 in pair), {own - 10})
-        np.testing.assert_array_equal(row, growth.table[sorted(parts)].sum(axis=0))
-    unnamed = replace(growth, ids=np.array([10, -1, 12, -1]))
-    assert set(examine(unnamed, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed).ids) >= {10}
+        np.testing.assert_array_equal(row, state.table[sorted(parts)].sum(axis=0))
+    unnamed = replace(state, ids=np.array([10, -1, 12, -1]))
+    assert set(prune_and_merge(unnamed, learner, OpeningRule(), PruneMerge(merge=These(pairs)), fixed).ids) >= {10}
 
 
 def test_what_was_made_one_is_new() -> None:
-    growth = growth_of([5.0, 9.0, 2.0, 7.0, 1.0], [0, 1, 2, 3, 4])
-    assert merged(growth, np.array([[0, 1], [2, 4]]), Replay(400))[1].tolist() == [True, True, False]
-    assert merged(growth, np.array([[0, 1], [2, 4]]), Replay(400), fixed=1)[1].tolist() == [True, True, False]
-    assert merged(growth, np.zeros((0, 2), dtype=np.intp), Replay(400))[1].tolist() == [False] * 5
+    state = state_of([5.0, 9.0, 2.0, 7.0, 1.0], [0, 1, 2, 3, 4])
+    assert merged(state, np.array([[0, 1], [2, 4]]), Replay(400))[1].tolist() == [True, True, False]
+    assert merged(state, np.array([[0, 1], [2, 4]]), Replay(400), fixed=1)[1].tolist() == [True, True, False]
+    assert merged(state, np.zeros((0, 2), dtype=np.intp), Replay(400))[1].tolist() == [False] * 5
 
 
 @pytest.mark.parametrize(
@@ -458,24 +465,24 @@ def test_what_was_made_one_is_new() -> None:
 def test_pruning_takes_what_is_rare_but_neither_what_is_fixed_nor_the_heaviest(
     prune: float, least: float, fixed: int, left: list[int]
 ) -> None:
-    growth = growth_of([30.0, 60.5, 4.0, 5.0, 0.5], [0, 1, 2, 3, 4])
-    growth = replace(growth, overlap=np.arange(25.0).reshape(5, 5), pruned=2.0)
-    done = examine(growth, Replay(400), OpeningRule(), PruneMerge(prune, least=least), fixed)
+    state = state_of([30.0, 60.5, 4.0, 5.0, 0.5], [0, 1, 2, 3, 4])
+    state = replace(state, overlap=np.arange(25.0).reshape(5, 5), pruned=2.0)
+    done = prune_and_merge(state, Replay(400), OpeningRule(), PruneMerge(prune, least=least), fixed)
     assert done.ids.tolist() == left
-    np.testing.assert_array_equal(done.table, growth.table[left])
-    np.testing.assert_array_equal(done.overlap, growth.overlap[np.ix_(left, left)])
-    assert done.pruned == 2.0 + growth.weights.sum() - done.weights.sum()
-    assert (done.rows, done.seen) == (growth.rows, growth.seen)
+    np.testing.assert_array_equal(done.table, state.table[left])
+    np.testing.assert_array_equal(done.overlap, state.overlap[np.ix_(left, left)])
+    assert done.pruned == 2.0 + state.weights.sum() - done.weights.sum()
+    assert (done.rows, done.seen) == (state.rows, state.seen)
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "look"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)]
+    ("rows", "size", "due"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)]
 )
-def test_the_next_look_is_a_share_of_the_rows_and_a_multiple_of_the_components_away(
-    rows: int, size: int, look: int
+def test_the_next_check_is_a_share_of_the_rows_and_a_multiple_of_the_components_away(
+    rows: int, size: int, due: int
 ) -> None:
-    growth = replace(growth_of([1.0] * size, list(range(size))), rows=rows, look=rows)
-    assert examine(growth, Replay(400), OpeningRule(), PruneMerge(apart=16, growth=0.25)).look == look
+    state = replace(state_of([1.0] * size, list(range(size))), rows=rows, next_check=rows)
+    assert prune_and_merge(state, Replay(400), OpeningRule(), PruneMerge(spacing=16, share=0.25)).next_check == due
 
 
 def plane(centres: list[tuple[float, float]], each: int, seed: int = 0) -> np.ndarray:
@@ -483,32 +490,32 @@ def plane(centres: list[tuple[float, float]], each: int, seed: int = 0) -> np.nd
     return rng.permutation(np.concatenate([rng.normal(c, 1.0, size=(each, 2)) for c in centres]))
 
 
-def looked(
-    x: np.ndarray, block: int, tidy: PruneMerge, monkeypatch: pytest.MonkeyPatch
+def checked(
+    x: np.ndarray, block: int, pruning: PruneMerge, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[SVAState, list[SVAState]]:
-    """A pass over blocks, and the components before each look."""
-    looks = list[SVAState]()
+    """A pass over blocks, and the components before each check."""
+    checks = list[SVAState]()
 
-    def told(growth: SVAState, *arguments: Any) -> SVAState:
-        looks.append(growth)
-        return examine(growth, *arguments)
+    def told(state: SVAState, *arguments: Any) -> SVAState:
+        checks.append(state)
+        return prune_and_merge(state, *arguments)
 
-    monkeypatch.setattr("dpdist.inference.sva.opening.examine", told)
+    monkeypatch.setattr("dpdist.inference.sva.combine.prune_and_merge", told)
     blocks = [(x[a : a + block], np.ones(len(x[a : a + block]))) for a in range(0, len(x), block)]
-    return pass_over(blocks, no_growth(LEARNER.width, tidy), LEARNER, OpeningRule(), tidy, np.float64), looks
+    return pass_over(blocks, empty_state(LEARNER.width, pruning), LEARNER, OpeningRule(), pruning, np.float64), checks
 
 
 @pytest.mark.parametrize("merge", [EvidenceTest(), DistanceTest(0.5)], ids=["evidence", "distance"])
-def test_looks_fall_on_the_rows_that_were_told_whatever_the_blocks(
+def test_checks_fall_on_the_rows_that_were_told_whatever_the_blocks(
     merge: MergeTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x, tidy = plane([(0, 0), (4, 0), (0, 4)], 1500), PruneMerge(1e-4, merge, first=700, apart=40, growth=0.1)
-    whole, looks = looked(x, 4500, tidy, monkeypatch)
-    rows, sizes = [each.rows for each in looks], [len(each.table) for each in looks]
+    x, pruning = plane([(0, 0), (4, 0), (0, 4)], 1500), PruneMerge(1e-4, merge, first_check=700, spacing=40, share=0.1)
+    whole, checks = checked(x, 4500, pruning, monkeypatch)
+    rows, sizes = [each.rows for each in checks], [len(each.table) for each in checks]
     due = [700, *(max(n + 40 * k, int(1.1 * n)) for n, k in zip(rows, sizes, strict=True))]
-    assert due[:-1] == rows and due[-1] == whole.look > 4500
+    assert due[:-1] == rows and due[-1] == whole.next_check > 4500
     for block in (311, 1000):
-        again, others = looked(x, block, tidy, monkeypatch)
+        again, others = checked(x, block, pruning, monkeypatch)
         assert [each.rows for each in others] == rows
         np.testing.assert_allclose(again.table, whole.table, rtol=1e-8, atol=1e-8)
 
@@ -516,23 +523,23 @@ def test_looks_fall_on_the_rows_that_were_told_whatever_the_blocks(
 def test_combining_adds_shared_components_and_merges_the_same_new_ones() -> None:
     old, new, more = plane([(0, 0)], 100), plane([(9, 0)], 200, seed=1), plane([(0, 0)], 60, seed=2)
 
-    def growth(groups: list[np.ndarray], ids: list[int]) -> SVAState:
+    def state(groups: list[np.ndarray], ids: list[int]) -> SVAState:
         rows = sum(map(len, groups))
         return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, np.zeros((0, 0)))
 
-    parts = [growth([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
-    found = combine(parts, growth([old], [0]), LEARNER, OpeningRule())
+    parts = [state([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
+    found = combine(parts, state([old], [0]), LEARNER, OpeningRule())
     np.testing.assert_allclose(found.table, spheres([np.vstack([old, more]), new]), rtol=1e-9, atol=1e-9)
     assert found.rows == 360 and found.ids.tolist() == [0, -1]
-    others = [growth([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
-    assert len(combine(others, growth([old], [0]), LEARNER, OpeningRule()).table) == 4
+    others = [state([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
+    assert len(combine(others, state([old], [0]), LEARNER, OpeningRule()).table) == 4
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_components_of_later_partitions_join_those_before_and_no_side_merges_its_own(seed: int) -> None:
     rng, learner = np.random.default_rng(seed), Replay(60)
-    tidy = PruneMerge()
-    empty = no_growth(learner.width, tidy)
+    pruning = PruneMerge()
+    empty = empty_state(learner.width, pruning)
 
     def hard(origins: np.ndarray, places: np.ndarray) -> np.ndarray:
         return np.column_stack([places, np.eye(ORIGINS)[origins]])
@@ -540,10 +547,12 @@ def test_components_of_later_partitions_join_those_before_and_no_side_merges_its
     origins = rng.integers(ORIGINS, size=60)
     origins[:20] %= 2
     cuts = [np.arange(20), np.arange(20, 40), np.arange(40, 60)]
-    base = pass_over([(hard(origins[cuts[0]], cuts[0]), np.ones(20))], empty, learner, OpeningRule(), tidy, np.float64)
+    base = pass_over(
+        [(hard(origins[cuts[0]], cuts[0]), np.ones(20))], empty, learner, OpeningRule(), pruning, np.float64
+    )
     base = replace(base, ids=np.arange(len(base.table)), pruned=3.0)
     left, right = (
-        pass_over([(hard(origins[c], c), np.ones(20))], base, learner, OpeningRule(), tidy, np.float64)
+        pass_over([(hard(origins[c], c), np.ones(20))], base, learner, OpeningRule(), pruning, np.float64)
         for c in cuts[1:]
     )
     both = combine([left, replace(right, pruned=5.0)], base, learner, OpeningRule())

@@ -11,7 +11,7 @@ from dpdist.data.base import Cut
 from dpdist.execution import SerialBackend
 from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.sva.opening import pass_over
+from dpdist.inference.sva.combine import pass_over
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import prepared_problem, start_summary

@@ -29,8 +29,8 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.connecting import local_backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, OpeningRule, PruneMerge
-from dpdist.inference.sva.opening import examine, no_growth, pass_over
-from dpdist.inference.sva.prune_merge import MergeTest
+from dpdist.inference.sva.combine import pass_over
+from dpdist.inference.sva.prune_merge import MergeTest, empty_state, prune_and_merge
 from dpdist.inference.sva.sequence import Rounds
 from dpdist.models.families import (
     Bernoulli,
@@ -72,9 +72,9 @@ def grid(seed: int, rows: int = 1800, spacing: float = 6.0) -> np.ndarray:
 
 def bits(model: SVA) -> tuple[Any, ...]:
     """Everything that the rest of a pass depends on, to the last bit."""
-    growth = model._fitted.total
-    counts = (growth.rows, growth.seen, growth.look, growth.pruned, model._fitted.total.next_id)
-    return growth.table.tobytes(), growth.ids.tobytes(), growth.overlap.tobytes(), counts
+    running = model._fitted.total
+    counts = (running.rows, running.seen, running.next_check, running.pruned, model._fitted.total.next_id)
+    return running.table.tobytes(), running.ids.tobytes(), running.overlap.tobytes(), counts
 
 
 def stored(folder: Path, rows: np.ndarray, name: str = "rows.zarr", chunk: int = 256) -> str:
@@ -103,13 +103,15 @@ def test_a_pass_in_order_is_the_pass_over_prepared_rows_whatever_the_partitions(
     family, prepared = filled(case, x), x
     if family.has_location:
         family, prepared = family.about(x.mean(axis=0)), x - x.mean(axis=0)
-    learner, rule, tidy = Conjugate(family, x.shape[1]), OpeningRule(2.0, 0.01), PruneMerge(0.002, EvidenceTest())
-    growth = pass_over([(prepared, np.ones(len(x)))], no_growth(learner.width, tidy), learner, rule, tidy, np.float64)
-    growth = examine(growth, learner, rule, tidy)
+    learner, rule, pruning = Conjugate(family, x.shape[1]), OpeningRule(2.0, 0.01), PruneMerge(0.002, EvidenceTest())
+    running = pass_over(
+        [(prepared, np.ones(len(x)))], empty_state(learner.width, pruning), learner, rule, pruning, np.float64
+    )
+    running = prune_and_merge(running, learner, rule, pruning)
     model = sva(case.make(), concentration=2.0, prune=0.002, parallel=False, shuffle=False)
     model.fit(source_of(x, partition_rows))
-    assert_close(model._fitted.total.table, growth.table)
-    assert model.pruned_weight_ == pytest.approx(growth.pruned, rel=1e-8) and model.rows_seen_ == len(x)
+    assert_close(model._fitted.total.table, running.table)
+    assert model.pruned_weight_ == pytest.approx(running.pruned, rel=1e-8) and model.rows_seen_ == len(x)
     assert len(set(model.component_ids_)) == model.n_components_
 
 
@@ -430,14 +432,14 @@ def test_a_row_of_weight_w_counts_w() -> None:
     x = grid(4)
     weights = np.random.default_rng(0).integers(0, 5, size=len(x)).astype(float)
     model = sva().fit(x, sample_weight=weights)
-    growth = model._fitted.total
-    assert growth.weights.sum() + model.pruned_weight_ == pytest.approx(weights.sum(), rel=1e-10)
+    running = model._fitted.total
+    assert running.weights.sum() + model.pruned_weight_ == pytest.approx(weights.sum(), rel=1e-10)
     assert model.rows_seen_ == len(x)
     assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1)
-    assert model.rest_weight_ == pytest.approx(1.0 / (1.0 + growth.weights.sum()))
+    assert model.rest_weight_ == pytest.approx(1.0 / (1.0 + running.weights.sum()))
     labels = model.predict(x)
     found = np.bincount(labels, weights, minlength=model.n_components_)
-    np.testing.assert_allclose(found, growth.weights, atol=0.005 * len(x))
+    np.testing.assert_allclose(found, running.weights, atol=0.005 * len(x))
 
 
 def test_streams_take_weights_by_partial_fit() -> None:
@@ -497,9 +499,9 @@ def test_an_extension_in_order_is_partial_fit_and_a_last_look(tmp_path: Path) ->
     extended = dpdist.extend(tmp_path / "model.zarr", source_of(new, 250))
     going = model.partial_fit(new)
     problem = going._problem
-    growth = examine(going._fitted.total, problem.learner, problem.rule, problem.tidy)
-    assert_close(extended._fitted.total.table, growth.table)
-    np.testing.assert_array_equal(extended.component_ids_[:9], growth.ids[:9])
+    running = prune_and_merge(going._fitted.total, problem.learner, problem.rule, problem.pruning)
+    assert_close(extended._fitted.total.table, running.table)
+    np.testing.assert_array_equal(extended.component_ids_[:9], running.ids[:9])
 
 
 def test_an_extension_elsewhere_leaves_the_model_as_it_was(tmp_path: Path, model_path: Path) -> None:

@@ -18,7 +18,7 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.inference.prediction import predictor_of
 from dpdist.inference.state import Info, State
 from dpdist.inference.sva.sequence import (
-    SequentialProblem,
+    SVAProblem,
     advance_block,
     named,
 )
@@ -181,7 +181,7 @@ class SVA(Clustering):
         overwrite: bool = False,
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
-    ) -> Run[SequentialProblem]:
+    ) -> Run[SVAProblem]:
         """A pass ready to run, round by round: parameters checked, data fitted_transform, first checkpoint written.
 
         Parameters
@@ -197,7 +197,7 @@ class SVA(Clustering):
         )
         return prepare(SequentialPass(held), spec, as_source(x), Limits(None), backend, output)
 
-    def follow(self, run: Run[SequentialProblem]) -> Iterator[tuple[State, Info]]:
+    def follow(self, run: Run[SVAProblem]) -> Iterator[tuple[State, Info]]:
         """Run a pass, taking its model as this estimator's own after every round."""
         for step in run:
             assert step.info is not None, "every step of a pass is a round"
@@ -221,10 +221,10 @@ class SVA(Clustering):
             self.adopt(problem, passed(state.running, _STREAMED), History())
         else:
             check_new_rows(self._problem, source, backend)
-        growth = self._fitted.total
+        running = self._fitted.total
         for partition in source.partitions:
-            growth = advance_block(self._problem, growth, *partition.load())
-        self.adopt(self._problem, passed(named(growth), _STREAMED), self._history)
+            running = advance_block(self._problem, running, *partition.load())
+        self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
         return self
 
     def spec(self) -> SVASpec:
@@ -238,7 +238,7 @@ class SVA(Clustering):
         store.commit(self._problem, self._fitted._replace(stop=self._fitted.stop or _STREAMED), self._history)
         store.release()
 
-    def adopt(self, problem: SequentialProblem, fitted: Fitted | None, history: History) -> None:
+    def adopt(self, problem: SVAProblem, fitted: Fitted | None, history: History) -> None:
         """Take the components of a round as this estimator's own; before the first there are none."""
         assert fitted is not None, "a round was finished"
         self._problem, self._fitted, self._history = problem, fitted, history

@@ -24,9 +24,8 @@ from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.sva.base import Learner
-from dpdist.inference.sva.opening import SVAState
-from dpdist.inference.sva.sequence import SequentialProblem
+from dpdist.inference.sva.base import Learner, SVAState
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Precision
@@ -173,7 +172,7 @@ class MixturePredictor(Predictor):
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialPredictor(Predictor):
+class SVAPredictor(Predictor):
     """Components of a sequential pass: the Chinese restaurant's weights and the predictive (Lin 2013, eq. 12).
 
         p(x) = sum_k w_k / (alpha + n) p(x | k) + alpha / (alpha + n) p(x | new)
@@ -222,11 +221,9 @@ class SequentialPredictor(Predictor):
         return self.learner.describe(self.table)
 
 
-def predictor_of(problem: SequentialProblem, growth: SVAState) -> SequentialPredictor:
+def predictor_of(problem: SVAProblem, state: SVAState) -> SVAPredictor:
     """What the components of a pass say of rows."""
-    return SequentialPredictor(
-        problem.learner, problem.preparation, problem.rule.concentration, growth.table, growth.ids
-    )
+    return SVAPredictor(problem.learner, problem.preparation, problem.rule.concentration, state.table, state.ids)
 
 
 def _require_finite(stored: Rows, partition: Partition) -> None:

@@ -16,15 +16,17 @@ from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.prediction import SequentialPredictor, predictor_of
+from dpdist.inference.prediction import SVAPredictor, predictor_of
 from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
-from dpdist.inference.sva.opening import SVAState, examine, no_growth, pass_over
+from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva.combine import pass_over
+from dpdist.inference.sva.prune_merge import empty_state, prune_and_merge
 from dpdist.inference.sva.sequence import (
     BLOCK_ROWS,
     Rounds,
-    SequentialProblem,
+    SVAProblem,
     first_pass_state,
-    sequential_steps,
+    sva_steps,
 )
 from dpdist.inference.transform import Preparation
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
@@ -71,11 +73,11 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
     posed = _posed_pass(problem, drawn, components)
     if rows is not None:
-        growth = _pass_over_sample(posed, drawn)
+        passed = _pass_over_sample(posed, drawn)
         with one_thread():
-            sampled = _local_step(problem, predictor_of(posed, growth), drawn.rows, drawn.weights)
+            sampled = _local_step(problem, predictor_of(posed, passed), drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
-    *_, last = sequential_steps(posed, source, first_pass_state(posed), backend)
+    *_, last = sva_steps(posed, source, first_pass_state(posed), backend)
     shared = backend.share((problem, predictor_of(posed, last.state.running)))
     partitions = backend.share_each(source.partitions)
     total = backend.total(_local_step_on_partition, partitions, [shared] * len(partitions))
@@ -90,18 +92,18 @@ def no_concentration(allocation: Allocation) -> str:
     )
 
 
-def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SequentialProblem:
+def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SVAProblem:
     """The pass of a start, its concentration the prior's."""
     allocation = problem.model.allocation
     near = allocation.plug_in(np.ones(1))
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(no_concentration(near))
     family = _opening_family(problem, drawn, components) if problem.model.family.spreads else problem.model.family
-    return SequentialProblem(
+    return SVAProblem(
         learner=Conjugate(family, problem.preparation.width),
         preparation=problem.preparation,
         rule=OpeningRule(near.concentration, max_components=allocation.max_components),
-        tidy=PruneMerge(PRUNE, EvidenceTest()),
+        pruning=PruneMerge(PRUNE, EvidenceTest()),
         rounds=Rounds(),
         dtype=problem.precision.dtype,
         seed=problem.seed,
@@ -122,18 +124,18 @@ def _opening_family(problem: Problem, drawn: Sample, components: int) -> Isotrop
     return IsotropicGaussian(left, total, middle)
 
 
-def _pass_over_sample(posed: SequentialProblem, drawn: Sample) -> SVAState:
+def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
     """A pass over prepared rows in the order of their random keys."""
     order = np.argsort(drawn.keys, kind="stable")
     parts = np.split(order, range(BLOCK_ROWS, len(order), BLOCK_ROWS))
     blocks = [(drawn.rows[part], drawn.weights[part]) for part in parts]
     with one_thread():
-        growth = no_growth(posed.learner.width, posed.tidy)
-        growth = pass_over(blocks, growth, posed.learner, posed.rule, posed.tidy, posed.dtype)
-        return examine(growth, posed.learner, posed.rule, posed.tidy)
+        passed = empty_state(posed.learner.width, posed.pruning)
+        passed = pass_over(blocks, passed, posed.learner, posed.rule, posed.pruning, posed.dtype)
+        return prune_and_merge(passed, posed.learner, posed.rule, posed.pruning)
 
 
-def _local_step(problem: Problem, predictor: SequentialPredictor, rows: Rows, weights: np.ndarray) -> Summary:
+def _local_step(problem: Problem, predictor: SVAPredictor, rows: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows shared out among the components of a pass."""
     score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
     parts = []
@@ -143,7 +145,7 @@ def _local_step(problem: Problem, predictor: SequentialPredictor, rows: Rows, we
     return functools.reduce(operator.add, parts)
 
 
-def _local_step_on_partition(partition: Partition, shared: tuple[Problem, SequentialPredictor]) -> Summary:
+def _local_step_on_partition(partition: Partition, shared: tuple[Problem, SVAPredictor]) -> Summary:
     problem, predictor = shared
     rows, weights = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights

@@ -13,8 +13,8 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.sva.opening import SVAState
-from dpdist.inference.sva.sequence import Rounds, SequentialProblem, pass_state
+from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva.sequence import Rounds, SVAProblem, pass_state
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import fitted_of
 from dpdist.runs.passing import SequentialPass, check_new_rows, passed, prepared_extension
@@ -32,7 +32,7 @@ def prepare_extension(
     overwrite: bool,
     settings: dict[str, Any],
     again: bool = False,
-) -> Run[SequentialProblem]:
+) -> Run[SVAProblem]:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
@@ -49,13 +49,13 @@ def prepare_extension(
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None and Path(out).resolve() == Path(path).resolve():
         raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
-    store = RunStore.open(path, SequentialProblem.method, Problem.method)
-    by_pass = store.method == SequentialProblem.method
+    store = RunStore.open(path, SVAProblem.method, Problem.method)
+    by_pass = store.method == SVAProblem.method
     if not by_pass and out is None:
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
     if out is None:
         store.lock()
-    problem, growth, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
+    problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
     check_new_rows(problem, source, backend)
     taken, fingerprint = store.taken, source.fingerprint()
     if digest_of_data(fingerprint) in taken and not again:
@@ -68,14 +68,14 @@ def prepare_extension(
     else:
         store = RunStore.create(out, problem, settings, fingerprint, overwrite, asked)
         store.attributes["taken"] = taken
-    state, fitted = pass_state(growth, len(history.laps) + 1), passed(growth, None)
+    state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
     run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, store, fitted=fitted)
     run.save()
     run.settle()
     return run
 
 
-_Held = tuple[SequentialProblem, SVAState, History, Asked]
+_Held = tuple[SVAProblem, SVAState, History, Asked]
 
 
 def _finished_pass(store: RunStore) -> _Held:
@@ -88,11 +88,11 @@ def _finished_pass(store: RunStore) -> _Held:
 
 def _as_finished_pass(store: RunStore) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
-    problem, growth = prepared_extension(store.problem(), fitted_of(store), Rounds())
-    return problem, growth, History(), _as_asked(problem, store.asked())
+    problem, running = prepared_extension(store.problem(), fitted_of(store), Rounds())
+    return problem, running, History(), _as_asked(problem, store.asked())
 
 
-def _as_asked(problem: SequentialProblem, fit: Asked) -> Asked:
+def _as_asked(problem: SVAProblem, fit: Asked) -> Asked:
     """The parameters of a pass that goes on from a fit: its likelihood and transform are the fit's own."""
     parameters = {
         "family": fit.parameters["family"],

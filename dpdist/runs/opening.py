@@ -12,7 +12,7 @@ from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import Predictor
-from dpdist.inference.sva.sequence import SequentialProblem
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
 from dpdist.runs.events import LapEvent, event_of_lap
@@ -31,7 +31,7 @@ METHODS: dict[str, Method[Any, Any]] = {
     Problem.method: MemoizedMixture(),
     TOPIC_METHODS["posterior"]: MemoizedTopics(),
     TOPIC_METHODS["point"]: OnlineTopics(),
-    SequentialProblem.method: SequentialPass(),
+    SVAProblem.method: SequentialPass(),
 }
 
 

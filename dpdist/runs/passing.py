@@ -16,19 +16,18 @@ from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import SequentialPredictor, predictor_of
+from dpdist.inference.prediction import SVAPredictor, predictor_of
 from dpdist.inference.starts import no_concentration
 from dpdist.inference.state import State
-from dpdist.inference.sva.base import Learner, OpeningRule
+from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
-from dpdist.inference.sva.opening import SVAState
 from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import (
     Rounds,
-    SequentialProblem,
+    SVAProblem,
     first_pass_state,
-    sequential_steps,
+    sva_steps,
 )
 from dpdist.inference.transform import Preparation, TransformPlan
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
@@ -42,9 +41,7 @@ from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
 
 
-def begin_pass(
-    spec: SVASpec, source: Source, backend: Backend, *, stream: bool = False
-) -> tuple[SequentialProblem, State]:
+def begin_pass(spec: SVASpec, source: Source, backend: Backend, *, stream: bool = False) -> tuple[SVAProblem, State]:
     """Summarise the data in one pass and fix everything; the problem, and the state before the first round.
 
     Parameters
@@ -56,13 +53,13 @@ def begin_pass(
     InputError
         If the data or a setting are not what was asked for, or the family has no pass.
     """
-    tidy = spec.tidy
-    learner, preparation = _learner_for(spec, tidy, source, backend, stream)
-    problem = SequentialProblem(
+    pruning = spec.pruning
+    learner, preparation = _learner_for(spec, pruning, source, backend, stream)
+    problem = SVAProblem(
         learner=learner,
         preparation=preparation,
         rule=spec.rule,
-        tidy=tidy,
+        pruning=pruning,
         rounds=replace(spec.rounds, parallel=spec.parallel and isinstance(spec.family, Family)),
         dtype=dtype_of(spec.compute_dtype),
         seed=spec.random_state,
@@ -71,12 +68,12 @@ def begin_pass(
 
 
 def _learner_for(
-    spec: SVASpec, tidy: PruneMerge, source: Source, backend: Backend, stream: bool
+    spec: SVASpec, pruning: PruneMerge, source: Source, backend: Backend, stream: bool
 ) -> tuple[Learner, Preparation]:
     if isinstance(spec.family, Family):
         family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
         return Conjugate(family, preparation.width), preparation
-    if isinstance(tidy.merge, EvidenceTest):
+    if isinstance(pruning.merge, EvidenceTest):
         raise InputError(
             f"{type(spec.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
             "merge='distance', or None."
@@ -101,7 +98,7 @@ def _prepared_likelihood(
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialPass(Method[SVASpec, SequentialProblem]):
+class SequentialPass(Method[SVASpec, SVAProblem]):
     """Models that grow in one pass over the rows (SVA), whose laps are its rounds.
 
     Parameters
@@ -115,17 +112,17 @@ class SequentialPass(Method[SVASpec, SequentialProblem]):
     ended = "all rows were passed"
     endless = False
 
-    def begin(self, spec: SVASpec, source: Source, backend: Backend) -> tuple[SequentialProblem, State]:
+    def begin(self, spec: SVASpec, source: Source, backend: Backend) -> tuple[SVAProblem, State]:
         problem, state = begin_pass(spec, source, backend)
         if self.holdout is not None:
             check_new_rows(problem, self.holdout, backend, "the held-out score")
         return problem, state
 
-    def steps(self, problem: SequentialProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(self, problem: SVAProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
         score = None if self.holdout is None else partial(_score, problem, self.holdout)
-        return sequential_steps(problem, source, state, backend, score)
+        return sva_steps(problem, source, state, backend, score)
 
-    def predictor(self, problem: SequentialProblem, total: SVAState, ids: np.ndarray) -> SequentialPredictor:
+    def predictor(self, problem: SVAProblem, total: SVAState, ids: np.ndarray) -> SVAPredictor:
         return predictor_of(problem, total)
 
     def following(self, holdout: Source) -> SequentialPass:
@@ -134,25 +131,25 @@ class SequentialPass(Method[SVASpec, SequentialProblem]):
     def outcome(self, fitted: Fitted) -> str:
         return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
 
-    def values(self, problem: SequentialProblem, fitted: Fitted) -> dict[str, Any]:
+    def values(self, problem: SVAProblem, fitted: Fitted) -> dict[str, Any]:
         return {"pruned_weight": fitted.total.pruned, "counts": fitted.total.weights.tolist()}
 
-    def batch_rows(self, problem: SequentialProblem, source: Source) -> list[int]:
+    def batch_rows(self, problem: SVAProblem, source: Source) -> list[int]:
         rounds = problem.rounds.of(source.partitions, problem.seed)
         return [sum(part.rows for part in parts) for parts in rounds]
 
 
-def _score(problem: SequentialProblem, holdout: Source, growth: SVAState) -> float:
-    predictor = predictor_of(problem, growth)
+def _score(problem: SVAProblem, holdout: Source, running: SVAState) -> float:
+    predictor = predictor_of(problem, running)
     return float(np.concatenate([predictor.log_density(partition) for partition in holdout.partitions]).mean())
 
 
-def passed(growth: SVAState, stop: str | None) -> Fitted:
+def passed(running: SVAState, stop: str | None) -> Fitted:
     """A pass as a fitted model, which has no bound."""
-    return Fitted(growth.ids, growth, math.nan, growth.rows, stop)
+    return Fitted(running.ids, running, math.nan, running.rows, stop)
 
 
-def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SequentialProblem, SVAState]:
+def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SVAProblem, SVAState]:
     """A pass that goes on from a model fitted otherwise, and its components before the first new row.
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
@@ -160,22 +157,22 @@ def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[S
     width, near = base.preparation.width, base.model.allocation.plug_in(fitted.total.counts)
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(no_concentration(near))
-    problem = SequentialProblem(
+    problem = SVAProblem(
         learner=Conjugate(base.model.family, width),
         preparation=base.preparation,
         rule=OpeningRule(near.concentration, max_components=near.max_components),
-        tidy=PruneMerge(1e-5, EvidenceTest()),
+        pruning=PruneMerge(1e-5, EvidenceTest()),
         rounds=rounds,
         dtype=base.precision.dtype,
         seed=base.seed,
     )
     rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
-    look = max(PruneMerge.first, int((1 + PruneMerge.growth) * rows))
+    next_check = max(PruneMerge.first_check, int((1 + PruneMerge.share) * rows))
     next_id = int(fitted.ids.max()) + 1
-    return problem, SVAState(fitted.total.stats, fitted.ids, rows, seen, look, 0.0, np.zeros((0, 0)), next_id)
+    return problem, SVAState(fitted.total.stats, fitted.ids, rows, seen, next_check, 0.0, np.zeros((0, 0)), next_id)
 
 
-def check_new_rows(problem: SequentialProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
+def check_new_rows(problem: SVAProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
     """Raise :class:`InputError` unless rows are such as the model was made from; `asker` is named in the message."""
     problem.preparation.check_source(source, asker)
     if source.sparse and not problem.learner.accepts_sparse:

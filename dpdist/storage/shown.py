@@ -10,8 +10,8 @@ import numpy as np
 
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import MixturePredictor, Predictor, predictor_of
-from dpdist.inference.sva.opening import SVAState
-from dpdist.inference.sva.sequence import SequentialProblem
+from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.prediction import predictor_of_topics
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.inference.transform import Description
@@ -55,7 +55,7 @@ def _(problem: Problem, total: Summary, ids: np.ndarray) -> Predictor:
 
 
 @shown.register
-def _(problem: SequentialProblem, total: SVAState, ids: np.ndarray) -> Predictor:
+def _(problem: SVAProblem, total: SVAState, ids: np.ndarray) -> Predictor:
     return predictor_of(problem, total)
 
 

@@ -1,4 +1,4 @@
-"""What a sequential pass needs of a likelihood, and what one is while rows go by.
+"""What a sequential pass needs of a likelihood, what one is while rows go by, and what is left of it between two rows.
 
 The components of a pass are a table: a row a component, whose last column is its weight w_k, the sum of its
 responsibilities. For conjugate families the other columns are sufficient statistics, so tables add.
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLOOR, SCALE, check_fields, number
+from dpdist.core.stored import Stored
 from dpdist.kernels.sequential import Law
 from dpdist.models.families.base import Moments, Rows
 
@@ -59,6 +61,52 @@ class OpeningRule:
             np.log(self.floor) if self.floor > 0 else -745.0,
             np.iinfo(np.int64).max if self.max_components is None else self.max_components,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class SVAState:
+    """Components and how many rows made them.
+
+    Parameters
+    ----------
+    table : (K, F) float64, as :class:`Learner` defines it
+    ids : (K,) int64 stable ids; -1 for components that have none yet
+    rows : number of rows passed
+    seen : sum of their weights
+    next_check : number of rows at which components are next examined
+    pruned : weight of the components removed
+    overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
+    next_id : first id that no component had yet
+    """
+
+    table: Annotated[
+        np.ndarray,
+        Stored(("component", "feature"), "components as the pass keeps them; last column: their weights"),
+    ]
+    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component")]
+    rows: int
+    seen: float
+    next_check: int
+    pruned: float
+    overlap: Annotated[
+        np.ndarray, Stored(("component", "component_2"), "sum of the smaller of two components' responsibilities")
+    ]
+    next_id: int = 0
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Shape of what is stored of it."""
+        return self.table.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, of its largest part."""
+        return self.table.nbytes
+
+    @property
+    def weights(self) -> np.ndarray:
+        """w_k, (K,)."""
+        return self.table[:, -1]
 
 
 class Pass(ABC):

@@ -1,16 +1,72 @@
-"""Passes that ran side by side, made one: components they share add up, others merge where the evidence says so."""
+"""Rows passed over in blocks, and passes that ran side by side made one.
+
+Components that passes share add up; others merge where the evidence says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from dpdist.core.trees import join_pairwise
-from dpdist.inference.sva.base import Learner, OpeningRule
-from dpdist.inference.sva.opening import SVAState, merged
-from dpdist.inference.sva.prune_merge import EvidenceTest, disjoint, likely_pairs, merge_gains
+from dpdist.inference.sva.base import Learner, OpeningRule, Pass, SVAState
+from dpdist.inference.sva.prune_merge import (
+    EvidenceTest,
+    PruneMerge,
+    disjoint,
+    likely_pairs,
+    merge_gains,
+    merged,
+    prune_and_merge,
+)
+from dpdist.models.families.base import Rows
+
+
+def pass_over(
+    blocks: Iterable[tuple[Rows, np.ndarray]],
+    state: SVAState,
+    learner: Learner,
+    rule: OpeningRule,
+    pruning: PruneMerge,
+    dtype: type,
+    fixed: int = 0,
+) -> SVAState:
+    """Pass over blocks of rows, examining the components whenever it is time.
+
+    Parameters
+    ----------
+    blocks : prepared rows (n, D) and their weights (n,)
+    state : where to go on from
+    fixed : the first components, which are not to be pruned or merged with one another
+    """
+    going = _begin(state, learner, rule, pruning, dtype)
+    for rows, weights in blocks:
+        start = 0
+        while start < rows.shape[0]:
+            stop = min(rows.shape[0], start + state.next_check - state.rows)
+            going.advance(rows[start:stop], weights[start:stop])
+            state = replace(state, rows=state.rows + stop - start, seen=state.seen + weights[start:stop].sum())
+            if state.rows == state.next_check:
+                state = prune_and_merge(_taken(going, state), learner, rule, pruning, fixed)
+                going = _begin(state, learner, rule, pruning, dtype)
+            start = stop
+    return _taken(going, state)
+
+
+def _begin(state: SVAState, learner: Learner, rule: OpeningRule, pruning: PruneMerge, dtype: type) -> Pass:
+    size = len(state.table)
+    tracked = None
+    if pruning.tracks:
+        tracked = state.overlap if len(state.overlap) == size else np.zeros((size, size))
+    return learner.begin(state.table, rule, dtype, tracked, state.seen)
+
+
+def _taken(going: Pass, state: SVAState) -> SVAState:
+    table = going.table
+    opened = np.full(len(table) - len(state.ids), -1, dtype=np.int64)
+    return replace(state, table=table, ids=np.concatenate([state.ids, opened]), overlap=going.overlap)
 
 
 def combine(parts: Sequence[SVAState], base: SVAState, learner: Learner, rule: OpeningRule) -> SVAState:

@@ -32,7 +32,7 @@ from dpdist.core.checks import (
     whole,
 )
 from dpdist.inference.moves.accept import Standing, accepted, judge
-from dpdist.inference.sva.base import Learner, OpeningRule
+from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +41,13 @@ class PairSearch:
 
     Parameters
     ----------
-    table : (K, F) components
-    overlap : (K, K) sums of min(rho_a, rho_b) where a test has them tracked, at most what they are; else (0, 0)
-    seen : n, weight of all rows so far
+    state : the components, with their overlaps where a test has them tracked
     learner, rule : of the pass
     fixed : the first components; no pair is of two of them
     fresh : (K,) bool; only pairs with at least one of these are new
     """
 
-    table: np.ndarray
-    overlap: np.ndarray
-    seen: float
+    state: SVAState
     learner: Learner
     rule: OpeningRule
     fixed: int
@@ -84,7 +80,7 @@ class EvidenceTest(MergeTest):
         check_fields(self, partners=COUNT)
 
     def pairs(self, search: PairSearch) -> np.ndarray:
-        table, learner = search.table, search.learner
+        table, learner = search.state.table, search.learner
         tried = likely_pairs(learner.affinity(table), self.partners)
         tried = tried[(tried.max(axis=1) >= search.fixed) & search.fresh[tried].any(axis=1)]
         return disjoint(tried, merge_gains(table[tried[:, 0]], table[tried[:, 1]], learner, search.rule))
@@ -96,7 +92,7 @@ class DistanceTest(MergeTest):
 
     No merge is false: the distance is exact for components tracked from their first row and never merged, and never
     below the true one for unions, whose overlaps :func:`merge_pairs` bounds from below. Rows that come later are
-    counted as they are, so what a bound put off is merged at a later look.
+    counted as they are, so what a bound put off is merged at a later check.
 
     Parameters
     ----------
@@ -113,9 +109,9 @@ class DistanceTest(MergeTest):
         check_fields(self, most=POSITIVE.called("merge_threshold"), relative=FLAG)
 
     def pairs(self, search: PairSearch) -> np.ndarray:
-        table, fresh = search.table, search.fresh
-        both = table[:, -1:] + table[:, -1]
-        distance = (both - 2 * search.overlap) / (both if self.relative else search.seen)
+        state, fresh = search.state, search.fresh
+        both = state.weights[:, None] + state.weights
+        distance = (both - 2 * state.overlap) / (both if self.relative else state.seen)
         first, second = np.nonzero(np.triu((distance < self.most) & (fresh[:, None] | fresh), 1))
         allowed = second >= search.fixed
         tried = np.stack([first[allowed], second[allowed]], axis=1)
@@ -156,32 +152,84 @@ class PruneMerge:
     prune : epsilon_r; components of smaller relative weight are removed, their statistics with them
     least : and so are those that hold less weight than this, in rows, where `prune` is above zero
     merge : which pairs become one, or None
-    first : rows before the first look
-    apart : rows between two looks at least, as a multiple of the number of components
-    growth : rows between two looks at least, as a share of the rows passed; with `apart` it keeps the cost of all
-        looks proportional to the cost of the pass
+    first_check : rows before the first check
+    spacing : rows between two checks at least, as a multiple of the number of components
+    share : rows between two checks at least, as a share of the rows passed; with `spacing` it keeps the cost of all
+        checks proportional to the cost of the pass
     """
 
     prune: float = 0.0
     merge: MergeTest | None = None
     least: float = 1.0
-    first: int = 1024
-    apart: int = 16
-    growth: float = 0.25
+    first_check: int = 1024
+    spacing: int = 16
+    share: float = 0.25
 
     def __post_init__(self) -> None:
         check_fields(
             self,
             prune=number(least=0, below=1),
             merge=instance("a merge test", MergeTest).or_none("no merges"),
-            **dict.fromkeys(("least", "growth"), number(least=0)),
-            **dict.fromkeys(("first", "apart"), whole(0)),
+            **dict.fromkeys(("least", "share"), number(least=0)),
+            **dict.fromkeys(("first_check", "spacing"), whole(0)),
         )
 
     @property
     def tracks(self) -> bool:
         """Whether overlaps are asked for."""
         return self.merge is not None and self.merge.tracks
+
+
+def empty_state(width: int, pruning: PruneMerge) -> SVAState:
+    """No components, no rows."""
+    return SVAState(
+        np.zeros((0, width)), np.zeros(0, dtype=np.int64), 0, 0.0, pruning.first_check, 0.0, np.zeros((0, 0))
+    )
+
+
+def prune_and_merge(
+    state: SVAState, learner: Learner, rule: OpeningRule, pruning: PruneMerge, fixed: int = 0
+) -> SVAState:
+    """Prune and merge what has become redundant, and set the time of the next check."""
+    next_check = max(state.rows + pruning.spacing * max(1, len(state.table)), int((1 + pruning.share) * state.rows))
+    state = replace(_pruned(state, pruning, fixed), next_check=next_check)
+    if pruning.merge is None:
+        return state
+    fresh = np.ones(len(state.table), dtype=bool)
+    while fresh.any():
+        pairs = pruning.merge.pairs(PairSearch(state, learner, rule, fixed, fresh))
+        state, fresh = merged(state, pairs, learner, fixed)
+    return state
+
+
+def _pruned(state: SVAState, pruning: PruneMerge, fixed: int) -> SVAState:
+    """Without components of too little weight; the heaviest stays."""
+    weights = state.weights
+    small = weights < (max(pruning.prune * weights.sum(), pruning.least) if pruning.prune > 0 else 0.0)
+    small[:fixed] = False
+    if len(small):
+        small[weights.argmax()] = False
+    keep = np.flatnonzero(~small)
+    overlap = state.overlap[np.ix_(keep, keep)] if len(state.overlap) else state.overlap
+    return replace(
+        state,
+        table=state.table[keep],
+        ids=state.ids[keep],
+        overlap=overlap,
+        pruned=state.pruned + float(weights[small].sum()),
+    )
+
+
+def merged(state: SVAState, pairs: np.ndarray, learner: Learner, fixed: int = 0) -> tuple[SVAState, np.ndarray]:
+    """Each of some disjoint pairs (P, 2) made one; and which of the components left are such unions, (K,) bool."""
+    weights = state.weights
+    heavier = np.where((weights[pairs[:, 0]] >= weights[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
+    ordered = np.where((pairs.min(axis=1) < fixed)[:, None], np.sort(pairs, axis=1), heavier)
+    table, ids, overlap = merge_pairs(state.table, state.ids, state.overlap, ordered, learner)
+    fresh = np.zeros(len(weights), dtype=bool)
+    fresh[ordered[:, 0]] = True
+    left = np.delete(np.arange(len(weights)), ordered[:, 1])
+    return replace(state, table=table, ids=ids, overlap=overlap), fresh[left]
 
 
 def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: OpeningRule) -> np.ndarray:

@@ -21,10 +21,9 @@ from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
 from dpdist.inference.state import Info, State
-from dpdist.inference.sva.base import Learner, OpeningRule
-from dpdist.inference.sva.combine import combine
-from dpdist.inference.sva.opening import SVAState, examine, no_growth, pass_over
-from dpdist.inference.sva.prune_merge import PruneMerge
+from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
+from dpdist.inference.sva.combine import combine, pass_over
+from dpdist.inference.sva.prune_merge import PruneMerge, empty_state, prune_and_merge
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Rows
 
@@ -67,7 +66,7 @@ class Rounds:
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialProblem:
+class SVAProblem:
     """All that is fixed for a pass, apart from the data and the place where it runs.
 
     Parameters
@@ -75,7 +74,7 @@ class SequentialProblem:
     learner : the likelihood as a pass sees it
     preparation : what is done to rows first
     rule : when components are opened
-    tidy : when they are pruned and merged
+    pruning : when they are pruned and merged
     rounds : which partitions pass side by side
     dtype : of matrix products, float64 or float32
     seed : key of every draw
@@ -84,7 +83,7 @@ class SequentialProblem:
     learner: Learner
     preparation: Preparation
     rule: OpeningRule
-    tidy: PruneMerge
+    pruning: PruneMerge
     rounds: Rounds
     dtype: type
     seed: int
@@ -92,29 +91,29 @@ class SequentialProblem:
     method = "sequential"
 
 
-def pass_state(growth: SVAState, lap: int = 1) -> State:
+def pass_state(running: SVAState, lap: int = 1) -> State:
     """The state of a run before the first round over a source; its rounds are laps, numbered from `lap` on."""
     return State(
         lap=lap,
         order=(),
         visit=0,
-        ids=growth.ids,
-        next_id=growth.next_id,
+        ids=running.ids,
+        next_id=running.next_id,
         batch_summaries=(),
         start=None,
         proposals=(),
         sampling_probabilities=np.zeros(0),
-        running=growth,
+        running=running,
     )
 
 
-def first_pass_state(problem: SequentialProblem) -> State:
+def first_pass_state(problem: SVAProblem) -> State:
     """No components yet."""
-    return pass_state(no_growth(problem.learner.width, problem.tidy))
+    return pass_state(empty_state(problem.learner.width, problem.pruning))
 
 
-def sequential_steps(
-    problem: SequentialProblem,
+def sva_steps(
+    problem: SVAProblem,
     source: Source,
     state: State,
     backend: Backend,
@@ -132,12 +131,12 @@ def sequential_steps(
     for number in range(state.visit, len(rounds)):
         began = time.perf_counter()
         last = number + 1 == len(rounds)
-        growth = _take_round(problem, shared, rounds[number], state.running, backend, last)
-        info = _info_of(growth, state.lap, len(rounds) - number, time.perf_counter() - began)
+        running = _take_round(problem, shared, rounds[number], state.running, backend, last)
+        info = _info_of(running, state.lap, len(rounds) - number, time.perf_counter() - began)
         if score is not None and number in scored:
-            info = info._replace(score=score(growth))
+            info = info._replace(score=score(running))
         state = replace(
-            pass_state(growth, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
+            pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
         )
         yield Step(state, info, None, number, None)
 
@@ -155,69 +154,69 @@ def _scored(rounds: list[list[Partition]], rows: int, visit: int) -> set[int]:
     return found
 
 
-def _info_of(growth: SVAState, lap: int, left: int, seconds: float) -> Info:
+def _info_of(running: SVAState, lap: int, left: int, seconds: float) -> Info:
     return Info(
         lap=lap,
         elbo=math.nan,
         elbo_before_moves=math.nan,
-        rows=growth.rows,
-        n_components=len(growth.table),
-        ids=growth.ids,
-        counts=growth.weights,
+        rows=running.rows,
+        n_components=len(running.table),
+        ids=running.ids,
+        counts=running.weights,
         records=(),
         seconds=seconds,
-        total=growth,
+        total=running,
         of=lap + left - 1,
     )
 
 
-def advance_block(problem: SequentialProblem, growth: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
+def advance_block(problem: SVAProblem, running: SVAState, rows: Rows, weights: np.ndarray | None) -> SVAState:
     """Pass over rows in memory, as stored, in the order given."""
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, np.arange(rows.shape[0]))
-        return pass_over(blocks, growth, problem.learner, problem.rule, problem.tidy, problem.dtype)
+        return pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
 
 
-def named(growth: SVAState) -> SVAState:
+def named(running: SVAState) -> SVAState:
     """The same with ids for the components that have none yet."""
-    new = growth.ids < 0
-    ids, next_id = growth.ids.copy(), growth.next_id + int(new.sum())
-    ids[new] = np.arange(growth.next_id, next_id)
-    return replace(growth, ids=ids, next_id=next_id)
+    new = running.ids < 0
+    ids, next_id = running.ids.copy(), running.next_id + int(new.sum())
+    ids[new] = np.arange(running.next_id, next_id)
+    return replace(running, ids=ids, next_id=next_id)
 
 
 def _take_round(
-    problem: SequentialProblem,
+    problem: SVAProblem,
     shared: object,
     partitions: Sequence[Partition],
-    growth: SVAState,
+    running: SVAState,
     backend: Backend,
     last: bool,
 ) -> SVAState:
-    base = backend.share(growth)
-    fixed = len(growth.table) if len(partitions) > 1 else 0
+    base = backend.share(running)
+    fixed = len(running.table) if len(partitions) > 1 else 0
     count, refs = len(partitions), backend.share_each(partitions)
     parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
     grown: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
-    if grown.rows >= grown.look or last:
+    if grown.rows >= grown.next_check or last:
         with one_thread():
-            grown = examine(grown, problem.learner, problem.rule, problem.tidy)
+            grown = prune_and_merge(grown, problem.learner, problem.rule, problem.pruning)
     return named(grown)
 
 
-def _combine(parts: list[SVAState], problem: SequentialProblem, base: SVAState) -> SVAState:
+def _combine(parts: list[SVAState], problem: SVAProblem, base: SVAState) -> SVAState:
     with one_thread():
         return combine(parts, base, problem.learner, problem.rule)
 
 
-def _pass_partition(partition: Partition, problem: SequentialProblem, base: SVAState, fixed: int) -> SVAState:
+def _pass_partition(partition: Partition, problem: SVAProblem, base: SVAState, fixed: int) -> SVAState:
     rows, weights = partition.load()
     order = np.arange(rows.shape[0])
     if problem.rounds.shuffle:
         order = generator(problem.seed, "order of rows", partition.index).permutation(rows.shape[0])
     with one_thread():
         blocks = _blocks(rows, weights, problem.preparation, order)
-        return pass_over(blocks, base, problem.learner, problem.rule, problem.tidy, problem.dtype, fixed)
+        return pass_over(blocks, base, problem.learner, problem.rule, problem.pruning, problem.dtype, fixed)
 
 
 def _blocks(

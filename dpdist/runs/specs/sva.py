@@ -74,7 +74,7 @@ class SVASpec(RowSpec):
         return OpeningRule(self.concentration, self.threshold, self.floor, self.max_components)
 
     @property
-    def tidy(self) -> PruneMerge:
+    def pruning(self) -> PruneMerge:
         """When clusters are examined, and what becomes of them."""
         return PruneMerge(self.prune, merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family)))
 
