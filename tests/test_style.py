@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import dpdist.testing
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dpdist"
@@ -123,3 +126,14 @@ def _is_nested(tree: ast.Module, node: ast.AST) -> bool:
     return any(
         isinstance(owner, ast.FunctionDef) and node in ast.walk(owner) and node is not owner for owner in ast.walk(tree)
     )
+
+
+def test_the_page_about_the_layout_names_files_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert len(page.splitlines()) <= 120
+    named = [name for name in re.findall(r"`([\w./]+/[\w./]*)", page) if not name.startswith(("workflows/", "tests/"))]
+    assert len(named) > 40
+    assert not [name for name in named if not (PACKAGE / name).exists()]
+    assert not [name for name in re.findall(r"`((?:workflows|tests)/[\w./]+)", page) if not (ROOT / name).exists()]
+    for call in re.findall(r"`dpdist\.testing\.(\w+)`", page):
+        assert callable(getattr(dpdist.testing, call))

@@ -107,7 +107,7 @@ class Mixture(Clustering):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
     ) -> Run[Problem]:
-        """A fit ready to run, batch by batch: parameters checked, data fitted_transform, first checkpoint written.
+        """A fit ready to run, batch by batch: parameters checked, data summarised, first checkpoint written.
 
         Parameters
         ----------

@@ -182,7 +182,7 @@ class SVA(Clustering):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
     ) -> Run[SVAProblem]:
-        """A pass ready to run, round by round: parameters checked, data fitted_transform, first checkpoint written.
+        """A pass ready to run, round by round: parameters checked, data summarised, first checkpoint written.
 
         Parameters
         ----------

@@ -36,7 +36,7 @@ class DataSummary:
     minimum : (D,)
     integral : whether all entries are whole numbers
     bad : number of rows with NaN or infinity; ``first_bad`` the indices of the first ones
-    digests : of each partition fitted_transform, by its index
+    digests : of each partition, by its index
     """
 
     count: float

@@ -133,7 +133,7 @@ class TransformPlan:
         check_settings(self, " of TransformPlan")
 
     def fit(self, data_summary: DataSummary) -> Transform:
-        """The transform for the fitted_transform data.
+        """The transform for data of which this is the summary.
 
         Raises
         ------
