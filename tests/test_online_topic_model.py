@@ -502,10 +502,10 @@ def test_options_are_those_of_the_file(command, run: str, folder: Path) -> None:
 
 def test_show_score_and_predict_are_those_of_the_model(command, run: str, folder: Path, typed) -> None:
     values = json.loads(command("show", run, "--json"))
-    assert values["n_topics"] == typed.n_topics_ and values["elbo"] == typed.elbo_ and values["laps"] == 3
-    assert values["documents"] == 1200 and values["words"] == WORDS
+    assert values["n_components"] == typed.n_topics_ and values["elbo"] == typed.elbo_ and values["laps"] == 3
+    assert values["rows"] == 1200 and values["words"] == WORDS
     assert values["tokens"] == pytest.approx(typed.topic_sizes_.sum())
-    assert values["topic_sizes"] == typed.topic_sizes_.tolist() and values["rest_weight"] == typed.rest_weight_
+    assert values["counts"] == typed.topic_sizes_.tolist() and values["rest_weight"] == typed.rest_weight_
     assert values["top_words"] == typed.top_words(VOCABULARY) and "split" in values["moves"]
     text = command("show", run)
     assert "last mini-batch" in text and values["top_words"][0][0] in text

@@ -443,16 +443,16 @@ def test_a_run_typed_is_the_run_in_python(topics: str, folder: Path) -> None:
 
 def test_show_tells_topics_and_their_words(run: Command, topics: str, folder: Path) -> None:
     model, values = dpdist.load(folder / topics), json.loads(run("show", topics, "--json"))
-    assert values["n_topics"] == model.n_topics_ and values["elbo"] == model.elbo_
-    assert values["documents"] == 600 and values["words"] == WORDS and values["tokens"] == blocks().sum()
+    assert values["n_components"] == model.n_topics_ and values["elbo"] == model.elbo_
+    assert values["rows"] == 600 and values["words"] == WORDS and values["tokens"] == blocks().sum()
     assert values["elbo_per_token"] == pytest.approx(model.elbo_ / blocks().sum())
-    assert values["topic_ids"] == model.topic_ids_.tolist() and values["topic_sizes"] == model.topic_sizes_.tolist()
-    assert sum(values["topic_weights"]) + values["rest_weight"] == pytest.approx(1)
+    assert values["component_ids"] == model.topic_ids_.tolist() and values["counts"] == model.topic_sizes_.tolist()
+    assert sum(values["weights"]) + values["rest_weight"] == pytest.approx(1)
     assert values["top_words"] == model.top_words(VOCABULARY) and values["laps"] == 4
     assert values["pseudocount"] == model.pseudocount_ and values["concentration"] == model.concentration_
     assert set(values["moves"]) == {"birth", "merge"} and values["settings"]["initial_topics"] == 2
     text = run("show", topics)
-    assert all(told in text for told in ("ELBO per token", "600 documents", values["top_words"][0][0], "moves"))
+    assert all(told in text for told in ("elbo per token", "topics", values["top_words"][0][0], "moves"))
     model.save(folder / "saved.zarr")
     assert json.loads(run("show", "saved.zarr", "--json"))["top_words"] == values["top_words"]
     status = json.loads(run("status", topics, "--json"))
