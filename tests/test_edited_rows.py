@@ -95,8 +95,11 @@ RUNS: dict[str, tuple[Callable[[Source, Path], Any], np.ndarray]] = {
     "pass": (lambda s, p: dpdist.SVA(IsotropicGaussian(), random_state=0).prepare(s, checkpoint_path=p), REAL),
     "extension": (extension, REAL),
     "topics": (lambda source, path: topics(Memoized(batches=2)).prepare(source, path), COUNTS),
-    "online topics": (lambda source, path: topics(Stochastic(batches=2)).prepare(source, path), COUNTS),
-    "batch topics": (lambda source, path: topics(Batch(), moves=None).prepare(source, path), COUNTS),
+    "online topics": (
+        lambda source, path: topics(Stochastic(batches=2), weights="point").prepare(source, path),
+        COUNTS,
+    ),
+    "batch topics": (lambda source, path: topics(Batch(), weights="point").prepare(source, path), COUNTS),
 }
 CASES = [
     *(("mixture", name) for name in ("dense", "weighted", "zarr", "dask")),
@@ -137,7 +140,7 @@ def test_any_edited_weight_is_noticed(run, tmp_path) -> None:
     changed[3 * SIZE - 1] *= 1.5
     for weights in (changed, None):
         with pytest.raises(CheckpointError, match=r"the data changed since the checkpoint"):
-            dpdist.resume(tmp_path / "run.zarr", ArraySource(REAL, weights, SIZE), max_laps=1)
+            dpdist.resume(tmp_path / "run.zarr", ArraySource(REAL, weights, SIZE))
 
 
 def test_a_row_visited_in_the_lap_that_was_broken_off_is_noticed_in_the_next(tmp_path) -> None:

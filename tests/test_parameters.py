@@ -227,11 +227,11 @@ CASES = {
     ),
     "PruneMerge": Case(
         lambda **given: PruneMerge(**{"merge": EvidenceTest(), **given}),
-        lambda tidy: None,
+        lambda pruning: None,
         {
-            **each("prune first apart", ZERO),
+            **each("prune first_check spacing", ZERO),
             **each("merge", NONE),
-            **each("least growth", ZERO | FRACTION),
+            **each("least share", ZERO | FRACTION),
         },
     ),
     "DistanceTest": Case(
@@ -548,4 +548,4 @@ def test_what_is_asked_of_an_iteration_is_passed_on(tmp_path: Path, monkeypatch:
     seen: list[Any] = []
     monkeypatch.setattr(dpdist.SVA, "follow", lambda model, fit: iter([seen.append(fit)]))
     run_through(sva().iter_fit(ROWS, checkpoint_seconds=7, checkpoint_path=tmp_path / "run", holdout=ROWS))
-    assert seen[0].checkpoint_seconds == 7.0 and seen[0].holdout is not None and seen[0].store is not None
+    assert seen[0].checkpoint_seconds == 7.0 and seen[0].method.holdout is not None and seen[0].store is not None

@@ -139,7 +139,7 @@ def test_a_pass_on_an_object_store_ends_with_the_bits_of_one_on_disk(rows, run, 
     assert pass_bits(run) == pass_bits(tmp_path / "model.zarr")
     broken = f"{run}.broken"
     for _, info in model.iter_fit(rows, checkpoint_path=broken, checkpoint_seconds=0.0):
-        if info.round == 2:
+        if info.lap == 2:
             break
     assert not is_finished(broken)
     dpdist.resume(broken, rows)
@@ -191,7 +191,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
-    replacing.commit(posed[0], None, dpdist.storage.history.History())
+    replacing.commit(None, None, dpdist.storage.history.History())
     assert seen == [True] and RunStore.open(path).fitted() is None
     replacing.release()
 

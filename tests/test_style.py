@@ -51,8 +51,7 @@ OWNERS = {
     "sklearn": {
         "estimators/base.py",
         "cli/demo.py",
-        "estimators/mixture.py",
-        "estimators/sva.py",
+        "estimators/fitted.py",
         "estimators/topic_base.py",
         "estimators/topic_model.py",
     },

@@ -29,7 +29,8 @@ from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
-from dpdist.runs.opening import METHODS, limits_of, open_run, resumed
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import limits_of, open_run, resumed
 from dpdist.runs.progress import event_line
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits

@@ -6,30 +6,13 @@ import os
 from collections.abc import Iterator
 from typing import Any, Self
 
-import xarray as xr
-from sklearn.utils.validation import check_is_fitted
-
 from dpdist.data import as_source
-from dpdist.estimators.base import (
-    Clustering,
-    asked_of,
-    chosen_backend,
-    output_of,
-    path_of,
-    spec_of,
-    warn_unless_converged,
-)
+from dpdist.estimators.base import Clustering
+from dpdist.estimators.fitted import path_of
 from dpdist.execution import Backend
-from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor
 from dpdist.inference.state import Info, State
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.fitting import MemoizedMixture
-from dpdist.runs.preparing import prepare
-from dpdist.runs.run import Run
 from dpdist.runs.specs.mixture import FitSpec
-from dpdist.storage.checkpoint import Fitted, RunStore
-from dpdist.storage.history import History
 
 
 class Mixture(Clustering):
@@ -91,56 +74,7 @@ class Mixture(Clustering):
         fit.checkpoint_seconds = checkpoint_seconds
         yield from self.follow(fit)
 
-    def follow(self, fit: Run[Problem]) -> Iterator[tuple[State, Info]]:
-        """Run a fit, taking its model as this estimator's own after every lap."""
-        for step in fit:
-            if step.info is not None:
-                self.adopt(fit.problem, fit.fitted, fit.history)
-                yield step.state, step.info
-        warn_unless_converged(fit)
-
-    def prepare(
-        self,
-        x: Any,
-        checkpoint_path: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        backend: Backend | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> Run[Problem]:
-        """A fit ready to run, batch by batch: parameters checked, data summarised, first checkpoint written.
-
-        Parameters
-        ----------
-        x : data or a source
-        checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
-        settings : plain values kept with the checkpoint, by which the command line resumes
-        """
-        spec = self.spec()
-        output = output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite)
-        return prepare(MemoizedMixture(), spec, as_source(x), spec.limits, chosen_backend(backend), output)
-
-    def spec(self) -> FitSpec:
-        """The parameters, checked."""
-        return spec_of(self._spec_type, self)
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
-        check_is_fitted(self)
-        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
-        stop = self._fitted.stop or "saved before the fit ended"
-        store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
-        store.release()
-
-    def adopt(self, problem: Problem, fitted: Fitted | None, history: History) -> None:
-        """Take the model of a lap as this estimator's own."""
-        assert fitted is not None, "a lap was finished"
-        self._show(MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids))
-        self._problem, self._fitted, self._history = problem, fitted, history
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
-        self.converged_, self.stop_reason_ = fitted.converged, fitted.stop
-
-    @property
-    def history_(self) -> xr.Dataset:
-        """Laps and proposals of the fit."""
-        check_is_fitted(self)
-        return self._history.dataset()
+    def _show(self) -> None:
+        super()._show()
+        self.elbo_, self.n_iter_ = self._fitted.elbo, len(self._history.laps)
+        self.converged_, self.stop_reason_ = self._fitted.converged, self._fitted.stop

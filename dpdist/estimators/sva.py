@@ -6,19 +6,15 @@ import os
 from collections.abc import Iterator
 from typing import Any, Self
 
-import xarray as xr
-from sklearn.utils.validation import check_is_fitted
-
 from dpdist.core.checks import number
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source, stream_blocks
-from dpdist.estimators.base import Clustering, asked_of, chosen_backend, output_of, path_of, spec_of
+from dpdist.estimators.base import Clustering
+from dpdist.estimators.fitted import path_of
 from dpdist.execution import Backend, SerialBackend
-from dpdist.inference.prediction import predictor_of
 from dpdist.inference.state import Info, State
 from dpdist.inference.sva.sequence import (
-    SVAProblem,
     advance_block,
     named,
 )
@@ -26,12 +22,8 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.limits import Limits
-from dpdist.runs.passing import SequentialPass, begin_pass, check_new_rows, passed
-from dpdist.runs.preparing import prepare
-from dpdist.runs.run import Run
+from dpdist.runs.passing import begin_pass, check_new_rows, passed
 from dpdist.runs.specs import SVASpec
-from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History
 
 #: Why the components of rows that come block by block are a model.
@@ -76,6 +68,9 @@ class SVA(Clustering):
     >>> dpdist.SVA(dpdist.families.IsotropicGaussian(variance=1.0), random_state=0).fit(x).n_components_
     3
     """
+
+    _spec_type = SVASpec
+    _broken_off = _STREAMED
 
     def __init__(
         self,
@@ -169,40 +164,9 @@ class SVA(Clustering):
         """
         seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
         settings = {"data": path_of(x), "holdout": path_of(holdout)}
-        run = self.prepare(as_source(x, sample_weight), holdout, checkpoint_path, overwrite, backend, settings)
+        run = self.prepare(as_source(x, sample_weight), checkpoint_path, overwrite, backend, settings, holdout)
         run.checkpoint_seconds = seconds
         yield from self.follow(run)
-
-    def prepare(
-        self,
-        x: Any,
-        holdout: Any = None,
-        checkpoint_path: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        backend: Backend | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> Run[SVAProblem]:
-        """A pass ready to run, round by round: parameters checked, data summarised, first checkpoint written.
-
-        Parameters
-        ----------
-        x : data or a source
-        holdout, checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
-        settings : plain values kept with the checkpoint, by which the command line resumes
-        """
-        spec, held = self.spec(), None if holdout is None else as_source(holdout)
-        output, backend = (
-            output_of(self, spec.random_state, checkpoint_path, settings or {}, overwrite),
-            chosen_backend(backend),
-        )
-        return prepare(SequentialPass(held), spec, as_source(x), Limits(None), backend, output)
-
-    def follow(self, run: Run[SVAProblem]) -> Iterator[tuple[State, Info]]:
-        """Run a pass, taking its model as this estimator's own after every round."""
-        for step in run:
-            assert step.info is not None, "every step of a pass is a round"
-            self.adopt(run.problem, run.fitted, run.history)
-            yield step.state, step.info
 
     def partial_fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
@@ -227,29 +191,9 @@ class SVA(Clustering):
         self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
         return self
 
-    def spec(self) -> SVASpec:
-        """The parameters, checked."""
-        return spec_of(SVASpec, self)
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the model as a Zarr group; :func:`dpdist.load` reads it."""
-        check_is_fitted(self)
-        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked_of(self, self._problem.seed))
-        store.commit(self._problem, self._fitted._replace(stop=self._fitted.stop or _STREAMED), self._history)
-        store.release()
-
-    def adopt(self, problem: SVAProblem, fitted: Fitted | None, history: History) -> None:
-        """Take the components of a round as this estimator's own; before the first there are none."""
-        assert fitted is not None, "a round was finished"
-        self._problem, self._fitted, self._history = problem, fitted, history
-        self._show(predictor_of(problem, fitted.total))
-        self.rows_seen_, self.pruned_weight_ = fitted.total.rows, fitted.total.pruned
-
-    @property
-    def history_(self) -> xr.Dataset:
-        """Rounds of the pass."""
-        check_is_fitted(self)
-        return self._history.dataset()
+    def _show(self) -> None:
+        super()._show()
+        self.rows_seen_, self.pruned_weight_ = self._fitted.total.rows, self._fitted.total.pruned
 
     def _fit_stream(self, blocks: Iterator[Any], sample_weight: Any, holdout: Any) -> Self:
         if sample_weight is not None or holdout is not None:

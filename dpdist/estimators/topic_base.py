@@ -6,30 +6,27 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT, Wanted, whole
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.data.vocabularies import check_same_words
-from dpdist.estimators.base import default_backend
+from dpdist.estimators.fitted import Estimator, default_backend
 from dpdist.inference.mixture.local_step import stack_rows
 from dpdist.inference.prediction import predict_partition
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
 from dpdist.inference.topics.problem import TopicProblem
-from dpdist.storage.history import History
 
 
-class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
     """An estimator that has topics once it is fitted; subclasses fit it."""
 
     _problem: TopicProblem[Any]
     _predictor: DocumentPredictor
-    _history: History
     n_topics_: int
 
     def transform(self, x: Any) -> np.ndarray:
@@ -148,18 +145,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def topic_weights_(self) -> np.ndarray:
         """Expected global weights, (K,)."""
-        return self._fitted_predictor().weights[:-1]
+        return self._fitted_predictor().weights()[0]
 
     @property
     def rest_weight_(self) -> float:
         """Expected weight of all topics not in use."""
-        return float(self._fitted_predictor().weights[-1])
-
-    @property
-    def history_(self) -> xr.Dataset:
-        """Laps and proposals of the fit."""
-        check_is_fitted(self)
-        return self._history.dataset()
+        return self._fitted_predictor().weights()[1]
 
     @property
     def _n_features_out(self) -> int:
@@ -169,9 +160,6 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.positive_only = True
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_predictor")
 
     def _fitted_predictor(self) -> DocumentPredictor:
         check_is_fitted(self)

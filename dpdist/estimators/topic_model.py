@@ -8,33 +8,20 @@ from dataclasses import replace
 from typing import Any, Self
 
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
-from dpdist.estimators.base import (
-    asked_of,
-    chosen_backend,
-    output_of,
-    path_of,
-    show_columns,
-    spec_of,
-    warn_unless_converged,
-)
 from dpdist.estimators.topic_base import TopicEstimator, counts_of
 from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule, Stochastic
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.prediction import predictor_of_topics
-from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan, TopicProblem
+from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online, topics_by
-from dpdist.runs.preparing import prepare
+from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
 from dpdist.runs.run import Run
 from dpdist.runs.specs import TopicSpec
-from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History
 
 
@@ -100,6 +87,8 @@ class HDPTopicModel(TopicEstimator):
     >>> dpdist.HDPTopicModel(initial_topics=2, random_state=0).fit(x).n_topics_
     3
     """
+
+    _spec_type = TopicSpec
 
     def __init__(
         self,
@@ -236,57 +225,14 @@ class HDPTopicModel(TopicEstimator):
     def _going_on(self) -> tuple[PointProblem, OnlineState]:
         return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
 
-    def follow(self, fit: Run[Any]) -> Iterator[tuple[State, Info]]:
-        """Run a fit, taking its model as this estimator's own after every lap."""
-        for step in fit:
-            if step.info is not None:
-                self.adopt(fit.problem, fit.fitted, fit.history)
-                yield step.state, step.info
-        if not isinstance(fit.problem.schedule, Stochastic):
-            warn_unless_converged(fit)
+    def _warn_of_the_end(self, run: Run[Any]) -> None:
+        if not isinstance(run.problem.schedule, Stochastic):  # nothing converges there
+            super()._warn_of_the_end(run)
 
-    def prepare(
-        self,
-        x: Any,
-        checkpoint_path: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        backend: Backend | None = None,
-        settings: dict[str, Any] | None = None,
-    ) -> Run[Any]:
-        """A fit ready to run, batch by batch: parameters and counts checked, first checkpoint written.
-
-        Parameters
-        ----------
-        x : documents or a source
-        checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
-        settings : plain values kept with the checkpoint, by which the command line resumes; default: limits and path
-        """
-        spec = self.spec()
-        kept = {"data": path_of(x)} if settings is None else settings
-        output = output_of(self, spec.random_state, checkpoint_path, kept, overwrite)
-        backend = chosen_backend(backend)
-        return prepare(topics_by(spec.weights), spec, as_source(x), spec.limits, backend, output)
-
-    def spec(self) -> TopicSpec:
-        """The parameters, checked."""
-        return spec_of(TopicSpec, self)
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
-        check_is_fitted(self)
-        asked = asked_of(self, self._problem.seed)
-        store = RunStore.create(path, self._problem, {}, {}, overwrite, asked)
-        stop = self._fitted.stop or "saved before the fit ended"
-        store.commit(self._problem, self._fitted._replace(stop=stop), self._history)
-        store.release()
-
-    def adopt(self, problem: TopicProblem[Any], fitted: Fitted | None, history: History) -> None:
-        """Take the model of a lap as this estimator's own."""
-        assert fitted is not None, "a lap was finished"
-        self._predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
-        self._problem, self._fitted, self._history = problem, fitted, history
-        show_columns(self, problem.model.vocabulary, problem.words)
+    def _show(self) -> None:
+        predictor, fitted = self._predictor, self._fitted
+        self._show_columns(predictor.model.vocabulary, self._problem.words)
         self.n_topics_ = len(fitted.ids)
-        self.topic_ids_, self.topic_sizes_ = fitted.ids, self._predictor.words.sum(axis=0)
-        self.elbo_, self.n_iter_ = fitted.elbo, len(history.laps)
+        self.topic_ids_, self.topic_sizes_ = fitted.ids, predictor.words.sum(axis=0)
+        self.elbo_, self.n_iter_ = fitted.elbo, len(self._history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

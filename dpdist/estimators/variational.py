@@ -8,7 +8,7 @@ from typing import Any
 
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
-from dpdist.estimators.base import chosen_backend
+from dpdist.estimators.fitted import chosen_backend
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel

@@ -11,9 +11,9 @@ from rich.console import Group
 from rich.table import Table
 
 from dpdist.inference.moves.accept import Reason
-from dpdist.runs.opening import METHODS, fitted_of, open_run
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import fitted_of, open_run
 from dpdist.storage.history import History
-from dpdist.storage.shown import shown
 
 #: Components and laps shown at most.
 LARGEST, LAST = 20, 5
@@ -31,7 +31,7 @@ def shown_values(path: str) -> dict[str, Any]:
     """
     store = open_run(path)
     fitted, history, problem, method = fitted_of(store), store.history(), store.problem(), METHODS[store.method]
-    weights, rest = shown(problem, fitted.total, fitted.ids).weights()
+    weights, rest = method.predictor(problem, fitted.total, fitted.ids).weights()
     has_bound = not math.isnan(fitted.elbo)
     held = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
     return {

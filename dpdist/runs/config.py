@@ -13,13 +13,10 @@ from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
 from dpdist.data import Source, as_source
 from dpdist.execution.base import Backend
-from dpdist.runs.fitting import MemoizedMixture
-from dpdist.runs.limits import Limits
-from dpdist.runs.online_topic_fitting import topics_by
-from dpdist.runs.passing import SequentialPass
+from dpdist.runs.methods import METHODS
 from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
-from dpdist.runs.specs import SPECS, MixtureSpec, Spec, SVASpec, TopicSpec
+from dpdist.runs.specs import SPECS, Spec
 from dpdist.storage.checkpoint import Asked
 
 #: Where data are.
@@ -48,13 +45,10 @@ class Config:
         """The work, ready to run on `source` and kept at `out`."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))
-        if isinstance(spec, SVASpec):
-            held = None if self.holdout is None else as_source(self.holdout)
-            return prepare(SequentialPass(held), spec, source, Limits(None), backend, output)
-        if isinstance(spec, TopicSpec):
-            return prepare(topics_by(spec.weights), spec, source, spec.limits, backend, output)
-        assert isinstance(spec, MixtureSpec), "there are no other commands"
-        return prepare(MemoizedMixture(), spec, source, spec.limits, backend, output)
+        method = METHODS[spec.method]
+        if self.holdout is not None:
+            method = method.following(as_source(self.holdout))
+        return prepare(method, spec, source, spec.limits, backend, output)
 
 
 def read_config(command: str, path: str | Path | None, options: Mapping[str, Any]) -> Config:

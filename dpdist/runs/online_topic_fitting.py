@@ -26,11 +26,11 @@ from dpdist.inference.state import Info, State
 from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import first_point_state, lap_info, partial_step, point_steps
 from dpdist.inference.topics.prediction import DocumentPredictor, predictor_of_topics
-from dpdist.inference.topics.problem import GlobalWeights, PointProblem, TopicProblem
+from dpdist.inference.topics.problem import PointProblem, TopicProblem
 from dpdist.runs.limits import Limits
 from dpdist.runs.method import Method
 from dpdist.runs.specs.topics import TopicSpec
-from dpdist.runs.topic_fitting import UPDATES, MemoizedTopics, first_topics, take_census, topic_values
+from dpdist.runs.topic_fitting import UPDATES, first_topics, take_census, topic_values
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
 
@@ -69,11 +69,6 @@ class OnlineTopics(Method[TopicSpec, PointProblem]):
     def units(self, total: OnlineState, rows: float) -> float:
         """Tokens, as the running total expects them of the corpus."""
         return float(total.words.sum())
-
-
-def topics_by(weights: GlobalWeights) -> MemoizedTopics | OnlineTopics:
-    """The method by which topics are fitted with such global weights."""
-    return OnlineTopics() if weights == "point" else MemoizedTopics()
 
 
 def begin_partial(problem: PointProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
@@ -125,7 +120,7 @@ def as_online(problem: TopicProblem[Any], fitted: Fitted, asked: PointProblem) -
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
     online = replace(asked, model=predictor.model, effort=problem.effort, seed=problem.seed)
     next_id = int(fitted.ids.max()) + 1
-    return online, OnlineState(predictor.words.copy(), predictor.weights.copy(), 0, fitted.ids.copy(), next_id)
+    return online, OnlineState(predictor.words.copy(), predictor.global_weights.copy(), 0, fitted.ids.copy(), next_id)
 
 
 def check_corpus(corpus: Any, documents: int) -> None:

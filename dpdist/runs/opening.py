@@ -10,29 +10,15 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import Predictor
-from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.prediction import DocumentPredictor
-from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
 from dpdist.runs.events import LapEvent, event_of_lap
-from dpdist.runs.fitting import MemoizedMixture
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.method import Method
-from dpdist.runs.online_topic_fitting import OnlineTopics
-from dpdist.runs.passing import SequentialPass
+from dpdist.runs.methods import METHODS
 from dpdist.runs.run import Run
-from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.commits import read_attributes
-
-#: Every method, by the name under which its runs are stored.
-METHODS: dict[str, Method[Any, Any]] = {
-    Problem.method: MemoizedMixture(),
-    TOPIC_METHODS["posterior"]: MemoizedTopics(),
-    TOPIC_METHODS["point"]: OnlineTopics(),
-    SVAProblem.method: SequentialPass(),
-}
 
 
 def method_of(path: str | os.PathLike[str]) -> Method[Any, Any]:

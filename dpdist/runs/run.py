@@ -97,8 +97,8 @@ class Run(Generic[Problem]):
             self._cadence.begin()
             history = self.history.before(self.state.lap)
             manifest, packs = self._memo.manifest(self.state)
-            given = (self.problem, self.fitted, history, self.state, manifest)
-            self._writing = self._writer.submit(self._write, self.store, packs, given)
+            given = (history, self.state, manifest)
+            self._writing = self._writer.submit(self._write, self.store, packs, self.fitted, given)
             self._memo.stored(self.state, manifest)
             self._saved = place
 
@@ -148,12 +148,19 @@ class Run(Generic[Problem]):
         if stop is not None or self._cadence.due(self.checkpoint_seconds):
             self.save()
 
-    def _write(self, store: RunStore, packs: dict[str, list[Any]], given: tuple[Any, ...]) -> None:
+    def _write(
+        self,
+        store: RunStore,
+        packs: dict[str, list[Any]],
+        fitted: Fitted | None,
+        given: tuple[History, State, Manifest],
+    ) -> None:
         """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
         with self._cadence.timed():
+            predictor = fitted and self.method.predictor(self.problem, fitted.total, fitted.ids)
             for name, batch_summaries in packs.items():
                 store.put_batch_summaries(name, batch_summaries)
-            store.commit(*given)
+            store.commit(fitted, predictor, *given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info)

@@ -24,12 +24,12 @@ import zarr
 from dpdist.core.errors import CheckpointError
 from dpdist.core.stored import BESIDE, Stored
 from dpdist.inference.state import State
+from dpdist.inference.transform import Description
 from dpdist.storage import codec
 from dpdist.storage.descriptions import write_description
 from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Kept, Manifest
-from dpdist.storage.shown import shown
 
 _WEIGHT = Stored(("component",), "posterior mean weight of a component")
 
@@ -40,6 +40,16 @@ class Posed(Protocol):
     @property
     def method(self) -> str:
         """What fits it."""
+
+
+class Shown(Protocol):
+    """A model as people see it; predictors are such."""
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        """Weights (K,), and what is left to components not yet seen."""
+
+    def exported(self) -> Description:
+        """Arrays that describe the components, in people's coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,13 +162,19 @@ class RunStore(GenerationStore):
 
     def commit(
         self,
-        problem: Posed,
         fitted: Fitted | None,
+        predictor: Shown | None,
         history: History,
         state: State | None = None,
         manifest: Manifest | None = None,
     ) -> None:
         """Write the next generation and make it current; the objects of `manifest` were put before.
+
+        Parameters
+        ----------
+        fitted, predictor : the model of the last lap, and what it says of rows; None before the first
+        history : up to it
+        state, manifest : to go on from, and where its batch summaries are; None for a model that is saved
 
         Raises
         ------
@@ -167,8 +183,8 @@ class RunStore(GenerationStore):
         """
 
         def write(group: zarr.Group) -> None:
-            if fitted is not None:
-                _write_components(group.create_group("components"), problem, fitted)
+            if fitted is not None and predictor is not None:
+                _write_components(group.create_group("components"), fitted, predictor)
             history.write(group.create_group("history"))
             if state is not None and manifest is not None:
                 bare = replace(state, batch_summaries=(), start=None, queue=(), running=None)
@@ -177,14 +193,13 @@ class RunStore(GenerationStore):
         self.add_generation(write, manifest.packs if manifest is not None else [])
 
 
-def _write_components(group: zarr.Group, problem: Posed, fitted: Fitted) -> None:
+def _write_components(group: zarr.Group, fitted: Fitted, predictor: Shown) -> None:
     """A model, and beside it what people want to see of it."""
     codec.write(group, fitted)
-    model = shown(problem, fitted.total, fitted.ids)
-    weights, rest = model.weights()
+    weights, rest = predictor.weights()
     codec.put(group, "weight", weights, _WEIGHT)
     told = {"rows": fitted.rows, "n_components": len(fitted.ids), "stop": fitted.stop, "converged": fitted.converged}
     elbo = {} if math.isnan(fitted.elbo) else {"elbo": fitted.elbo}
     group.attrs.update({**told, **elbo, "rest_weight": rest})
     if fitted.stop is not None:
-        write_description(group, model.exported())
+        write_description(group, predictor.exported())

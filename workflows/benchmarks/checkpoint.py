@@ -86,7 +86,8 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
             store.put_batch_summaries(name, batch_summaries)
         batch_summaries_seconds.append(time.perf_counter() - began)
         fitted = Fitted(state.ids, total, -1.0, 1.0)
-        store.commit(problem, fitted, History(), state, manifest)
+        predictor = MemoizedMixture().predictor(problem, total, state.ids)
+        store.commit(fitted, predictor, History(), state, manifest)
         end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
         memo.stored(state, manifest)
         assert lap == store.number

@@ -30,6 +30,7 @@ from dpdist.inference.topics.model import TopicModel, TopicPosterior
 from dpdist.inference.topics.online import with_learned
 from dpdist.inference.topics.problem import TopicProblem
 from dpdist.inference.topics.summary import TOKENS
+from dpdist.inference.transform import Description
 from dpdist.models.families.base import Rows
 
 #: Types of counts that matrices of documents may have.
@@ -47,7 +48,7 @@ class DocumentPredictor:
     model : the prior, with the hyperparameters that were learned
     effort : how far documents are iterated
     words : (W, K) expected tokens of each word in each topic, in the whole corpus
-    weights : (K + 1,) global weights; the last is the mass of all topics not in use
+    global_weights : (K + 1,); the last is the mass of all topics not in use
     tokens : in the whole corpus; online as the topics have them, near their number
     ids : (K,) stable ids of the topics
     """
@@ -55,19 +56,19 @@ class DocumentPredictor:
     model: TopicModel
     effort: Effort
     words: np.ndarray
-    weights: np.ndarray
+    global_weights: np.ndarray
     tokens: float
     ids: np.ndarray
 
     @property
     def prior(self) -> np.ndarray:
         """Dirichlet parameter of a document's proportions, (K,)."""
-        return self.model.allocation.document_concentration * self.weights[:-1]
+        return self.model.allocation.document_concentration * self.global_weights[:-1]
 
     @cached_property
     def posterior(self) -> TopicPosterior:
         """q in the form of the local step."""
-        parameters = self.model.allocation.document_concentration * self.weights
+        parameters = self.model.allocation.document_concentration * self.global_weights
         return self.model.posterior_of(self.words, parameters)
 
     @cached_property
@@ -75,6 +76,14 @@ class DocumentPredictor:
         """Expected probabilities of words, (K, W)."""
         words = self.model.pseudocount + self.words
         return np.ascontiguousarray((words / words.sum(axis=0)).T)
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        """Global weights (K,), and what is left to topics not in use."""
+        return self.global_weights[:-1], float(self.global_weights[-1])
+
+    def exported(self) -> Description:
+        """Nothing: counts of words describe topics already."""
+        return {}
 
     def check_words(self, columns: int, name: str = "documents") -> None:
         """Raise :class:`InputError` unless there is a column for each word of the model's vocabulary."""

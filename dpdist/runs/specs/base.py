@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -20,7 +21,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Spec:
+class Spec(ABC):
     """Everything that a person asks of a method, data apart.
 
     Raises
@@ -31,6 +32,16 @@ class Spec:
 
     #: Import path of the estimator with these parameters.
     estimator: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def method(self) -> str:
+        """The name of what fits it, in :data:`dpdist.runs.methods.METHODS`."""
+
+    @property
+    def limits(self) -> Limits:
+        """When to stop whatever the ELBO does: never, unless there are settings of it."""
+        return Limits(None)
 
     random_state: int = setting(0, whole(0), "Key of every draw; the same key gives the same bits.")
 
@@ -87,7 +98,6 @@ class LapSpec(Spec):
 
     @property
     def limits(self) -> Limits:
-        """The same."""
         return Limits(self.max_laps, self.max_time)
 
 

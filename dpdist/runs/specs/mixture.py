@@ -11,6 +11,7 @@ import numpy as np
 from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, real_array, shown
 from dpdist.core.errors import InputError
 from dpdist.core.settings import part, parts, setting
+from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import AnyMove, Move
 from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.moves.sampling import Sampling
@@ -46,6 +47,8 @@ _CONCENTRATION = Wanted(
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitSpec(RowSpec, LapSpec, ABC):
     """What all mixtures are asked for."""
+
+    method = Problem.method
 
     family: Family = part(
         FAMILIES,

@@ -9,7 +9,7 @@ from dpdist.core.checks import COUNT, FLAG, FLOOR, POSITIVE, SCALE, number
 from dpdist.core.settings import part, setting
 from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.prune_merge import MERGE, DistanceTest, EvidenceTest, PruneMerge, merge_test
-from dpdist.inference.sva.sequence import Rounds
+from dpdist.inference.sva.sequence import Rounds, SVAProblem
 from dpdist.models.families import FAMILIES, Family
 from dpdist.models.likelihoods import LIKELIHOODS, Likelihood
 from dpdist.runs.specs.base import RowSpec
@@ -20,6 +20,7 @@ class SVASpec(RowSpec):
     """The parameters of :class:`dpdist.SVA`."""
 
     estimator = "dpdist:SVA"
+    method = SVAProblem.method
 
     family: Family | Likelihood = part(
         {**FAMILIES, **LIKELIHOODS},

@@ -14,6 +14,7 @@ from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import (
     GLOBAL_WEIGHTS,
+    METHODS,
     GlobalWeights,
     OnlinePlan,
     PointProblem,
@@ -87,6 +88,10 @@ class TopicSpec(LapSpec):
     tolerance: float = setting(
         1e-5, number(least=0), "Change of the ELBO, in nats a token, below which a lap counts as settled."
     )
+
+    @property
+    def method(self) -> str:
+        return METHODS[self.weights]
 
     def problem(self, vocabulary: int) -> TopicProblem[Any]:
         """What is asked for, over so many words."""

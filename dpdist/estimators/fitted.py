@@ -1,0 +1,169 @@
+"""What every estimator does around a run, whatever is fitted: begin it, follow it, keep and save what it found."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+import xarray as xr
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from dpdist.core.checks import instance, shown
+from dpdist.core.errors import InputError
+from dpdist.core.places import absolute
+from dpdist.data import as_source
+from dpdist.data.columns import Names
+from dpdist.execution import Backend, SerialBackend
+from dpdist.execution.connecting import active_client
+from dpdist.execution.dask import DaskBackend
+from dpdist.inference.state import Info, State
+from dpdist.runs.methods import METHODS
+from dpdist.runs.preparing import Output, prepare
+from dpdist.runs.run import Run
+from dpdist.runs.specs import Spec
+from dpdist.storage.checkpoint import Asked, Fitted, RunStore
+from dpdist.storage.history import History
+from dpdist.storage.importing import path_of_class
+
+
+class Estimator(BaseEstimator):
+    """Fitting by a run; subclasses say what is asked for, and what is told of the model that a lap ends with."""
+
+    #: The spec whose fields the parameters are.
+    _spec_type: type[Spec]
+    #: Why a model came to no end that is saved before its run did.
+    _broken_off: ClassVar[str] = "saved before the fit ended"
+    _problem: Any
+    _fitted: Fitted
+    _history: History
+    _predictor: Any
+
+    def prepare(
+        self,
+        x: Any,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+        settings: dict[str, Any] | None = None,
+        holdout: Any = None,
+    ) -> Run[Any]:
+        """A run ready to go, batch by batch: parameters checked, data summarised, first checkpoint written.
+
+        Parameters
+        ----------
+        x : data or a source
+        checkpoint_path, overwrite, backend, holdout : as for ``iter_fit``
+        settings : plain values kept with the checkpoint, by which the command line resumes; default: the path of `x`
+        """
+        spec = self.spec()
+        method = METHODS[spec.method]
+        if holdout is not None:
+            method = method.following(as_source(holdout))
+        asked = None if checkpoint_path is None else self._asked(spec.random_state)
+        output = Output(checkpoint_path, {"data": path_of(x)} if settings is None else settings, overwrite, asked)
+        return prepare(method, spec, as_source(x), spec.limits, chosen_backend(backend), output)
+
+    def follow(self, run: Run[Any]) -> Iterator[tuple[State, Info]]:
+        """Go on with a run to its end, taking its model as this estimator's own after every lap."""
+        for step in run:
+            if step.info is not None:
+                self.adopt(run.problem, run.fitted, run.history)
+                yield step.state, step.info
+        self._warn_of_the_end(run)
+
+    def adopt(self, problem: Any, fitted: Fitted | None, history: History) -> None:
+        """Take the model of a lap as this estimator's own."""
+        assert fitted is not None, "a lap was finished"
+        self._problem, self._fitted, self._history = problem, fitted, history
+        self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
+        self._show()
+
+    def spec(self) -> Any:
+        """The parameters, checked."""
+        parameters = self.get_params(deep=False)
+        return self._spec_type(**{**parameters, "random_state": seed_of(parameters["random_state"])})
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
+        check_is_fitted(self)
+        store = RunStore.create(path, self._problem, {}, {}, overwrite, self._asked(self._problem.seed))
+        fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
+        store.commit(fitted, self._predictor, self._history)
+        store.release()
+
+    @property
+    def history_(self) -> xr.Dataset:
+        """What was found lap by lap, and every proposal with what became of it."""
+        check_is_fitted(self)
+        return self._history.dataset()
+
+    @abstractmethod
+    def _show(self) -> None:
+        """Set the public attributes of the fitted model."""
+
+    def _warn_of_the_end(self, run: Run[Any]) -> None:
+        """Warn as scikit-learn does of a fit that a limit ended."""
+        told = None if run.fitted is None else run.limits.unmet(run.fitted.stop)
+        if told is not None:
+            warnings.warn(told, ConvergenceWarning, stacklevel=5)
+
+    def _show_columns(self, columns: int, names: Names | None) -> None:
+        """Set ``n_features_in_``, and ``feature_names_in_`` where the columns have names."""
+        self.n_features_in_ = columns
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    def _asked(self, seed: int) -> Asked:
+        """What was asked for, where `random_state` gave `seed`.
+
+        A RandomState is kept as that seed, what says where rows begin as an array; all else is kept as it is.
+        """
+        parameters = self.get_params(deep=False)
+        if not isinstance(parameters["random_state"], Integral | None):
+            parameters["random_state"] = seed
+        if not isinstance(parameters.get("initial", ""), str):
+            parameters["initial"] = np.asarray(parameters["initial"])
+        return Asked(path_of_class(type(self)), parameters)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_predictor")
+
+
+def default_backend() -> Backend:
+    """The active Dask client, or this process."""
+    client = active_client()
+    return SerialBackend() if client is None else DaskBackend(client)
+
+
+def chosen_backend(backend: Any) -> Backend:
+    """The backend asked for, or the default; raises :class:`InputError` if it is none."""
+    if backend is None:
+        return default_backend()
+    found: Backend = instance("a backend of dpdist.execution", Backend).or_none("the default").take("backend", backend)
+    return found
+
+
+def path_of(x: Any) -> str | None:
+    """The path or URL that data were given by, absolute; None for arrays."""
+    return absolute(x) if isinstance(x, str | os.PathLike) else None
+
+
+def seed_of(random_state: Any) -> int:
+    """`random_state`, as scikit-learn takes it, as one whole number."""
+    is_whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if is_whole and random_state >= 0:
+        return int(random_state)
+    if not (random_state is np.random or isinstance(random_state, np.random.RandomState | None)):
+        raise InputError(
+            f"random_state should be a whole number from 0 on, a numpy RandomState or None; got {shown(random_state)}."
+        )
+    return int(check_random_state(random_state).randint(2**31 - 1))

@@ -1,0 +1,21 @@
+"""Every method there is, by the name under which its runs are stored and by which its spec asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.sva.sequence import SVAProblem
+from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
+from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.method import Method
+from dpdist.runs.online_topic_fitting import OnlineTopics
+from dpdist.runs.passing import SequentialPass
+from dpdist.runs.topic_fitting import MemoizedTopics
+
+METHODS: dict[str, Method[Any, Any]] = {
+    Problem.method: MemoizedMixture(),
+    TOPIC_METHODS["posterior"]: MemoizedTopics(),
+    TOPIC_METHODS["point"]: OnlineTopics(),
+    SVAProblem.method: SequentialPass(),
+}
