@@ -627,7 +627,7 @@ def passing(run: Path, monkeypatch, share: float = 1e-300) -> Any:
     """A pass of five rounds."""
     monkeypatch.setattr(cadence, "SHARE", share)
     model = dpdist.SVA(dpdist.families.IsotropicGaussian(), random_state=0, round_partitions=1)
-    work = model.prepare(source_of(clusters(0, rows=500)), None, run)
+    work = model.prepare(source_of(clusters(0, rows=500)), run)
     work.checkpoint_seconds = math.inf
     return work
 

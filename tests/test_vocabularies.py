@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 import dpdist
-from dpdist.cli.topic_commands import predict_topics
+from dpdist.cli.app import predict
 from dpdist.core.errors import InputError
 from dpdist.core.strings import join_strings, part_strings
 from dpdist.data.corpora import write_corpus
@@ -77,8 +77,9 @@ def test_documents_over_other_words_are_refused(run: Path, corpora: Path) -> Non
             InputError, match=r"the words of .*turned.zarr should be .*; column 0 is 'word11' and was ''"
         ):
             call(turned)
-    with pytest.raises(InputError, match="the words of"):
-        predict_topics(str(run), turned, str(corpora / "x.zarr"), 1, False, lambda: pytest.fail("begun"), False)
+    with pytest.raises(InputError, match=f"those that {run} was fitted to"):
+        predict(str(run), turned, str(corpora / "x.zarr"))
+    assert not (corpora / "x.zarr").exists()
     assert model.transform(corpora / "corpus.zarr").shape == (60, model.n_topics_)
     assert model.transform(blocks(5)).shape == (5, model.n_topics_), "arrays are over whatever words"
 

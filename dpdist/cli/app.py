@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +16,13 @@ from dpdist.cluster.foreground import (
     Serial,
     Workers,
     backend_of,
-    launcher_of,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import claim_folder
 from dpdist.data import as_source
 from dpdist.data.columns import listed
-from dpdist.runs.labelling import write_labels
-from dpdist.runs.opening import method_of, stored_predictor
+from dpdist.runs.labelling import write_predictions
+from dpdist.runs.opening import method_of, stored_model
 from dpdist.runs.progress import LiveProgress, say
 
 
@@ -57,18 +55,13 @@ def predict(
     Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
     those of the raw columns, whatever transform was fitted.
     """
-    if method_of(run).command == "topics":
-        from dpdist.cli.topic_commands import predict_topics
-
-        predict_topics(run, data, out, top, density, partial(launcher_of, workers, scheduler, serial), overwrite)
-        return
-    predictor = stored_predictor(run)
-    source = as_source(data)
-    predictor.preparation.check_source(source)
+    predictor, source, method = stored_model(run), as_source(data), method_of(run)
+    predictor.check_source(source, run)
+    predictor.outputs(top, density)
     claim_folder(out, overwrite)
-    with backend_of(workers, scheduler, serial, source) as backend:
-        write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
-    say(OUTPUT, f"{source.shape[0]} rows labelled in {out}")
+    with backend_of(workers, scheduler, serial, source, method.updates) as backend:
+        write_predictions(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
+    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {len(predictor.ids)} {method.parts} of {run}")
 
 
 def demo(

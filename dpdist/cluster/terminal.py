@@ -11,6 +11,7 @@ OUTPUT, MESSAGES = Console(), Console(stderr=True)
 OPTIONS = {
     "overwrite=True": "--overwrite",
     "again=True": "--again",
+    "density=True": "--density",
     "out=PATH": "--out PATH",
     "columns=['A', 'B']": "--columns A,B",
     "format=NAME": "--format NAME",

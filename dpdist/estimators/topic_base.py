@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.core.checks import COUNT, Wanted, whole
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
-from dpdist.data.vocabularies import check_same_words
 from dpdist.estimators.fitted import Estimator, default_backend
 from dpdist.inference.mixture.local_step import stack_rows
 from dpdist.inference.prediction import predict_partition
@@ -168,8 +167,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
     def _fitting(self, x: Any) -> Source:
         """Documents over the model's vocabulary."""
         predictor, source = self._fitted_predictor(), as_source(x)
-        predictor.check_words(source.shape[1])
-        check_same_words(self._problem.words, source, "the model")
+        predictor.check_source(source)
         return source
 
     def _loaded(self, x: Any) -> sparse.csr_array:

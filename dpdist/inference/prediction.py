@@ -22,7 +22,7 @@ from scipy.special import logsumexp, softmax
 
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition
+from dpdist.data.base import Partition, Source
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.sva.base import Learner, SVAState
 from dpdist.inference.sva.sequence import SVAProblem
@@ -30,6 +30,22 @@ from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
+
+#: What is written of each row: name -> shape, dtype.
+Outputs = dict[str, tuple[tuple[int, ...], str]]
+
+
+def label_outputs(top: int, components: int) -> Outputs:
+    """A row's label, and on request its `top` components with their probabilities."""
+    width = min(top, components)
+    more: Outputs = {"top_label": ((width,), "int64"), "top_probability": ((width,), "float64")}
+    return {"label": ((), "int64"), **(more if top > 1 else {})}
+
+
+def labels_of(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.ndarray]:
+    """The same of rows whose best components (n, L) and their probabilities are known."""
+    more = {"top_label": places, "top_probability": shares}
+    return {"label": places[:, 0], **(more if top > 1 else {})}
 
 
 class Predictor(ABC):
@@ -82,6 +98,22 @@ class Predictor(ABC):
         preparation = self.preparation
         dropped = {"covariance"} if preparation.width < preparation.columns else set()
         return preparation.restored({name: each for name, each in self.describe().items() if name not in dropped})
+
+    def check_source(self, source: Source, model: str = "the model") -> None:
+        """Raise :class:`InputError` unless `source` has the columns that were fitted; `model` is named in messages."""
+        self.preparation.check_source(source)
+
+    def outputs(self, top: int, density: bool) -> Outputs:
+        """What :meth:`predictions` gives: labels, on request `top` components, and densities."""
+        more: Outputs = {"log_density": ((), "float64")} if density else {}
+        return label_outputs(top, len(self.ids)) | more
+
+    def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
+        """What is written of rows."""
+        found = labels_of(*self.top(partition, top), top)
+        if density:
+            found["log_density"] = self.log_density(partition)
+        return found
 
     def labels(self, partition: Partition) -> np.ndarray:
         """Position of the most probable component, (n,) int64."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import zarr
@@ -14,13 +13,27 @@ from dpdist.core.outputs import claim_folder, put_in_place, written_aside
 from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
 from dpdist.execution import Backend
-from dpdist.inference.prediction import Predictor
-from dpdist.inference.topics.prediction import DocumentPredictor
+from dpdist.inference.prediction import Outputs
 from dpdist.storage import codec
 
 
-def write_labels(
-    predictor: Predictor,
+class Labeller(Protocol):
+    """A model of rows or of documents, as far as its predictions are written."""
+
+    ids: np.ndarray
+
+    def check_source(self, source: Source, model: str = "the model") -> None:
+        """Raise :class:`InputError` unless the model can be asked of these rows."""
+
+    def outputs(self, top: int, density: bool) -> Outputs:
+        """What is written of each row."""
+
+    def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
+        """What is written of some rows."""
+
+
+def write_predictions(
+    predictor: Labeller,
     source: Source,
     backend: Backend,
     out: str | os.PathLike[str],
@@ -29,54 +42,35 @@ def write_labels(
     density: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Write a group with each row's label and, on request, its most probable components and its density.
+    """Write a group with what a model says of each row.
 
     Parameters
     ----------
-    predictor, source, backend : model, rows and where to run
+    predictor, source, backend : model, rows or documents, and where to run
     out : folder; arrays ``label`` (N,), positions as ``predict`` of the estimators gives them, and ``id`` (K,), so that
         ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
-        `density` also ``log_density`` (N,)
+        `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where labels are the largest
     overwrite : whether to replace what is there
 
     Raises
     ------
     OutputExistsError, InputError
-        If `out` is taken, or the rows have another width than the model's.
+        If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
     """
-    predictor.preparation.check_source(source)
-    kinds = _label_kinds(top, len(predictor.ids))
-    if density:
-        kinds["log_density"] = ((), "float64")
-    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _label, predictor, top, density)
-
-
-def write_proportions(
-    predictor: DocumentPredictor,
-    source: Source,
-    backend: Backend,
-    out: str | os.PathLike[str],
-    *,
-    top: int = 1,
-    overwrite: bool = False,
-) -> None:
-    """Write a group with each document's proportions of topics and its largest topics.
-
-    Parameters
-    ----------
-    predictor, source, backend : topic model, documents and where to run
-    out : folder; arrays ``proportion`` (N, K), ``label`` (N,), the column of the largest, and ``id`` (K,), so that
-        ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K))
-    overwrite : whether to replace what is there
-
-    Raises
-    ------
-    OutputExistsError, InputError
-        If `out` is taken, or the documents do not fit the model.
-    """
-    predictor.check_words(source.shape[1])
-    kinds = {**_label_kinds(top, len(predictor.ids)), "proportion": ((len(predictor.ids),), "float64")}
-    _write(out, overwrite, source, backend, kinds, {"id": predictor.ids}, _share, predictor, top)
+    predictor.check_source(source)
+    outputs, target, partitions = predictor.outputs(top, density), claim_folder(out, overwrite), source.partitions
+    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    with written_aside(aside):
+        _create(str(aside), source.shape[0], outputs, predictor.ids)
+        shared = backend.share(predictor)
+        # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
+        for start in range(0, len(partitions), _TOGETHER):
+            group = partitions[start : start + _TOGETHER]
+            columns = ([value] * len(group) for value in (shared, top, density))
+            refs = backend.map(_predictions, backend.share_each(group), *columns)
+            for partition, found in zip(group, backend.fetch(refs), strict=True):
+                _store(str(aside), partition, found)
+        put_in_place(aside, target)
 
 
 _OUTPUTS = {
@@ -92,55 +86,11 @@ _TOGETHER = 32
 #: Bounds on a chunk: rows, and numbers.
 _CHUNK_ROWS, _CHUNK_NUMBERS = 2**16, 2**22
 
-_Kinds = dict[str, tuple[tuple[int, ...], str]]
 
-
-def _write(
-    out: str | os.PathLike[str],
-    overwrite: bool,
-    source: Source,
-    backend: Backend,
-    kinds: _Kinds,
-    fixed: dict[str, np.ndarray],
-    find: Callable[..., dict[str, np.ndarray]],
-    predictor: Predictor | DocumentPredictor,
-    *given: Any,
-) -> None:
-    """Write what `find`, called with each partition, the predictor and what is `given`, says of its rows.
-
-    Parameters
-    ----------
-    kinds : what `find` gives: name -> shape of a row's, dtype
-    fixed : what does not go by rows: name -> values
-    """
-    target, partitions = claim_folder(out, overwrite), source.partitions
-    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with written_aside(aside):
-        _create(str(aside), source.shape[0], kinds, fixed)
-        shared = backend.share(predictor)
-        # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
-        for start in range(0, len(partitions), _TOGETHER):
-            group = partitions[start : start + _TOGETHER]
-            columns = ([value] * len(group) for value in (shared, *given))
-            refs = backend.map(find, backend.share_each(group), *columns)
-            for partition, found in zip(group, backend.fetch(refs), strict=True):
-                _store(str(aside), partition, found)
-        put_in_place(aside, target)
-
-
-def _label_kinds(top: int, components: int) -> _Kinds:
-    kinds: _Kinds = {"label": ((), "int64")}
-    if top > 1:
-        width = min(top, components)
-        kinds |= {"top_label": ((width,), "int64"), "top_probability": ((width,), "float64")}
-    return kinds
-
-
-def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -> None:
+def _create(path: str, rows: int, outputs: Outputs, ids: np.ndarray) -> None:
     group = zarr.open_group(path, mode="w", zarr_format=3)
-    for name, values in fixed.items():
-        codec.put(group, name, values, _OUTPUTS[name])
-    for name, (shape, dtype) in kinds.items():
+    codec.put(group, "id", ids, _OUTPUTS["id"])
+    for name, (shape, dtype) in outputs.items():
         stored, width = _OUTPUTS[name], math.prod(shape)
         group.create_array(
             name,
@@ -152,25 +102,8 @@ def _create(path: str, rows: int, kinds: _Kinds, fixed: dict[str, np.ndarray]) -
         )
 
 
-def _label(partition: Partition, predictor: Predictor, top: int, density: bool) -> dict[str, np.ndarray]:
-    found = _ranked(*predictor.top(partition, top), top)
-    if density:
-        found["log_density"] = predictor.log_density(partition)
-    return found
-
-
-def _share(partition: Partition, predictor: DocumentPredictor, top: int) -> dict[str, np.ndarray]:
-    shares = predictor.proportions(partition)
-    order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
-    return {"proportion": shares, **_ranked(order, np.take_along_axis(shares, order, axis=1), top)}
-
-
-def _ranked(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.ndarray]:
-    """Label, and on request the best components (n, L) and their probabilities, of rows."""
-    found = {"label": places[:, 0]}
-    if top > 1:
-        found |= {"top_label": places, "top_probability": shares}
-    return found
+def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> dict[str, np.ndarray]:
+    return predictor.predictions(partition, top, density)
 
 
 def _store(path: str, partition: Partition, found: dict[str, np.ndarray]) -> None:

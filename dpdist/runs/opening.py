@@ -10,7 +10,6 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
@@ -87,8 +86,8 @@ def stored_laps(store: RunStore) -> list[LapEvent]:
     return [event_of_lap(method, row, units, history.accepted(row.lap)) for row in history.laps]
 
 
-def stored_predictor(path: str | os.PathLike[str]) -> Predictor:
-    """What the mixture at `path`, however it was made, says of rows.
+def stored_model(path: str | os.PathLike[str]) -> Any:
+    """What the model at `path`, however it was made, says of rows or documents.
 
     Raises
     ------
@@ -97,20 +96,14 @@ def stored_predictor(path: str | os.PathLike[str]) -> Predictor:
     InputError
         If no lap was finished yet.
     """
-    found: Predictor = _stored_predictor(path, Predictor, "clusters")
-    return found
+    store = open_run(path)
+    fitted = fitted_of(store)
+    return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 
 
 def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
-    """What the topic model at `path`, however it was made, says of documents; raises as :func:`stored_predictor`."""
-    found: DocumentPredictor = _stored_predictor(path, DocumentPredictor, "topics")
+    """What the topic model at `path` says of documents; raises as :func:`stored_model`."""
+    found = stored_model(path)
+    if not isinstance(found, DocumentPredictor):
+        raise CheckpointError(f"{path} holds no model of topics; give another.")
     return found
-
-
-def _stored_predictor(path: str | os.PathLike[str], kind: type[Any], wanted: str) -> Any:
-    store = open_run(path)
-    fitted = fitted_of(store)
-    predictor = METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
-    if not isinstance(predictor, kind):
-        raise CheckpointError(f"{path} holds no model of {wanted}; give another.")
-    return predictor

@@ -22,7 +22,9 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.documents import check_block
+from dpdist.data.vocabularies import Words, check_same_words
 from dpdist.execution.base import Backend
+from dpdist.inference.prediction import Outputs, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.evaluation import Score, completion_score
 from dpdist.inference.topics.hyperparameters import learned
@@ -51,6 +53,7 @@ class DocumentPredictor:
     global_weights : (K + 1,); the last is the mass of all topics not in use
     tokens : in the whole corpus; online as the topics have them, near their number
     ids : (K,) stable ids of the topics
+    vocabulary : (W,) the words, if they are known
     """
 
     model: TopicModel
@@ -59,6 +62,7 @@ class DocumentPredictor:
     global_weights: np.ndarray
     tokens: float
     ids: np.ndarray
+    vocabulary: Words | None = None
 
     @property
     def prior(self) -> np.ndarray:
@@ -95,6 +99,25 @@ class DocumentPredictor:
                 f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others."
             )
 
+    def check_source(self, source: Source, model: str = "the model") -> None:
+        """Raise :class:`InputError` unless documents are over the words of the model; `model` is named in messages."""
+        self.check_words(source.shape[1])
+        check_same_words(self.vocabulary, source, model)
+
+    def outputs(self, top: int, density: bool) -> Outputs:
+        """What :meth:`predictions` gives: proportions, the largest topic, and on request the `top` largest."""
+        if density:
+            raise InputError(
+                "a topic model tells no density; leave out density=True; score documents with: dpdist score"
+            )
+        return label_outputs(top, len(self.ids)) | {"proportion": ((len(self.ids),), "float64")}
+
+    def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
+        """What is written of documents."""
+        shares = self.proportions(partition)
+        order = np.argsort(-shares, axis=1, kind="stable")[:, :top]
+        return {"proportion": shares, **labels_of(order, np.take_along_axis(shares, order, axis=1), top)}
+
     def proportions(self, partition: Partition) -> np.ndarray:
         """E[pi_jk] of documents, (n, K), rows sum to 1."""
         documents = documents_of(partition)
@@ -128,11 +151,15 @@ def predictor_of_topics(problem: TopicProblem[Any], total: Any, ids: np.ndarray)
     """
     if problem.weights == "point":
         model = with_learned(problem, total).model
-        return DocumentPredictor(model, problem.effort, total.words, total.weights, float(total.words.sum()), ids)
+        return DocumentPredictor(
+            model, problem.effort, total.words, total.weights, float(total.words.sum()), ids, problem.words
+        )
     with one_thread():
         model = learned(problem.model, total, problem.learn)
         weights = model.sticks(total).weights
-    return DocumentPredictor(model, problem.effort, total.words, weights, float(total.totals[TOKENS]), ids)
+    return DocumentPredictor(
+        model, problem.effort, total.words, weights, float(total.totals[TOKENS]), ids, problem.words
+    )
 
 
 def complete_documents(
