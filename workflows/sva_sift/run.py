@@ -193,8 +193,10 @@ def follow(task: Task, model: Any, backend: DaskBackend) -> Outcome:
         return megabytes(os.getpid(), field), max(megabytes(worker, field) for worker in workers)
 
     outcome = Outcome(task.method, task.part, *memory("VmRSS"), [])
+    seconds = 0.0
     for _, info in model.iter_fit(task.train, holdout=holdout, backend=backend):
-        numbers = int(info.rows), int(info.n_components), float(info.seconds), float(info.holdout)
+        seconds += info.seconds
+        numbers = int(info.rows), int(info.n_components), seconds, float(info.score)
         outcome.rounds.append(Round(*numbers, *memory("VmHWM")))
         print(f"{task.method}, {task.part}: " + "{} rows, K {}, {:.1f} s, {:.3f} nats".format(*numbers), flush=True)
     return outcome

@@ -93,9 +93,11 @@ def run_sequential(method: str, seed: int, size: Size) -> Run:
     """One sequential pass, scored after every partition of the rows."""
     data = size.draw(seed)
     estimator = sequential(method)
-    steps = estimator.iter_fit(data.x, holdout=data.holdout)
-    infos = [info for _, info in steps if np.isfinite(info.holdout)]
-    traces = [[getattr(info, name) for info in infos] for name in ("seconds", "holdout", "n_components")]
+    infos = [info for _, info in estimator.iter_fit(data.x, holdout=data.holdout)]
+    seconds = np.cumsum([info.seconds for info in infos])
+    scored = [i for i, info in enumerate(infos) if np.isfinite(info.score)]
+    traces = [[float(seconds[i]) for i in scored], [infos[i].score for i in scored]]
+    traces.append([infos[i].n_components for i in scored])
     means = estimator.components_["mean"].values
     return Run(method, seed, *traces, estimator.weights_, means, true_score(data, MODEL))
 
