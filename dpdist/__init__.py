@@ -50,13 +50,12 @@ __all__ = [
     "sva",
 ]
 
-#: Public names by the module that has them; a name of its own is a module that has it.
+#: Public names by the module that has them.
 _HOMES = {
     "core.errors": ("CheckpointError", "DpdistError", "InputError", "OutputExistsError", "PrecisionError"),
     "estimators.sva": ("SVA",),
     "estimators.topic_model": ("HDPTopicModel",),
     "estimators.variational": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
-    "inference": ("schedules", "sva"),
     "inference.moves.delete": ("Delete",),
     "inference.moves.merge": ("Merge",),
     "inference.moves.sampling": ("Sampling",),
@@ -64,7 +63,15 @@ _HOMES = {
     "inference.topics.documents": ("Effort",),
     "inference.topics.problem": ("OnlinePlan", "TopicPlan"),
     "inference.transform": ("TransformPlan",),
-    "models": ("allocations", "families", "likelihoods"),
+}
+
+#: Public modules by the room that they are in.
+_ROOMS = {
+    "allocations": "models",
+    "families": "models",
+    "likelihoods": "models",
+    "schedules": "inference",
+    "sva": "inference",
 }
 
 
@@ -72,19 +79,14 @@ def __getattr__(name: str) -> Any:
     """Import on first use: a worker needs a fraction of what an estimator needs, and starts the sooner."""
     for home, names in _HOMES.items():
         if name in names:
-            return _found(home, name)
+            return getattr(importlib.import_module(f"dpdist.{home}"), name)
+    path = f"dpdist.{_ROOMS[name]}.{name}" if name in _ROOMS else f"dpdist.{name}"
     try:
-        return importlib.import_module(f"dpdist.{name}")
+        return importlib.import_module(path)
     except ModuleNotFoundError as error:
-        if error.name != f"dpdist.{name}":
+        if error.name != path:
             raise
         raise AttributeError(f"module 'dpdist' has no attribute '{name}'") from None
-
-
-def _found(home: str, name: str) -> Any:
-    if name.islower() and home in ("inference", "models"):
-        return importlib.import_module(f"dpdist.{home}.{name}")
-    return getattr(importlib.import_module(f"dpdist.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -21,6 +21,7 @@ from dpdist.cluster.foreground import (
     drive_here,
     launcher_of,
 )
+from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
@@ -29,10 +30,10 @@ from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
+from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import check_limited, limits_of, method_of, open_run, resumed
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
-from dpdist.runs.topic_fitting import UPDATES
 from dpdist.storage.commits import claim
 
 Rows = Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")]
@@ -54,9 +55,8 @@ def fit(
     overwrite: Overwrite = False,
 ) -> None:
     """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
-    told, source = _claimed("fit", config, {**options, "data": data}, out, overwrite)
-    launch = launcher_of(workers, scheduler, serial, source)
-    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    told = _told("fit", config, {**options, "data": data})
+    _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 
 @with_settings("sva")
@@ -73,9 +73,8 @@ def sva(
     overwrite: Overwrite = False,
 ) -> None:
     """Cluster in one pass over the rows (sequential variational approximation)."""
-    told, source = _claimed("sva", config, {**options, "data": data, "holdout": holdout}, out, overwrite)
-    launch = launcher_of(workers, scheduler, serial, source)
-    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    told = _told("sva", config, {**options, "data": data, "holdout": holdout})
+    _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 
 @with_settings("topics")
@@ -91,29 +90,29 @@ def topics(
     overwrite: Overwrite = False,
 ) -> None:
     """Fit a hierarchical Dirichlet process topic model; checkpoints are made as often as they are cheap."""
-    told, source = _claimed("topics", config, {**options, "data": data}, out, overwrite)
-    launch = launcher_of(workers, scheduler, serial, source, UPDATES)
-    drive_here(_fitting(told, source, out, overwrite, checkpoint_seconds), launch, out)
+    told = _told("topics", config, {**options, "data": data})
+    _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 
-def _claimed(command: str, config: Path | None, options: Options, out: str, overwrite: bool) -> tuple[Config, Source]:
-    """What a command is told, and its data, once the output is its own to write."""
+def _told(command: str, config: Path | None, options: Options) -> Config:
+    """What a command is told, data among it."""
     told = read_config(command, config, {name: value for name, value in options.items() if value is not None})
     if told.data is None:
         raise InputError(f"{command} needs data: name them, as in dpdist {command} data.zarr, or set data in the file.")
+    return told
+
+
+def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
+    """Make the model that is asked for, once the output is its own to write."""
     claim(out, overwrite)
-    return told, as_source(told.data)
+    source = as_source(told.data)
 
+    def prepare(backend: Backend) -> Run[Any]:
+        run = told.prepare(source, out, overwrite, backend)
+        run.checkpoint_seconds = seconds
+        return run
 
-def _fitting(told: Config, source: Source, out: str, overwrite: bool, seconds: float) -> Callable[[Backend], Any]:
-    """What makes the work ready on a backend."""
-
-    def ready(backend: Backend) -> Any:
-        work = told.prepare(source, out, overwrite, backend)
-        work.checkpoint_seconds = seconds
-        return work
-
-    return ready
+    drive_here(prepare, launch_for(source, METHODS[told.spec.method].updates), out)
 
 
 def extend(
@@ -161,18 +160,18 @@ def resume(
         return
     launch_for = partial(launcher_of, workers, scheduler, serial)
     store, method = open_run(run), method_of(run)
-    limits = {"--max-laps": max_laps, "--max-time": max_time}
-    check_limited(store, [name for name, limit in limits.items() if limit is not None])
+    bounds = {"--max-laps": max_laps, "--max-time": max_time}
+    check_limited(store, [name for name, bound in bounds.items() if bound is not None])
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
         remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
         say(OUTPUT, f"{run} has ended ({fitted.stop}); {remedy}.")
         return
-    source, held = as_source(data_of(store.settings.get("data"), data)), store.settings.get("holdout")
+    source = as_source(data_of(store.settings.get("data"), data))
 
     def prepare(backend: Backend) -> Run[Any]:
-        holdout = None if held is None else as_source(held)
-        going = resumed(store, source, backend, limits_of(store).but(max_laps, max_time), holdout)
+        limits = limits_of(store).but(max_laps, max_time)
+        going = resumed(store, source, backend, limits, store.settings.get("holdout"))
         going.checkpoint_seconds = checkpoint_seconds
         return going
 

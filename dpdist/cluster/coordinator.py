@@ -144,12 +144,13 @@ def _found_before(place: Place, request: Request) -> str | None:
 
 def _prepared(place: Place, request: Request, backend: Backend) -> Run[Any]:
     """The run, from its beginning or its last checkpoint."""
-    source, held = as_source(request.settings["data"]), request.settings.get("holdout")
+    source = as_source(request.settings["data"])
     if request.fresh and _is_new(place, request):
         run = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
     else:
-        store, holdout = open_run(place.label), None if held is None else as_source(held)
-        run = resumed(store, source, backend, limits_of(store).but(request.max_laps, request.max_time), holdout)
+        store = open_run(place.label)
+        limits = limits_of(store).but(request.max_laps, request.max_time)
+        run = resumed(store, source, backend, limits, request.settings.get("holdout"))
     assert run.store is not None, "a submitted run is stored"
     run.checkpoint_seconds, run.store.keep = request.checkpoint_seconds, request.keep
     return run

@@ -70,10 +70,8 @@ class Clustering(DensityMixin, Estimator):
         rng = check_random_state(self.random_state)
         generator = np.random.default_rng(rng.randint(2**31 - 1))
         weights, rest = self._predictor.weights()
-        sampling_probabilities = np.append(weights, rest)
-        components = generator.choice(
-            len(sampling_probabilities), size=n_samples, p=sampling_probabilities / sampling_probabilities.sum()
-        )
+        shares = np.append(weights, rest)
+        components = generator.choice(len(shares), size=n_samples, p=shares / shares.sum())
         return self._predictor.draw(components, generator), components
 
     @property

@@ -25,7 +25,7 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_client
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.state import Info, State
-from dpdist.runs.methods import METHODS
+from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
@@ -64,9 +64,7 @@ class Estimator(BaseEstimator):
         settings : plain values kept with the checkpoint, by which the command line resumes; default: the path of `x`
         """
         spec = self.spec()
-        method = METHODS[spec.method]
-        if holdout is not None:
-            method = method.following(as_source(holdout))
+        method = method_named(spec.method, holdout)
         asked = None if checkpoint_path is None else self._asked(spec.random_state)
         output = Output(checkpoint_path, {"data": path_of(x)} if settings is None else settings, overwrite, asked)
         return prepare(method, spec, as_source(x), spec.limits, chosen_backend(backend), output)

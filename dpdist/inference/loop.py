@@ -83,6 +83,22 @@ def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, compone
     return State(lap=1, order=order, visit=0, ids=ids, next_id=components, batch_summaries=(blank,) * batches, **given)
 
 
+def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visit: int = 0) -> State:
+    """The state of a run that keeps nothing but a running total, with the components' `ids` and the `next_id`."""
+    return State(
+        lap=lap,
+        order=order,
+        visit=visit,
+        ids=running.ids,
+        next_id=running.next_id,
+        batch_summaries=(),
+        start=None,
+        proposals=(),
+        sampling_probabilities=np.zeros(0),
+        running=running,
+    )
+
+
 def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
     """The state before the lap that follows `state`'s, with what that lap's end `changed`."""
     order = schedule.order(state.lap + 1, seed, len(state.order))

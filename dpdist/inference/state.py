@@ -28,7 +28,7 @@ class State:
         own kind
     start : batch summary that stands in for rows not yet seen this lap (a first model, new children), or None
     proposals : what each move tries this lap, in the order of the moves
-    sampling probabilities : (K,) chance with which a row joins the sample of its component this lap
+    sampling_probabilities : (K,) chance with which a row joins the sample of its component this lap
     sample : rows drawn so far this lap
     queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None

@@ -31,7 +31,8 @@ def shown_values(path: str) -> dict[str, Any]:
     """
     store = open_run(path)
     fitted, history, problem, method = fitted_of(store), store.history(), store.problem(), METHODS[store.method]
-    weights, rest = method.predictor(problem, fitted.total, fitted.ids).weights()
+    predictor = method.predictor(problem, fitted.total, fitted.ids)
+    weights, rest = predictor.weights()
     has_bound = not math.isnan(fitted.elbo)
     held = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
     return {
@@ -51,7 +52,7 @@ def shown_values(path: str) -> dict[str, Any]:
         "rest_weight": rest,
         "moves": move_counts(history),
         "settings": store.settings,
-        **method.values(problem, fitted),
+        **method.values(problem, fitted, predictor),
     }
 
 

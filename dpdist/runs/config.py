@@ -11,9 +11,9 @@ from typing import Any
 from dpdist.core.checks import instance
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
-from dpdist.data import Source, as_source
+from dpdist.data import Source
 from dpdist.execution.base import Backend
-from dpdist.runs.methods import METHODS
+from dpdist.runs.methods import method_named
 from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import SPECS, Spec
@@ -45,9 +45,7 @@ class Config:
         """The work, ready to run on `source` and kept at `out`."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))
-        method = METHODS[spec.method]
-        if self.holdout is not None:
-            method = method.following(as_source(self.holdout))
+        method = method_named(spec.method, self.holdout)
         return prepare(method, spec, source, spec.limits, backend, output)
 
 

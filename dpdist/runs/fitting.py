@@ -110,7 +110,7 @@ class MemoizedMixture(Method[FitSpec, Problem]):
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:
         return MixturePredictor(problem.model, problem.preparation, total, ids)
 
-    def values(self, problem: Problem, fitted: Fitted) -> dict[str, Any]:
+    def values(self, problem: Problem, fitted: Fitted, predictor: MixturePredictor) -> dict[str, Any]:
         model = problem.model
         return {
             "family": model.family.name,

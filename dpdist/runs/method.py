@@ -73,8 +73,13 @@ class Method(ABC, Generic[Spec, Problem]):
         return f"{len(fitted.ids)} {self.parts}, {told}, {fitted.stop}."
 
     @abstractmethod
-    def values(self, problem: Problem, fitted: Fitted) -> dict[str, Any]:
-        """What is shown of a model beside what is shown of all, as plain values: ``counts`` (K,) and more."""
+    def values(self, problem: Problem, fitted: Fitted, predictor: Any) -> dict[str, Any]:
+        """What is shown of a model beside what is shown of all, as plain values: ``counts`` (K,) and more.
+
+        Parameters
+        ----------
+        predictor : of the same model
+        """
 
     def units(self, total: Any, rows: float) -> float:
         """What the bound is told per: rows, unless a method says otherwise.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dpdist.data import as_source
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
@@ -19,3 +20,19 @@ METHODS: dict[str, Method[Any, Any]] = {
     TOPIC_METHODS["point"]: OnlineTopics(),
     SVAProblem.method: SequentialPass(),
 }
+
+
+def method_named(name: str, holdout: Any = None) -> Method[Any, Any]:
+    """A method, which follows the score of held-out rows if there are any.
+
+    Parameters
+    ----------
+    holdout : rows or where they are, or None
+
+    Raises
+    ------
+    InputError
+        If the method follows no score.
+    """
+    method = METHODS[name]
+    return method if holdout is None else method.following(as_source(holdout))

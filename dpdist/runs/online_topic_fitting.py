@@ -61,10 +61,10 @@ class OnlineTopics(Method[TopicSpec, PointProblem]):
     def predictor(self, problem: PointProblem, total: OnlineState, ids: np.ndarray) -> DocumentPredictor:
         return predictor_of_topics(problem, total, ids)
 
-    def values(self, problem: PointProblem, fitted: Fitted) -> dict[str, Any]:
+    def values(self, problem: PointProblem, fitted: Fitted, predictor: DocumentPredictor) -> dict[str, Any]:
         online = isinstance(problem.schedule, Stochastic)
-        told = topic_values(self.predictor(problem, fitted.total, fitted.ids), problem.words)
-        return {"elbo_of": "the last mini-batch, scaled to the corpus" if online else "the corpus", **told}
+        told = "the last mini-batch, scaled to the corpus" if online else "the corpus"
+        return {"elbo_of": told, **topic_values(predictor)}
 
     def units(self, total: OnlineState, rows: float) -> float:
         """Tokens, as the running total expects them of the corpus."""

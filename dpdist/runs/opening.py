@@ -14,7 +14,7 @@ from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.method import Method
-from dpdist.runs.methods import METHODS
+from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.commits import read_attributes
@@ -36,21 +36,19 @@ def check_limited(store: RunStore, limits: Collection[str]) -> None:
         raise InputError(f"{store.path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
 
 
-def resumed(
-    store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: Source | None = None
-) -> Run[Any]:
+def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: Any = None) -> Run[Any]:
     """The run in `store`, to go on from its checkpoint.
 
     Parameters
     ----------
-    holdout : rows whose score is followed, or None
+    holdout : rows whose score is followed, or where they are; None for none
 
     Raises
     ------
     CheckpointError
         If the data are not those the run began with, or another coordinator holds the run.
     """
-    method = METHODS[store.method] if holdout is None else METHODS[store.method].following(holdout)
+    method = method_named(store.method, holdout)
     store.lock()
     source = store.same_data(source)
     problem = store.problem()

@@ -131,7 +131,7 @@ class SequentialPass(Method[SVASpec, SVAProblem]):
     def outcome(self, fitted: Fitted) -> str:
         return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
 
-    def values(self, problem: SVAProblem, fitted: Fitted) -> dict[str, Any]:
+    def values(self, problem: SVAProblem, fitted: Fitted, predictor: SVAPredictor) -> dict[str, Any]:
         return {"pruned_weight": fitted.total.pruned, "counts": fitted.total.weights.tolist()}
 
     def batch_rows(self, problem: SVAProblem, source: Source) -> list[int]:

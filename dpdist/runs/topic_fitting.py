@@ -16,7 +16,6 @@ from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
-from dpdist.data.vocabularies import Words
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.local_step import Sample
@@ -83,17 +82,17 @@ class MemoizedTopics(Method[TopicSpec, PosteriorProblem]):
     def predictor(self, problem: PosteriorProblem, total: TopicSummary, ids: np.ndarray) -> DocumentPredictor:
         return predictor_of_topics(problem, total, ids)
 
-    def values(self, problem: PosteriorProblem, fitted: Fitted) -> dict[str, Any]:
-        return topic_values(self.predictor(problem, fitted.total, fitted.ids), problem.words)
+    def values(self, problem: PosteriorProblem, fitted: Fitted, predictor: DocumentPredictor) -> dict[str, Any]:
+        return topic_values(predictor)
 
     def units(self, total: TopicSummary, rows: float) -> float:
         """Tokens."""
         return float(total.totals[TOKENS])
 
 
-def topic_values(predictor: DocumentPredictor, words: Words | None) -> dict[str, Any]:
+def topic_values(predictor: DocumentPredictor) -> dict[str, Any]:
     """What is shown of topics; ``top_words`` is None where the words of the documents are not known."""
-    allocation = predictor.model.allocation
+    allocation, words = predictor.model.allocation, predictor.vocabulary
     return {
         "tokens": predictor.tokens,
         "words": predictor.model.vocabulary,

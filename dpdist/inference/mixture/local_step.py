@@ -134,7 +134,7 @@ class LocalStepTask:
     ----------
     posterior : q in the form of the local step
     proposals : measured beside the components
-    sampling probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
+    sampling_probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
     most : rows that the sample of a component may hold
     seed, lap : key of the draws
     """

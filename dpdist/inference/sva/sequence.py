@@ -19,7 +19,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
-from dpdist.inference.loop import Step
+from dpdist.inference.loop import Step, running_state
 from dpdist.inference.state import Info, State
 from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 from dpdist.inference.sva.combine import combine, pass_over
@@ -93,18 +93,7 @@ class SVAProblem:
 
 def pass_state(running: SVAState, lap: int = 1) -> State:
     """The state of a run before the first round over a source; its rounds are laps, numbered from `lap` on."""
-    return State(
-        lap=lap,
-        order=(),
-        visit=0,
-        ids=running.ids,
-        next_id=running.next_id,
-        batch_summaries=(),
-        start=None,
-        proposals=(),
-        sampling_probabilities=np.zeros(0),
-        running=running,
-    )
+    return running_state(running, lap)
 
 
 def first_pass_state(problem: SVAProblem) -> State:

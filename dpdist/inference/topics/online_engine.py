@@ -17,7 +17,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend, Ref
 from dpdist.execution.serial import SerialBackend
-from dpdist.inference.loop import Step, batch_count
+from dpdist.inference.loop import Step, batch_count, running_state
 from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record, State
@@ -121,18 +121,8 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
 
 def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
     """The state of a fit; mini-batches are numbered in the order in which a pass takes them."""
-    return State(
-        lap=running.lap,
-        order=tuple(range(batch_count(problem.schedule, source))),
-        visit=running.visit,
-        ids=running.ids,
-        next_id=running.next_id,
-        batch_summaries=(),
-        start=None,
-        proposals=(),
-        sampling_probabilities=np.zeros(0),
-        running=running,
-    )
+    batches = tuple(range(batch_count(problem.schedule, source)))
+    return running_state(running, running.lap, batches, running.visit)
 
 
 def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
