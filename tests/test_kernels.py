@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from dpdist.kernels.divide import divide_rows
-from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.kernels.packed import (
+    fill_scatter,
+    pack_gradient,
+    pack_quadratic,
+    packed_diagonal,
+    packed_products,
+    packed_width,
+)
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
 from tests.cases import entropy_of
 
@@ -171,22 +178,44 @@ def test_a_division_without_a_finite_largest_logit_is_reported(value) -> None:
 
 
 @given(seed=SEEDS, d=st.integers(1, 7))
-def test_packing_a_row_and_unpacking_gives_its_outer_product(seed, d) -> None:
+def test_packing_a_row_gives_the_upper_triangle_of_its_outer_product(seed, d) -> None:
     rows = np.random.default_rng(seed).normal(size=(6, d))
     packed = np.empty((6, packed_width(d)))
     pack_quadratic(rows, packed)
-    np.testing.assert_array_equal(unpack_symmetric(packed, d), rows[:, :, None] * rows[:, None, :])
+    upper = np.triu_indices(d)
+    np.testing.assert_array_equal(packed, rows[:, upper[0]] * rows[:, upper[1]])
+    np.testing.assert_array_equal(packed[:, packed_diagonal(d)], rows**2)
 
 
 @given(seed=SEEDS, d=st.integers(1, 7))
-def test_a_packed_matrix_gives_the_quadratic_form_as_a_product(seed, d) -> None:
+def test_a_packed_matrix_gives_the_quadratic_form_and_the_product(seed, d) -> None:
     rng = np.random.default_rng(seed)
     rows, matrices = rng.normal(size=(6, d)), rng.normal(size=(3, d, d))
     matrices = matrices + np.swapaxes(matrices, 1, 2)
-    packed = np.empty((6, packed_width(d)))
+    packed, gradient, products = np.empty((6, packed_width(d))), np.empty((3, packed_width(d))), np.empty((3, d))
     pack_quadratic(rows, packed)
+    pack_gradient(np.triu(matrices), gradient)
+    packed_products(gradient, rows[:3], products)
     expected = np.einsum("nd,kde,ne->nk", rows, matrices, rows)
-    np.testing.assert_allclose(packed @ pack_gradient(matrices).T, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(packed @ gradient.T, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(products, np.einsum("kij,kj->ki", matrices, rows[:3]), rtol=1e-10, atol=1e-10)
+
+
+@given(seed=SEEDS, d=st.integers(1, 7))
+def test_scatter_is_about_the_prior_mean_less_that_of_the_shift(seed, d) -> None:
+    rng = np.random.default_rng(seed)
+    rows, resp, mean, precision = rng.normal(size=(9, d)), rng.random((9, 3)), rng.normal(size=d), 1 + rng.random(3)
+    packed = np.empty((9, packed_width(d)))
+    root = rng.normal(size=(d, d))
+    scale = root @ root.T
+    pack_quadratic(rows, packed)
+    scatter = np.zeros((3, d, d))
+    fill_scatter(scale, resp.T @ packed, resp.T @ rows, resp.sum(axis=0), mean, precision, scatter)
+    for k in range(3):
+        gaps = rows - mean
+        shift = resp[:, k] @ gaps
+        expected = scale + (resp[:, k] * gaps.T) @ gaps - np.outer(shift, shift) / precision[k]
+        np.testing.assert_allclose(scatter[k], np.triu(expected), rtol=1e-10, atol=1e-10)
 
 
 def test_packing_leaves_the_columns_behind_it_alone() -> None:

@@ -28,23 +28,81 @@ def pack_quadratic(rows: np.ndarray, features: np.ndarray) -> None:
             start += dimension - i
 
 
-def unpack_index(dimension: int) -> np.ndarray:
-    """(D, D) positions of each matrix entry in the packed columns."""
-    index = np.empty((dimension, dimension), dtype=np.intp)
-    upper = np.triu_indices(dimension)
-    index[upper] = np.arange(packed_width(dimension))
-    index.T[upper] = index[upper]
-    return index
+@jit
+def fill_scatter(
+    scale: np.ndarray,
+    products: np.ndarray,
+    total: np.ndarray,
+    counts: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    scatter: np.ndarray,
+) -> None:
+    """Fill the upper triangles of posterior scatter matrices; what lies below the diagonals stays as it was.
+
+    With m the prior mean, shift s_k = sum_n r_nk (x_n - m) and kappa_k the precision of the posterior mean,
+
+        scatter_k = scale + sum_n r_nk (x_n - m)(x_n - m)^T - s_k s_k^T / kappa_k
+
+    Parameters
+    ----------
+    scale : (D, D)
+    products : (K, at least D(D+1)/2), sums of x x^T, packed, in the first columns
+    total : (K, D), sums of x
+    counts : (K,)
+    mean : (D,), m
+    precision : (K,), kappa
+    scatter : (K, D, D)
+    """
+    dimension = scale.shape[0]
+    for k in range(scatter.shape[0]):
+        shift = total[k] - counts[k] * mean
+        start = 0
+        for i in range(dimension):
+            by_mean, by_total, by_shift = shift[i], mean[i], shift[i] / precision[k]
+            source = products[k, start : start + dimension - i]
+            prior, means, totals, shifts = scale[i, i:], mean[i:], total[k, i:], shift[i:]
+            target = scatter[k, i, i:]
+            for j in range(dimension - i):
+                about_mean = source[j] - by_mean * means[j] - by_total * totals[j]
+                target[j] = prior[j] + about_mean - by_shift * shifts[j]
+            start += dimension - i
 
 
-def unpack_symmetric(packed: np.ndarray, dimension: int) -> np.ndarray:
-    """(K, D(D+1)/2) packed -> (K, D, D) symmetric."""
-    return packed[:, unpack_index(dimension)]
+@jit
+def pack_gradient(matrices: np.ndarray, packed: np.ndarray) -> None:
+    """Fill ``packed`` (K, D(D+1)/2) with c such that  packed(x x^T) @ c = x^T W x: off-diagonals of W twice.
+
+    Of the symmetric ``matrices`` W (K, D, D) the upper triangles are read.
+    """
+    dimension = matrices.shape[1]
+    for k in range(matrices.shape[0]):
+        start = 0
+        for i in range(dimension):
+            source, target = matrices[k, i, i:], packed[k, start : start + dimension - i]
+            for j in range(dimension - i):
+                target[j] = 2.0 * source[j]
+            target[0] = source[0]
+            start += dimension - i
 
 
-def pack_gradient(matrices: np.ndarray) -> np.ndarray:
-    """(K, D, D) symmetric W -> (K, D(D+1)/2) c with  packed(x x^T) @ c = x^T W x: off-diagonals twice."""
-    rows, columns = np.triu_indices(matrices.shape[1])
-    packed = matrices[:, rows, columns]
-    packed[:, rows != columns] *= 2.0
-    return packed
+@jit
+def packed_products(packed: np.ndarray, vectors: np.ndarray, products: np.ndarray) -> None:
+    """Fill ``products`` (K, D) with W_k v_k, of matrices packed by :func:`pack_gradient` and ``vectors`` (K, D)."""
+    dimension = vectors.shape[1]
+    for k in range(vectors.shape[0]):
+        products[k] = 0.0
+        start = 0
+        for i in range(dimension):
+            products[k, i] += packed[k, start] * vectors[k, i]
+            for j in range(1, dimension - i):
+                half = 0.5 * packed[k, start + j]
+                products[k, i] += half * vectors[k, i + j]
+                products[k, i + j] += half * vectors[k, i]
+            start += dimension - i
+
+
+def packed_diagonal(dimension: int) -> np.ndarray:
+    """(D,) where the diagonal stands among the packed columns."""
+    index = np.arange(dimension)
+    return index * dimension - index * (index - 1) // 2

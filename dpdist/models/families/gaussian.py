@@ -8,13 +8,14 @@ The log evidence is that of Murphy (2007), "Conjugate Bayesian analysis of the G
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
 from dpdist.core.checks import check_fields
-from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
 from dpdist.models.families.wishart import SCALE_MATRIX
@@ -86,22 +87,14 @@ class Gaussian(Family):
         return features
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        dimension, counts = self._dimension, stats[:, -1]
-        prior, post = self._prior(), self.posterior(stats)
-        evidence: np.ndarray = (
-            -0.5 * dimension * np.log(np.pi) * counts
-            + wishart.log_gamma(post.degrees / 2, dimension)
-            - wishart.log_gamma(prior.degrees / 2, dimension)
-            + 0.5 * prior.degrees * wishart.log_determinant(prior.factor)
-            - 0.5 * post.degrees * wishart.log_determinant(post.factor)
-            + 0.5 * dimension * np.log(prior.precision / post.precision)
-        )
+        constant = 0.5 * self._dimension * np.log(np.pi)
+        evidence: np.ndarray = self._level(self.posterior(stats)) - self._prior_level - constant * stats[:, -1]
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension, post = self._dimension, self.posterior(stats)
-        matrix = post.degrees[:, None, None] * wishart.invert(post.factor)
-        linear = np.einsum("kij,kj->ki", matrix, post.mean)
+        matrix = post.degrees[:, None] * wishart.packed_inverse(post.factor)
+        linear = wishart.times(matrix, post.mean)
         log_determinant = wishart.log_determinant(post.factor)
         constant = 0.5 * (
             wishart.expected_log_determinant(post.degrees, log_determinant, dimension)
@@ -109,15 +102,15 @@ class Gaussian(Family):
             - dimension / post.precision
             - (linear * post.mean).sum(axis=1)
         )
-        return np.ascontiguousarray(np.concatenate([-0.5 * pack_gradient(matrix), linear, constant[:, None]], axis=1).T)
+        return np.ascontiguousarray(np.concatenate([-0.5 * matrix, linear, constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
         dimension, post = self._dimension, self.posterior(stats)
-        inverse = wishart.invert(post.factor)
-        linear = np.einsum("kij,kj->ki", inverse, post.mean)
+        inverse = wishart.packed_inverse(post.factor)
+        linear = wishart.times(inverse, post.mean)
         constant = (linear * post.mean).sum(axis=1)
-        packed = np.concatenate([pack_gradient(inverse), -2 * linear, constant[:, None]], axis=1)
+        packed = np.concatenate([inverse, -2 * linear, constant[:, None]], axis=1)
         distance = np.maximum(features @ packed.T, 0.0)
         shrink = post.precision / (post.precision + 1)
         level = (
@@ -150,20 +143,26 @@ class Gaussian(Family):
     def _dimension(self) -> int:
         return int(self.mean.shape[0])
 
-    def _prior(self) -> NormalWishart:
-        return self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1)))
+    def _level(self, post: NormalWishart) -> np.ndarray:
+        """Log normaliser (K,) of Normal-Wishart densities, what all have alike apart."""
+        level: np.ndarray = (
+            wishart.log_gamma(post.degrees / 2, self._dimension)
+            - 0.5 * post.degrees * wishart.log_determinant(post.factor)
+            - 0.5 * self._dimension * np.log(post.precision)
+        )
+        return level
+
+    @cached_property
+    def _prior_level(self) -> float:
+        return float(self._level(self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1))))[0])
 
     def posterior(self, stats: np.ndarray) -> NormalWishart:
         """Normal-Wishart update, with sums taken about the prior mean."""
         dimension, counts = self._dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
-        products = unpack_symmetric(stats[:, : packed_width(dimension)], dimension)
         precision = self.mean_precision + counts
         shift = total - counts[:, None] * self.mean
-        cross = total[:, :, None] * self.mean
-        about_prior = products - cross - np.swapaxes(cross, 1, 2)
-        about_prior += counts[:, None, None] * np.outer(self.mean, self.mean)
-        scatter = self.scale + about_prior - shift[:, :, None] * (shift / precision[:, None])[:, None, :]
-        factor = wishart.cholesky(scatter, np.diagonal(products, axis1=1, axis2=2), counts)
+        scatter = wishart.posterior_scatter(self.scale, stats, total, counts, self.mean, precision)
+        factor = wishart.cholesky(scatter, stats[:, packed_diagonal(dimension)], counts)
         mean = self.mean + shift / precision[:, None]
         return NormalWishart(mean, precision, self.degrees_of_freedom + counts, factor)

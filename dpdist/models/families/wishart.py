@@ -6,10 +6,12 @@ The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] =
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg.lapack import dpotri
 from scipy.special import gammaln, psi
 
 from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
+from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
 
 #: The hyperparameter of the same name.
 SCALE_MATRIX = numbers(dimensions=2).or_none("what suits the data")
@@ -33,12 +35,27 @@ def scale_matrix(scale: object, dimension: int) -> np.ndarray:
     return array
 
 
+def posterior_scatter(
+    scale: np.ndarray,
+    stats: np.ndarray,
+    total: np.ndarray,
+    counts: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+) -> np.ndarray:
+    """Posterior scatter matrices (K, D, D), lower triangles only; arguments as of ``fill_scatter``."""
+    scatter = np.zeros((len(stats), *scale.shape))
+    sums = [np.ascontiguousarray(each) for each in (stats, total, counts)]
+    fill_scatter(np.ascontiguousarray(scale), sums[0], sums[1], sums[2], mean, precision, scatter)
+    return np.swapaxes(scatter, 1, 2)
+
+
 def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Cholesky factors (K, D, D) of posterior scatter matrices, refusing those lost to rounding.
 
     Parameters
     ----------
-    scatter : (K, D, D)
+    scatter : (K, D, D), of which the lower triangles are read
     raw_diagonal : (K, D), the uncentred second moments they were computed from
     counts : (K,), named in the message
 
@@ -73,11 +90,21 @@ def log_determinant(factor: np.ndarray) -> np.ndarray:
     return logs
 
 
-def invert(factor: np.ndarray) -> np.ndarray:
-    """B^-1 (K, D, D) from Cholesky factors."""
-    inverse = np.linalg.inv(factor)
-    product: np.ndarray = np.swapaxes(inverse, 1, 2) @ inverse
-    return product
+def packed_inverse(factor: np.ndarray) -> np.ndarray:
+    """B^-1 from Cholesky factors (K, D, D), packed as by :func:`dpdist.kernels.packed.pack_gradient`."""
+    inverse = np.empty(factor.shape)
+    for lower, target in zip(factor, inverse, strict=True):
+        target[...] = dpotri(lower, lower=1)[0].T
+    packed = np.empty((len(factor), packed_width(factor.shape[1])))
+    pack_gradient(inverse, packed)
+    return packed
+
+
+def times(packed: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """W_k v_k (K, D) for matrices packed as by :func:`packed_inverse` and vectors (K, D)."""
+    products = np.empty(vectors.shape)
+    packed_products(packed, np.ascontiguousarray(vectors), products)
+    return products
 
 
 def log_gamma(half_degrees: np.ndarray, dimension: int) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
 from dpdist.core.checks import check_fields
-from dpdist.kernels.packed import pack_gradient, pack_quadratic, packed_width, unpack_symmetric
+from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
 from dpdist.models.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing
 from dpdist.models.families.wishart import SCALE_MATRIX
@@ -57,31 +58,23 @@ class ZeroMeanGaussian(Family):
         return features
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        dimension, counts = self._dimension, stats[:, -1]
-        degrees, factor = self.posterior(stats)
-        prior_degrees, prior_factor = self.posterior(np.zeros((1, stats.shape[1])))
-        evidence: np.ndarray = (
-            -0.5 * dimension * np.log(np.pi) * counts
-            + wishart.log_gamma(degrees / 2, dimension)
-            - wishart.log_gamma(prior_degrees / 2, dimension)
-            + 0.5 * prior_degrees * wishart.log_determinant(prior_factor)
-            - 0.5 * degrees * wishart.log_determinant(factor)
-        )
+        constant = 0.5 * self._dimension * np.log(np.pi)
+        evidence: np.ndarray = self._level(*self.posterior(stats)) - self._prior_level - constant * stats[:, -1]
         return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension = self._dimension
         degrees, factor = self.posterior(stats)
-        matrix = degrees[:, None, None] * wishart.invert(factor)
+        matrix = degrees[:, None] * wishart.packed_inverse(factor)
         expected = wishart.expected_log_determinant(degrees, wishart.log_determinant(factor), dimension)
         constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
-        return np.ascontiguousarray(np.concatenate([-0.5 * pack_gradient(matrix), constant[:, None]], axis=1).T)
+        return np.ascontiguousarray(np.concatenate([-0.5 * matrix, constant[:, None]], axis=1).T)
 
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         """Student t centred at zero, its quadratic form taken as one matrix product."""
         dimension = self._dimension
         degrees, factor = self.posterior(stats)
-        distance = np.maximum(features[:, :-1] @ pack_gradient(wishart.invert(factor)).T, 0.0)
+        distance = np.maximum(features[:, :-1] @ wishart.packed_inverse(factor).T, 0.0)
         level = (
             gammaln((degrees + 1) / 2)
             - gammaln((degrees + 1 - dimension) / 2)
@@ -107,9 +100,18 @@ class ZeroMeanGaussian(Family):
     def _dimension(self) -> int:
         return int(self.scale.shape[0])
 
+    def _level(self, degrees: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """Log normaliser (K,) of Wishart densities, what all have alike apart."""
+        determinant = wishart.log_determinant(factor)
+        level: np.ndarray = wishart.log_gamma(degrees / 2, self._dimension) - 0.5 * degrees * determinant
+        return level
+
+    @cached_property
+    def _prior_level(self) -> float:
+        return float(self._level(*self.posterior(np.zeros((1, packed_width(self._dimension) + 1))))[0])
+
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter."""
-        products = unpack_symmetric(stats[:, :-1], self._dimension)
-        raw = np.diagonal(products, axis1=1, axis2=2)
-        degrees = self.degrees_of_freedom + stats[:, -1]
-        return degrees, wishart.cholesky(self.scale + products, 0.0 * raw, stats[:, -1])
+        counts, none = stats[:, -1], np.zeros((len(stats), self._dimension))
+        scatter = wishart.posterior_scatter(self.scale, stats, none, counts, none[0], np.ones(len(stats)))
+        return self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts)
