@@ -83,6 +83,8 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     several = np.stack([counts, rng.permutation(counts), 2 * counts])
     alone = [allocation.log_evidence(each) for each in several]
     _hold("the evidence of many counts is that of each", allocation.log_evidence(several), alone)
+    alone = [allocation.log_weights(each) for each in several]
+    _hold("the log weights of many counts are those of each", allocation.log_weights(several), alone)
     longer = np.asarray(allocation.log_evidence(np.append(counts, 0.0)))
     _hold("a component without rows adds no evidence at the end", longer, allocation.log_evidence(counts))
     check_stored(allocation)

@@ -73,7 +73,7 @@ class GeometricSticks(Allocation):
         return counts @ self.logs(counts.shape[-1])
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
-        return self.logs(len(counts))
+        return np.broadcast_to(self.logs(counts.shape[-1]), counts.shape)
 
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         weights = np.exp(self.logs(len(counts)))

@@ -54,6 +54,14 @@ def test_log_weights_are_the_gradient_of_log_evidence(allocation, counts) -> Non
     np.testing.assert_allclose(rise / (2e-3 * counts), found, rtol=1e-4, atol=1e-4 + rounding.max())
 
 
+@every_allocation
+@given(counts=COUNTS)
+def test_counts_of_several_mixtures_have_the_log_weights_of_each(allocation, counts) -> None:
+    several = np.stack([counts, counts[::-1], 2 * counts])[:, None]
+    each = [[allocation.log_weights(own[0])] for own in several]
+    np.testing.assert_allclose(allocation.log_weights(several), each, rtol=1e-9, atol=1e-9)
+
+
 #: Allocations at the ends of what is accepted.
 EXTREME = [
     *(DirichletProcess(c) for c in (SMALLEST, 1e-30, LARGEST)),

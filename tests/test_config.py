@@ -223,7 +223,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
     ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),
     ("fit", {"row_transform": "pca"}, "setting row_transform should be a table, as in [row_transform]; got 'pca'."),
-    ("fit", {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on; got 0."),
+    ("fit", {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on, or None for"),
     ("fit", {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
     ("fit", {"moves": {"split": False}}, "setting moves should be a list of tables, as in [[moves]]; got"),
     ("fit", {"moves": ["slpit"]}, "setting moves: name should be 'split', 'merge' or 'delete'; got 'slpit'."),

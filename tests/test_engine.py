@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import dpdist
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Cut, weight_of
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import first_state, laps, steps
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
@@ -27,9 +28,10 @@ from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import Info, State
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.allocations import DirichletProcess
-from dpdist.models.families import FAMILIES, Gaussian
+from dpdist.models.families import FAMILIES, DiagonalGaussian, Gaussian
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
+from dpdist.storage.checkpoint import RunStore
 from tests.conftest import shared_path
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import entropy, explicit_shares, rows_for
@@ -521,3 +523,26 @@ def test_ids_of_kept_components_stay() -> None:
         assert all(identity >= state.next_id for identity in fresh)
         seen |= fresh
         state = following
+
+
+@pytest.mark.parametrize("family", [Gaussian(), DiagonalGaussian()], ids=lambda family: family.name)
+def test_batches_nobody_asked_for_are_as_many_as_cost_little_beside_their_rows(family) -> None:
+    rows = clusters(0, columns=6)
+    problem, state = begun(dpdist.DPMixture(family), source_of(rows, 10))
+    asked, _ = begun(mixture(family=family), source_of(rows, 10))
+    numbers = [batches_that_pay(problem, count) for count in (1, 1000, 10**4, 10**5, 10**6, 10**9)]
+    assert problem.schedule.batches == batches_that_pay(problem, len(rows)) == len(state.order) == 1
+    assert asked.schedule.batches == 4
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 1 < numbers[3] < numbers[-1] == 40
+    still = replace(problem, moves=())
+    assert all(batches_that_pay(still, count) >= batches_that_pay(problem, count) for count in (10**4, 10**5))
+
+
+def test_a_run_goes_on_in_the_batches_it_began_with(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("dpdist.runs.fitting.batches_that_pay", lambda problem, rows: 3)
+    dpdist.DPMixture(random_state=0).prepare(source_of(clusters(0)), tmp_path / "run.zarr")
+    monkeypatch.setattr("dpdist.runs.fitting.batches_that_pay", lambda problem, rows: 5)
+    stored = RunStore.open(tmp_path / "run.zarr")
+    assert stored.problem().schedule == Memoized(batches=3)
+    assert len(stored.state()[0].order) == 3

@@ -171,7 +171,7 @@ CASES = {
     "Memoized": Case(
         schedules.Memoized,
         of_a_mixture("schedule"),
-        {**each("batches", NOTHING), **each("lookahead", ZERO), **each("keep_start", TRUE)},
+        {**each("batches", NONE), **each("lookahead", ZERO), **each("keep_start", TRUE)},
     ),
     "Stochastic": Case(
         schedules.Stochastic,

@@ -62,7 +62,8 @@ class Work(ABC):
 
 
 def batch_count(schedule: Schedule, source: Source) -> int:
-    """Number of batches: as asked for, or one a partition where there are fewer."""
+    """Number of batches: as the schedule has it, or one a partition where there are fewer."""
+    assert schedule.batches is not None, "a run's schedule says how many"
     return min(schedule.batches, len(source.partitions))
 
 

@@ -108,15 +108,19 @@ class Model:
         parts = float(summary.entropy.sum()) + summary.base
         if source is None:
             return self.log_evidence(summary) + parts
-        gradient = self.family.coefficients(source.stats).T
-        gradient[:, -1] += self.allocation.log_weights(source.counts)
-        return self.log_evidence(source) + float((gradient * (summary.stats - source.stats)).sum()) + parts
+        change = float((self.gradient(source.stats) * (summary.stats - source.stats)).sum())
+        return self.log_evidence(source) + change + parts
+
+    def gradient(self, stats: np.ndarray) -> np.ndarray:
+        """Gradient of A + A_alloc at `stats`, (..., K, F) both; each entry of the leading axes is a mixture."""
+        gradient: np.ndarray = self.family.coefficients(stats.reshape(-1, stats.shape[-1])).T.reshape(stats.shape)
+        gradient[..., -1] += self.allocation.log_weights(stats[..., -1])
+        return gradient
 
     def posterior(self, summary: Summary, precision: Precision) -> Posterior:
         """The global step: q(theta) from statistics, in the form workers use."""
-        coefficients = self.family.coefficients(summary.stats)
-        coefficients[-1] += self.allocation.log_weights(summary.counts)
-        return Posterior(self.family, coefficients.astype(precision.dtype, copy=False), precision)
+        coefficients: np.ndarray = np.ascontiguousarray(self.gradient(summary.stats).T, dtype=precision.dtype)
+        return Posterior(self.family, coefficients, precision)
 
 
 def local_step(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Source
+from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
@@ -31,7 +33,7 @@ from dpdist.storage.descriptions import check_description
 def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
     """Summarise the data in one pass and fix everything for the run."""
     family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
-    return Problem(
+    problem = Problem(
         model=Model(family, spec.allocation),
         preparation=preparation,
         schedule=spec.schedule,
@@ -41,6 +43,7 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
         seed=spec.random_state,
         tolerance=spec.tolerance,
     )
+    return replace(problem, schedule=spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source))))
 
 
 def prepared_family(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -59,10 +60,7 @@ class Splits(Proposals):
         """The same splits with the children's posterior made from their statistics so far."""
         if not len(self):
             return self
-        coefficients = model.family.coefficients(measured.stats).T.reshape(len(self), self.children, -1).copy()
-        counts = measured.counts.reshape(len(self), self.children)
-        for j in range(len(self)):
-            coefficients[j, :, -1] += model.allocation.log_weights(counts[j])
+        coefficients = model.gradient(measured.stats.reshape(len(self), self.children, -1))
         return replace(self, coefficients=np.ascontiguousarray(coefficients, dtype=posterior.precision.dtype))
 
     def measure(self, block: Block) -> Summary:
@@ -220,33 +218,50 @@ def seed_children(
     Of several k-means++ seedings the one whose children have the highest evidence after a first step of
     variational inference is refined. Returns None when the rows hold too few distinct points.
     """
-    features, points = model.family.features(rows), model.family.points(rows)
-    best, highest = None, -np.inf
+    points, seedings = model.family.points(rows), []
     for _ in range(split.seedings):
         owners = nearest_seeds(points, weights, split.children, rng)
         if owners is None:
             return None
-        stats = _refined(model, features, weights, _hard(features, weights, owners, split.children), 1)
-        evidence = float(model.family.log_evidence(stats).sum())
-        if best is None or evidence > highest:
-            best, highest = stats, evidence
-    assert best is not None, "at least one seeding is tried"
-    return _refined(model, features, weights, best, split.seed_iterations) * (count / weights.sum())
+        seedings.append(owners)
+    sample = _Seeding(model, model.family.features(rows), weights)
+    owned = np.stack(seedings, axis=1)[..., None] == np.arange(split.children - 1)
+    tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
+    evidence = model.family.log_evidence(tried.reshape(-1, tried.shape[-1])).reshape(tried.shape[:2]).sum(axis=1)
+    best = tried[[evidence.argmax()]]
+    return sample.refined(best, split.seed_iterations)[0] * (count / weights.sum())
 
 
-def _hard(features: Features, weights: np.ndarray, owners: np.ndarray, children: int) -> np.ndarray:
-    """Statistics of children that own their rows whole."""
-    resp = np.zeros((len(weights), children))
-    resp[np.arange(len(weights)), owners] = weights
-    return np.ascontiguousarray((features.T @ resp).T)
+@dataclass(frozen=True, eq=False)
+class _Seeding:
+    """Sampled rows by which several seedings of children are refined side by side.
 
+    A product with a few columns costs hardly more than with one, so all seedings share theirs. What the last child of a
+    seeding has is what the others leave.
+    """
 
-def _refined(model: Model, features: Features, weights: np.ndarray, stats: np.ndarray, steps: int) -> np.ndarray:
-    """Statistics after some steps of variational inference on the sample."""
-    for _ in range(steps):
-        logits = features @ model.family.coefficients(stats) + model.allocation.log_weights(stats[:, -1])
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits *= (weights / logits.sum(axis=1))[:, None]
-        stats = np.ascontiguousarray((features.T @ logits).T)
-    return stats
+    model: Model
+    features: Features
+    weights: np.ndarray
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """Statistics (F,) of all rows."""
+        return np.asarray(self.features.T @ self.weights)
+
+    def children(self, resp: np.ndarray) -> np.ndarray:
+        """Statistics (S, M, F) of children, `resp` (n, S, M - 1) being the weights that all but the last have."""
+        own = np.asarray(self.features.T @ resp.reshape(len(resp), -1)).T.reshape(*resp.shape[1:], -1)
+        return np.concatenate([own, self.total - own.sum(axis=1, keepdims=True)], axis=1)
+
+    def refined(self, stats: np.ndarray, steps: int) -> np.ndarray:
+        """Statistics (S, M, F) after some steps of variational inference, each seeding by itself."""
+        for _ in range(steps):
+            gradient = self.model.gradient(stats)
+            gaps = (gradient[:, :-1] - gradient[:, -1:]).reshape(-1, gradient.shape[2])
+            logits = (self.features @ gaps.T).reshape(-1, len(stats), stats.shape[1] - 1)
+            top = np.maximum(logits.max(axis=2, keepdims=True), 0.0)
+            shares = np.exp(logits - top)
+            all_shares = shares.sum(axis=2, keepdims=True) + np.exp(-top)
+            stats = self.children(shares * (self.weights[:, None, None] / all_shares))
+        return stats

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Self
 
 from dpdist.core.randomness import generator
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.state import State
+
+#: Most batches where nobody says how many: more would hold little each, and all have to be kept.
+MOST_BATCHES = 40
 
 
 class Ledger(ABC):
@@ -42,15 +47,20 @@ class Schedule(ABC):
 
     Attributes
     ----------
-    batches : int, groups of partitions visited under one posterior each; fewer if there are fewer partitions
+    batches : int, groups of partitions visited under one posterior each, fewer if there are fewer partitions; or None
+        for as many as :meth:`in_batches` is told
     lookahead : int, 0 or 1: batches that may start before the one before them is folded in
     """
 
     name: str
-    batches: int
+    batches: int | None
     lookahead: int
     #: Whether components may be split, merged or deleted.
     moves: bool = True
+
+    def in_batches(self, number: int) -> Self:
+        """The same schedule, with a `number` of batches if none was asked for."""
+        return replace(self, batches=number) if self.batches is None else self  # type: ignore[type-var]
 
     @abstractmethod
     def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:

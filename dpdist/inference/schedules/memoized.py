@@ -25,7 +25,12 @@ LOOKAHEAD = whole(0, 1)
 class Memoized(Schedule):
     """Memoized inference."""
 
-    batches: int = setting(40, COUNT, "Number of batches, groups of partitions; 1 is batch variational Bayes.")
+    batches: int | None = setting(
+        None,
+        COUNT.or_none("as many as pay"),
+        "Number of batches, groups of partitions; 1 is batch variational Bayes. Those pay that cost little beside what "
+        "their rows do, 40 at most.",
+    )
     lookahead: int = setting(0, LOOKAHEAD, "0, or 1 to let the next batch start before the last one is in.")
     keep_start: bool = setting(
         True,

@@ -28,7 +28,7 @@ class Allocation(ABC):
 
     @abstractmethod
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
-        """Gradient of :meth:`log_evidence` at `counts` (K,): E_q[log w_k], (K,)."""
+        """Gradient of :meth:`log_evidence` at `counts` (..., K): E_q[log w_k], (..., K)."""
 
     @abstractmethod
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:

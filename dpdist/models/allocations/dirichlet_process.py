@@ -103,7 +103,8 @@ class LearnedDirichletProcess(Allocation):
         return evidence
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
-        expected: np.ndarray = self._posterior(counts) @ _log_weights(counts, self._grid[:, None])
+        logs = _log_weights(counts[..., None, :], self._grid[:, None])
+        expected: np.ndarray = np.einsum("...j,...jk->...k", self._posterior(counts), logs)
         return expected
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
@@ -165,7 +166,7 @@ class LearnedDirichletProcess(Allocation):
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts)
-        posterior: np.ndarray = np.exp(joint - logsumexp(joint))
+        posterior: np.ndarray = np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
         return posterior
 
 

@@ -50,7 +50,7 @@ class FiniteDirichlet(Allocation):
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components
-        logs: np.ndarray = psi(each + counts) - psi(self.concentration + counts.sum())
+        logs: np.ndarray = psi(each + counts) - psi(self.concentration + counts.sum(axis=-1, keepdims=True))
         return logs
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 from dpdist.core.checks import COUNT, SCALE, Wanted, instance, number, one_of
 from dpdist.core.settings import part, setting
 from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
+from dpdist.inference.schedules.base import MOST_BATCHES
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.model import TopicModel
@@ -110,4 +111,5 @@ class TopicSpec(LapSpec):
     def _prepared(self, vocabulary: int, weights: GlobalWeights, schedule: Schedule, plan: Any) -> TopicProblem[Any]:
         allocation = HierarchicalDirichletProcess(self.concentration, self.document_concentration)
         model, seed = TopicModel(vocabulary, self.pseudocount, allocation), self.random_state
+        schedule = schedule.in_batches(MOST_BATCHES)
         return TopicProblem(model, weights, schedule, plan, self.effort, seed, self.tolerance, self.learn)
