@@ -12,14 +12,14 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from dpdist.cluster import certificates
 from dpdist.cluster.certificates import ROLES, make_certificates
-from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError, OutputExistsError
 
 
 def certificate_faults(folder: Path) -> list[str]:
-    """What is found of a folder."""
-    return SecurityConfig(certificates=str(folder)).faults()
+    """What is found of a folder, or soon will be."""
+    return certificates.certificate_faults(folder) or certificates.ending_soon(folder)
 
 
 @pytest.fixture

@@ -86,9 +86,6 @@ def changed(values: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     return {key: held for key, held in {**values, name: value}.items() if held is not None}
 
 
-FILES = {"ca_file": "/ca.pem", "client_cert": "/client.pem", "client_key": "/client.key"}
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
@@ -106,8 +103,7 @@ FILES = {"ca_file": "/ca.pem", "client_cert": "/client.pem", "client_key": "/cli
         (changed(SCHEDULER, "security", None), "scheduler needs mutual TLS"),
         (changed(SSH, "security", {}), "setting security: certificates .*are needed; or say tls = false"),
         (changed(SSH, "security.tls", False), "tls = false goes without certificates"),
-        (changed(SSH, "security.ca_file", "/ca.pem"), "not both; got both it and ca_file"),
-        (changed(SSH, "security", FILES), "lacks scheduler_cert, scheduler_key, worker_cert, worker_key"),
+        (changed(SSH, "security.ca_file", "/ca.pem"), "setting security.ca_file: there is no such setting"),
         (changed(SSH, "security.certificates", "-----BEGIN\n"), "the path of a file or folder, not its contents"),
         (changed(SSH, "hosts", None), "setting hosts: it is needed and not there"),
         (changed(SSH, "hosts", ["node1"]), "setting hosts: .*at least 2"),
@@ -191,9 +187,13 @@ def test_keys_that_others_can_read_are_refused(tmp_path, certificates, role) -> 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("worker.pem", None, "worker.pem cannot be read"),
-        ("ca.pem", "nonsense", "do not load"),
-        ("client.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----", "client.key has a passphrase"),
+        ("worker.pem", None, "worker.pem is missing"),
+        ("ca.pem", "nonsense", "ca.pem is not a certificate"),
+        (
+            "client.key",
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----",
+            "client.key is not .* without a passphrase",
+        ),
     ],
 )
 def test_files_that_do_not_serve_get_a_sentence(tmp_path, certificates, name, text, sentence) -> None:
@@ -201,17 +201,6 @@ def test_files_that_do_not_serve_get_a_sentence(tmp_path, certificates, name, te
     (folder / name).unlink() if text is None else (folder / name).write_text(text)
     with pytest.raises(InputError, match=sentence):
         SecurityConfig(certificates=str(folder)).security()
-
-
-def test_single_files_are_the_folder_spelt_out(certificates) -> None:
-    pairs = {f"{role}_{what}": str(certificates / f"{role}.{end}") for role in ROLES for what, end in _ENDINGS}
-    spelt = SecurityConfig(ca_file=str(certificates / "ca.pem"), **pairs)
-    for role in ROLES:
-        assert spelt.options(role) == SecurityConfig(certificates=str(certificates)).options(role)
-    assert spelt.security().require_encryption
-
-
-_ENDINGS = (("cert", "pem"), ("key", "key"))
 
 
 # A running scheduler, and who is let in

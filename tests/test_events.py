@@ -205,8 +205,8 @@ def test_a_pass_shows_its_rounds_with_their_scores_and_pace() -> None:
 
 
 def test_what_a_backend_went_through_is_told_once_and_in_few_words() -> None:
-    before = Counts(tasks=10, resubmissions=2, restarts=0, lost=1)
-    told = notes_of_counts(before, Counts(tasks=90, resubmissions=7, restarts=1, lost=3))
+    before = Counts(resubmissions=2, restarts=0, lost=1)
+    told = notes_of_counts(before, Counts(resubmissions=7, restarts=1, lost=3))
     assert [(e.about, e.count, e.sentence) for e in told] == [
         ("resubmitted", 5, "5 tasks begun again: the cluster lost them."),
         ("stuck", 1, "1 worker restarted: no sign of life from it."),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,24 +25,23 @@ from dpdist.core.trees import join_pairwise, join_stream
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
 from dpdist.execution.connecting import connect
-from dpdist.execution.dask import DaskBackend
+from dpdist.execution.dask import DaskBackend, Held
 from dpdist.execution.faults import Limits
 from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
-from dpdist.execution.lineage import Held
 from dpdist.execution.local import PersistentCluster
-from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
+from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 from tests.waiting import scheduler_address, wait_until
 
 #: Short, so that tests are.
-LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, deaths=3, stuck_after=120.0)
+LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, stuck_after=120.0)
 #: A busy machine may take a slow task for a stuck one, which is begun again, and harms nothing.
-HASTY = Limits(stuck_after=4.0, period=0.2, attempts=10, deaths=50)
+HASTY = Limits(stuck_after=4.0, period=0.2, attempts=10)
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    """Two worker processes whose scheduler gives a task up at the second death."""
-    settings = {**WORKER_SETTINGS, "distributed.scheduler.allowed-failures": 1}
+    """Two worker processes whose scheduler gives up tasks at the fourth death, and workers silent for 6 s."""
+    settings = {**worker_settings(6.0), "distributed.scheduler.allowed-failures": 3}
     with (
         environment(WORKER_ENVIRONMENT),
         dask.config.set(settings),
@@ -119,7 +116,7 @@ def scaled_slowly(array: np.ndarray, factor: float) -> np.ndarray:
 def test_a_task_that_fails_to_read_twice_succeeds(backend: DaskBackend, tmp_path: Path) -> None:
     assert backend.fetch(backend.map(fail_twice, [str(tmp_path / "tries")])) == ["read"]
     assert tries(tmp_path / "tries") == 3
-    assert backend.counts.resubmissions >= 1 and backend.counts.tasks == 1
+    assert backend.counts.resubmissions >= 1
 
 
 def test_a_partition_that_cannot_be_read_is_named(backend: DaskBackend) -> None:
@@ -135,41 +132,20 @@ def test_an_error_of_the_task_is_raised_as_it_is_and_at_once(backend: DaskBacken
     assert tries(tmp_path / "tries") == 1
 
 
-def test_a_cancelled_task_is_begun_again_with_what_needs_it(backend: DaskBackend) -> None:
+def test_cancelled_results_lose_the_batch_alone(backend: DaskBackend) -> None:
     large = backend.share(np.arange(10_000.0))
-    refs = backend.map(scaled, [large] * 20, range(20))
+    refs = backend.map(scaled_slowly, [large] * 20, range(20))
     total = backend.sum(refs)
     backend.client.cancel([large.future, refs[3].future, total.future], force=True)
-    np.testing.assert_array_equal(backend.fetch([total])[0], 190 * np.arange(10_000.0))
-    np.testing.assert_array_equal(backend.fetch(refs)[3], 3 * np.arange(10_000.0))
-    assert backend.counts.resubmissions > 0
-    np.testing.assert_array_equal(backend.fetch(backend.map(scaled, [large], [2.0]))[0], 2 * np.arange(10_000.0))
-
-
-def test_what_was_awaited_when_tasks_were_lost_is_let_go(backend: DaskBackend) -> None:
-    refs = backend.map(scaled, [np.arange(5.0)] * 20, range(20))
-    before = [weakref.ref(ref.future) for ref in refs]
-    gc.disable()
-    try:
-        backend.client.cancel([refs[3].future], force=True)
-        np.testing.assert_array_equal(backend.fetch(refs)[3], 3 * np.arange(5.0))
-        del refs
-        wait_until(lambda: not any(future() for future in before), lambda: "futures are held", pause=0.01)
-    finally:
-        gc.enable()
-
-
-def test_a_task_cancelled_again_and_again_ends_with_a_sentence(client: Client) -> None:
-    backend = DaskBackend(client, limits=Limits(attempts=1))
-    ref = backend.map(time.sleep, [0.5])[0]
-    client.cancel([ref.future], force=True)
-    with pytest.raises(ClusterError, match=r"sleep \(call 1 of 1\) was cancelled or lost 1 times"):
-        backend.fetch([ref])
+    with pytest.raises(ClusterLostError, match="results were cancelled or lost"):
+        backend.fetch([total])
+    again = backend.map(scaled, [backend.share(np.arange(10_000.0))] * 20, range(20))
+    np.testing.assert_array_equal(backend.fetch([backend.sum(again)])[0], 190 * np.arange(10_000.0))
 
 
 def test_a_poison_partition_is_named_and_ends_the_run(backend: DaskBackend) -> None:
     before = backend.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._workers_removed_total)
-    partitions = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(6)]
+    partitions = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(12)]
     visits = [backend.map(len, [p])[0] if i != 4 else backend.map(kill_self, [p])[0] for i, p in enumerate(partitions)]
     with pytest.raises(ClusterError, match=r"kill_self of partition 4 .* 4 worker processes ended .* memory"):
         backend.fetch([backend.sum(visits)])
@@ -185,7 +161,7 @@ def test_a_task_that_never_ends_goes_to_another_worker(client: Client, tmp_path:
 
 
 def test_a_task_that_never_ends_anywhere_is_named(client: Client) -> None:
-    backend = DaskBackend(peopled(client), workers=2, limits=Limits(attempts=1, stuck_after=0.6, period=0.2, deaths=50))
+    backend = DaskBackend(peopled(client), workers=2, limits=Limits(attempts=1, stuck_after=0.6, period=0.2))
     partition = backend.share("rows", label="partition 7")
     with pytest.raises(ClusterError, match=r"sleep_always of partition 7 did not finish within 0\.6 s on 1 workers"):
         backend.fetch(backend.map(sleep_always, [partition]))
@@ -205,18 +181,10 @@ def lose_tasks(backend: DaskBackend) -> list[Held]:
     return refs
 
 
-def test_tasks_that_workers_lost_are_begun_again(client: Client) -> None:
-    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.5, period=0.2, attempts=10), workers=2)
+def test_workers_that_do_nothing_end_with_a_sentence(client: Client) -> None:
+    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.5, period=0.2), workers=2)
     refs = lose_tasks(backend)
-    np.testing.assert_array_equal(backend.fetch(refs), [i * np.arange(5.0) for i in range(30)])
-    assert backend.counts.restarts >= 1
-
-
-def test_workers_that_never_do_anything_end_with_a_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.0, period=0.2, attempts=1), workers=2)
-    refs = lose_tasks(backend)
-    monkeypatch.setattr(client, "restart_workers", lambda *_, **__: None)
-    with pytest.raises(ClusterLostError, match=r"no worker .* did anything for 1 s, though .* and 1 restarts"):
+    with pytest.raises(ClusterLostError, match=r"no worker .* did anything for 1\.5 s, though there is work"):
         backend.fetch(refs)
 
 
@@ -229,14 +197,14 @@ def test_a_stopped_worker_process_is_replaced(client: Client) -> None:
     os.kill(victim, signal.SIGSTOP)
     try:
         np.testing.assert_array_equal(backend.fetch([total])[0], expected)
-        assert backend.counts.restarts >= 1 or backend.counts.lost >= 1
+        assert backend.counts.lost >= 1
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
 
 
 def test_workers_killed_at_random_and_all_at_once_change_no_bit(client: Client) -> None:
-    backend = DaskBackend(peopled(client), workers=2, limits=Limits(period=0.2, deaths=100))
+    backend = DaskBackend(peopled(client), workers=2, limits=Limits(period=0.2))
     factors = list(np.random.default_rng(0).normal(size=60) * 10.0 ** np.arange(-30, 30))
     expected = SerialBackend().total(scaled, [np.ones(5)] * 60, factors)
     killer = threading.Thread(target=kill_workers, args=(client,))
@@ -277,7 +245,7 @@ def _held(backend: DaskBackend) -> int:
     keys = backend.client.run_on_scheduler(
         lambda dask_scheduler: [key for key, task in dask_scheduler.tasks.items() if task.state == "memory"]
     )
-    return sum(map(backend._is_ours, keys))
+    return sum(isinstance(key, tuple) and key[0].endswith(backend._run) for key in keys)
 
 
 @pytest.mark.parametrize("seconds", [None, 0.2, 0.05, 0.02, 0.001])
@@ -388,18 +356,13 @@ def test_a_cluster_without_workers_is_waited_for_and_given_up(tmp_path: Path) ->
         backend.close()
 
 
-PRETEND = """
-import importlib.metadata
-true = importlib.metadata.version
-importlib.metadata.version = lambda name: "0.0.1" if name == "scipy" else true(name)
-"""
-
-
 def test_a_worker_with_other_versions_is_refused_at_once_or_when_it_joins(tmp_path: Path) -> None:
-    (tmp_path / "pretend.py").write_text(PRETEND)
+    pretended = tmp_path / "scipy-0.0.1.dist-info"
+    pretended.mkdir()
+    (pretended / "METADATA").write_text("Metadata-Version: 2.1\nName: scipy\nVersion: 0.0.1\n")
     with scheduler(tmp_path) as (_, address):
         early = connect(address, limits=LIMITS)
-        with worker(address, tmp_path, "--preload", "pretend"):
+        with worker(address, tmp_path):
             early.client.wait_for_workers(1, timeout=300)
             with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):
                 early.fetch(early.map(abs, [1]))

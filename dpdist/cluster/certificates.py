@@ -43,7 +43,9 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-_AUTHORITY = _name("dpdist certificate authority")
+_AUTHORITY_NAME = "dpdist certificate authority"
+_AUTHORITY = _name(_AUTHORITY_NAME)
+_Key = ec.EllipticCurvePrivateKey
 
 
 def make_certificates(
@@ -81,10 +83,10 @@ def make_certificates(
     try:
         aside.mkdir(mode=0o700, parents=True)
         authority = ec.generate_private_key(ec.SECP256R1())
-        _write_pair(aside, "ca", _authority_certificate(authority, days), authority)
+        _write_pair(aside, "ca", _certificate(_AUTHORITY_NAME, authority, authority, days), authority)
         for role in ROLES:
             key = ec.generate_private_key(ec.SECP256R1())
-            _write_pair(aside, role, _role_certificate(role, key, names, days, authority), key)
+            _write_pair(aside, role, _certificate(f"dpdist {role}", key, authority, days, names), key)
         aside.rename(target)
     except OSError as error:
         raise InputError(f"certificates cannot be written to {target} ({error.strerror}).") from error
@@ -104,50 +106,30 @@ def _alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _authority_certificate(key: ec.EllipticCurvePrivateKey, days: int) -> x509.Certificate:
-    builder = _builder(_AUTHORITY, key, days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return builder.add_extension(_usage(signs_certificates=True), critical=True).sign(key, hashes.SHA256())
-
-
-def _role_certificate(
-    role: str,
-    key: ec.EllipticCurvePrivateKey,
-    names: list[x509.GeneralName],
-    days: int,
-    authority: ec.EllipticCurvePrivateKey,
+def _certificate(
+    common: str, key: _Key, authority: _Key, days: int, names: Sequence[x509.GeneralName] = ()
 ) -> x509.Certificate:
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-    builder = _builder(_name(f"dpdist {role}"), key, days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(both), critical=False)
-    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    return builder.add_extension(issuer, critical=False).sign(authority, hashes.SHA256())
-
-
-def _builder(subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(_AUTHORITY, subject, key.public_key(), x509.random_serial_number())
+    """A part's certificate for these names, or without names the authority's own."""
+    signs, now = not names, datetime.now(UTC)
+    builder = x509.CertificateBuilder(_AUTHORITY, _name(common), key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(now - _BACKDATED).not_valid_after(now + timedelta(days=days))
-    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    extensions: list[tuple[x509.ExtensionType, bool]] = [
+        (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False),
+        (x509.BasicConstraints(ca=signs, path_length=0 if signs else None), True),
+        (x509.KeyUsage(not signs, False, False, False, False, signs, signs, False, False), True),
+    ]
+    if names:
+        extensions += [
+            (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+            (x509.SubjectAlternativeName(names), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), False),
+        ]
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical)
+    return builder.sign(authority, hashes.SHA256())
 
 
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    unused = dict.fromkeys(
-        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only"), False
-    )
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        decipher_only=False,
-        **unused,
-    )
-
-
-def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Key) -> None:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for end, data, mode in (("pem", certificate.public_bytes(Encoding.PEM), 0o644), ("key", private, 0o600)):
         # Opened with its mode: the file never has wider permissions.
@@ -157,71 +139,61 @@ def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: ec.
             os.fsync(stream.fileno())
 
 
-def certificate_faults(authority: Path, pairs: Sequence[tuple[Path, Path]]) -> list[str]:
-    """What is wrong, or soon will be, with files of certificates: a sentence for each fault, none if all is well.
-
-    Parameters
-    ----------
-    authority : certificate that signed all others
-    pairs : certificate and key of each part of the cluster
-    """
-    needed = [authority, *(path for pair in pairs for path in pair)]
+def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
+    """What is wrong with the files of these roles: a sentence for each fault, none if all is well."""
+    keys = [folder / f"{role}.key" for role in roles]
+    needed = [folder / "ca.pem", *(folder / f"{role}.pem" for role in roles), *keys]
     missing = [f"{path} is missing; make certificates with: {_MAKE}." for path in needed if not path.is_file()]
-    return missing or list(_faults(authority, pairs))
+    private = [fault for path in (*keys, folder / "ca.key") for fault in _mode_faults(path)]
+    return missing or private + list(_faults(folder, roles))
 
 
-def _faults(authority_path: Path, pairs: Sequence[tuple[Path, Path]]) -> Iterator[str]:
-    try:
-        authority = _read_certificate(authority_path)
-        yield from _time_faults(authority_path, authority)
-    except InputError as error:
-        yield str(error)
-        return
-    for path, key_path in pairs:
-        yield from key_mode_faults(key_path)
+def ending_soon(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
+    """A sentence for each certificate, all of which are well, that ends within :data:`NOTICE_DAYS`."""
+    ends = {path: _read(path)[0].not_valid_after_utc for path in (folder / f"{name}.pem" for name in ("ca", *roles))}
+    return [
+        f"the certificate {path} ends on {end:%Y-%m-%d %H:%M} UTC, within {NOTICE_DAYS} days; make new ones."
+        for path, end in ends.items()
+        if datetime.now(UTC) > end - timedelta(days=NOTICE_DAYS)
+    ]
+
+
+def _faults(folder: Path, roles: Sequence[Role]) -> Iterator[str]:
+    authority = None
+    for name in ("ca", *roles):
+        path = folder / f"{name}.pem"
         try:
-            certificate = _read_certificate(path)
-            yield from _time_faults(path, certificate)
+            certificate, key = _read(path, None if name == "ca" else folder / f"{name}.key")
+            authority = authority or certificate
             certificate.verify_directly_issued_by(authority)
-            if _read_key(key_path).public_key() != certificate.public_key():
-                yield f"the key {key_path} does not belong to {path}; use files made together."
         except InputError as error:
             yield str(error)
         except (ValueError, TypeError, InvalidSignature):
-            yield f"the certificate {path} was not signed by {authority_path}; use files made together."
+            yield f"the certificate {path} was not signed by {folder / 'ca.pem'}; use files made together."
+        else:
+            now, start, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+            if now < start:
+                yield f"the certificate {path} holds only from {start:%Y-%m-%d %H:%M} UTC; check this host's clock."
+            if now > end:
+                yield f"the certificate {path} ended on {end:%Y-%m-%d %H:%M} UTC; make new ones."
+            if key is not None and key.public_key() != certificate.public_key():
+                yield f"the key {folder / name}.key does not belong to {path}; use files made together."
 
 
-def key_mode_faults(path: Path) -> list[str]:
-    """A sentence if the key at `path` is there and can be read or written by others than its owner."""
+def _mode_faults(path: Path) -> Iterator[str]:
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
-    if not mode & 0o077:
-        return []
-    return [f"the key {path} has mode {mode:04o}, so that others can read it; run: chmod 600 {path}"]
+    if mode & 0o077:
+        yield f"the key {path} has mode {mode:04o}, so that others can read it; run: chmod 600 {path}"
 
 
-def _read_certificate(path: Path) -> x509.Certificate:
+def _read(path: Path, key: Path | None = None) -> tuple[x509.Certificate, PrivateKeyTypes | None]:
+    """A certificate and its key."""
+    wrong = f"{path} is not a certificate in PEM form; make certificates with: {_MAKE}."
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        wrong = f"{key} is not a private key in PEM form without a passphrase, which nobody could type on a worker."
+        return certificate, None if key is None else load_pem_private_key(key.read_bytes(), password=None)
     except OSError as error:
-        raise InputError(f"the certificate {path} cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not a certificate in PEM form; make certificates with: {_MAKE}.") from error
-
-
-def _read_key(path: Path) -> PrivateKeyTypes:
-    try:
-        return load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise InputError(f"the key {path} cannot be read ({error.strerror}).") from error
+        raise InputError(f"{error.filename} cannot be read ({error.strerror}).") from error
     except (ValueError, TypeError) as error:
-        raise InputError(f"{path} is not a private key in PEM form without a passphrase.") from error
-
-
-def _time_faults(path: Path, certificate: x509.Certificate) -> Iterator[str]:
-    now, start, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    if now < start:
-        yield f"the certificate {path} holds only from {start:%Y-%m-%d %H:%M} UTC; check this host's clock."
-    elif now > end:
-        yield f"the certificate {path} ended on {end:%Y-%m-%d %H:%M} UTC; make new ones."
-    elif now > end - timedelta(days=NOTICE_DAYS):
-        yield f"the certificate {path} ends on {end:%Y-%m-%d %H:%M} UTC, within {NOTICE_DAYS} days; make new ones."
+        raise InputError(wrong) from error

@@ -112,7 +112,7 @@ def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) ->
         After the last checkpoint.
     """
     run: Run[Any] | None = None
-    lost: list[ClusterLostError] = []
+    lost: list[str] = []  # sentences, not errors, whose frames hold results
     while True:
         backend: Backend | None = None
         try:
@@ -127,7 +127,7 @@ def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) ->
             sink.end(outcome_of(run))
             return run
         except ClusterLostError as error:
-            lost.append(error)
+            lost.append(str(error))
             if len(lost) > LOSSES:
                 _give_up(run, sink, error)
                 raise

@@ -23,13 +23,11 @@ class Counts:
 
     Parameters
     ----------
-    tasks : finished, each counted when its result is fetched
-    resubmissions : tasks that had to be begun again, whatever the reason
+    resubmissions : tasks that had to be tried again
     restarts : workers restarted because they did not come forward
     lost : workers that went, by themselves or not
     """
 
-    tasks: int = 0
     resubmissions: int = 0
     restarts: int = 0
     lost: int = 0
@@ -81,7 +79,7 @@ class Backend(ABC):
         Raises
         ------
         ClusterError
-            If a task was begun again as often as it may be; :class:`ClusterLostError` if the cluster is gone.
+            If a task was tried as often as it may be; :class:`ClusterLostError` if the cluster, or results, are gone.
         """
 
     def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:

@@ -15,7 +15,7 @@ from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import Limits
 from dpdist.execution.local import PersistentCluster
-from dpdist.execution.settings import WORKER_ENVIRONMENT, WORKER_SETTINGS, environment
+from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 
 
 def active_client() -> Client | None:
@@ -36,10 +36,10 @@ def local_backend(
     ----------
     workers : number of processes; default: one a core
     memory_limit : per worker, as Dask takes it
-    limits : how long to wait and how often to begin again
+    limits : how long to wait and how often to try
     """
-    count = workers or len(os.sched_getaffinity(0))
-    with environment(WORKER_ENVIRONMENT), dask.config.set(WORKER_SETTINGS):
+    count, limits = workers or len(os.sched_getaffinity(0)), limits or Limits()
+    with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
         cluster = PersistentCluster(count, memory_limit)
     return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
 
@@ -52,7 +52,7 @@ def connect(
     Parameters
     ----------
     address, timeout, security : as :func:`client_of` takes them
-    limits : how long to wait and how often to begin again
+    limits : how long to wait and how often to try
     """
     client = client_of(address, timeout, security)
     try:

@@ -1,8 +1,8 @@
-"""The same calls as tasks on a Dask cluster, begun again when the cluster loses them.
+"""The same calls as tasks on a Dask cluster.
 
-Tasks are pure, and shared values are small enough to travel inside tasks or are held by tasks of their own. Dask runs
-again what was lost with a worker. What Dask gives up is begun again here, from the recipe that each ref carries: what
-was cancelled, what needs it, and of what it needs that which nobody holds any more.
+Tasks are pure, and shared values are small enough to travel inside tasks or are held by tasks of their own: Dask makes
+again what was lost with a worker, and tries again what could not be read. What Dask gives up (results cancelled by
+others, a scheduler that is gone) loses the batch under way; whoever drives the run goes on from the last one.
 """
 
 from __future__ import annotations
@@ -13,37 +13,49 @@ import contextlib
 import itertools
 import logging
 import time
-import traceback
 import uuid
-import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask
 from distributed import Client, Future
-from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
 from dpdist.core.versions import VERSIONED
 from dpdist.core.waiting import wait_until
 from dpdist.execution.base import Backend, Counts, Ref, Remote, add_results
-from dpdist.execution.faults import Limits, scheduler_gone, stuck, verdict
+from dpdist.execution.faults import Limits, deadly, described, judged, scheduler_gone, stuck
 from dpdist.execution.grouping import group_size
-from dpdist.execution.lineage import Held, Task, ancestry, describe, pack, recipes
-from dpdist.execution.tasks import Call, Outcome, Slot, TaskFault, Terms, hold, perform
-from dpdist.execution.versions import code_versions, probe, refusal
+from dpdist.execution.tasks import Call, Outcome, Packed, Slot, Terms, hold, pack, perform
+from dpdist.execution.versions import code_versions, refusal
 from dpdist.execution.watch import Watch, ask
 
 logger = logging.getLogger("dpdist")
 
-#: States of a future whose value will not come: by no fault of its task's, and in all.
-_LOST = ("cancelled", "lost")
-_BROKEN = (*_LOST, "error")
-
-
-#: What tasks need is sent with them, so that it can be sent again; Dask would call that a large graph.
+#: What tasks need is sent with them; Dask would call that a large graph.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
+#: Labels named in the description of a task.
+_NAMED = 2
+
+
+@dataclass(eq=False)
+class Held:
+    """A value on the cluster, kept there for as long as this object lives.
+
+    Parameters
+    ----------
+    future : of the :class:`Outcome`
+    label : what a person calls the value, if it has a name of its own
+    rows, timed : of a sum over rows, their number and the name of their function
+    """
+
+    future: Future
+    label: str | None = None
+    rows: int = 0
+    timed: str | None = None
 
 
 class DaskBackend(Backend):
@@ -53,7 +65,7 @@ class DaskBackend(Backend):
     ----------
     client : distributed.Client
     owned : whether :meth:`close` closes the client and its cluster
-    limits : how long to wait and how often to begin again
+    limits : how long to wait and how often to try
     workers : that the client's own cluster should have, where it does not replace those that end; 0: it does
 
     Raises
@@ -65,51 +77,46 @@ class DaskBackend(Backend):
     def __init__(self, client: Client, owned: bool = False, limits: Limits | None = None, workers: int = 0) -> None:
         self.client, self._owned, self.limits = client, owned, limits or Limits()
         self._run, self._calls = uuid.uuid4().hex[:12], itertools.count()
-        self._topic = f"dpdist-tries-{self._run}"
-        self._terms = Terms(self._topic, code_versions(), self.limits.pause)
-        self._watch = Watch(client, self.limits, self._is_ours, workers)
+        topic = f"dpdist-tries-{self._run}"
+        self._terms = Terms(topic, code_versions(), self.limits)
+        self._watch = Watch(client, self.limits, workers)
         self._address = client.scheduler.address
-        self._finished = self._resubmitted = self._tries = 0
+        self._tries, self._stuck = 0, Counter[str]()
         self._seconds: dict[str, float] = {}
-        self._tasks: weakref.WeakValueDictionary[Any, Task] = weakref.WeakValueDictionary()
         self._require_cluster()
         _refuse_other_versions(client)
-        client.subscribe_topic(self._topic, self._note_try)
+        client.subscribe_topic(topic, self._heard)
 
     def share(self, value: Any, label: str | None = None) -> Ref:
         if isinstance(value, Remote):
-            return self._submit([Task(value.completion, (self._own(value.future),), "shared value", label)])[0]
-        packed = pack(value, label)
-        if packed is not None:
-            return packed
-        return self._submit([Task(hold, (value,), "shared value", label)])[0]
+            return self._submit(value.completion, [(self._own(value.future),)], "shared value", label)[0]
+        return pack(value, label) or self._submit(hold, [(value,)], "shared value", label)[0]
 
     def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
-        return self._map(function, list(zip(*columns, strict=True)), _name(function))
+        return self._submit(function, list(zip(*columns, strict=True)), _name(function))
 
     def _join(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
         """Before other tasks, so that partial results do not pile up."""
-        return self._map(function, list(zip(*columns, strict=True)), _name(function), priority=1)
+        return self._submit(function, list(zip(*columns, strict=True)), _name(function), priority=1)
 
     def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
         rows, name = len(columns[0]), _name(function)
-        size = group_size(rows, self._seconds.get(name), self._threads())
+        threads = sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
+        size = group_size(rows, self._seconds.get(name), threads)
         groups = [[list(column[i : i + size]) for column in columns] for i in range(0, rows, size)]
-        parts = self._map(add_results, [(function, *group) for group in groups], name)
-        total = self.sum(parts)
-        total.task.timed, total.task.rows = name, rows
+        total = self.sum(self._submit(add_results, [(function, *group) for group in groups], name))
+        total.timed, total.rows = name, rows
         return total
 
     def fetch(self, refs: Sequence[Ref]) -> list[Any]:
         held = [ref for ref in refs if isinstance(ref, Held)]
-        self._watch.begin()
         found = iter(self._outcomes(held) if held else [])
         return [next(found).value if isinstance(ref, Held) else ref.value() for ref in refs]
 
     @property
     def counts(self) -> Counts:
-        again = self._resubmitted + self._tries
-        return Counts(self._finished, again, self._watch.restarts, self._watch.lost)
+        restarts = self._stuck.total()
+        return Counts(self._tries + restarts, restarts, self._watch.lost)
 
     def close(self) -> None:
         if not self._owned:
@@ -120,88 +127,77 @@ class DaskBackend(Backend):
             if cluster is not None:
                 cluster.close()
 
-    def _map(self, function: Callable[..., Any], rows: list[tuple], name: str, priority: int = 0) -> list[Held]:
-        return self._submit(
-            [
-                Task(function, recipes(row), name, place=f" (call {i + 1} of {len(rows)})", priority=priority)
-                for i, row in enumerate(rows)
-            ]
-        )
-
-    def _submit(self, tasks: Sequence[Task], broken: tuple[str, ...] = _LOST) -> list[Held]:
-        """Submit tasks, and before them those they need whose future is `broken` or that nobody holds any more."""
-        depths: dict[Task, int] = {}
-        for task in tasks:
-            _plan(task, depths, broken)
-        kept: list[Held] = []
-        for _, level in itertools.groupby(sorted(depths, key=lambda t: _rank(t, depths)), lambda t: _rank(t, depths)):
-            kept += self._send(list(level))
-        if len(kept) > len(tasks):
-            self._resubmitted += len(kept) - len(tasks)
-        held = {one.task: one for one in kept}
-        return [held[task] for task in tasks]
-
-    def _send(self, tasks: list[Task]) -> list[Held]:
-        """One graph of tasks that do not need each other."""
+    def _submit(
+        self,
+        function: Callable[..., Any],
+        rows: Sequence[tuple[Any, ...]],
+        name: str,
+        label: str | None = None,
+        priority: int = 0,
+    ) -> list[Held]:
+        """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
         self._require_cluster()
-        stem = f"{tasks[0].name}-{next(self._calls)}-{self._run}"
-        keys = [(stem, i) for i in range(len(tasks))]
-        calls, inputs = zip(*(_as_call(task, self._terms) for task in tasks), strict=True)
+        stem = f"{name}-{next(self._calls)}-{self._run}"
+        keys = [
+            (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
+        ]
+        calls, inputs = zip(*(_as_call(self._terms, function, row) for row in rows), strict=True)
         with dask.config.set(_LARGE):
             futures = self.client.map(
-                perform, calls, inputs, key=keys, priority=tasks[0].priority, retries=self.limits.attempts - 1
+                perform, calls, inputs, key=keys, priority=priority, retries=self.limits.attempts - 1
             )
-        for task, key in zip(tasks, keys, strict=True):
-            task.key = key
-            self._tasks[key] = task
-        return [_hold(task, future) for task, future in zip(tasks, futures, strict=True)]
+        return [Held(future, label) for future in futures]
 
     def _outcomes(self, held: list[Held]) -> list[Outcome]:
-        while True:
-            self._require_cluster()
-            outcomes, error = self._wait([one.future for one in held])
-            if error is None:
-                break
-            self._recover(held, error)
-        for one, outcome in zip(held, outcomes, strict=True):
-            if outcome.error is not None:
-                raise outcome.error
-            self._note(one.task, outcome)
-        return outcomes
-
-    def _wait(self, futures: list[Any]) -> tuple[list[Outcome], BaseException | None]:
-        """What came, or the error that came instead; looks at the workers meanwhile."""
-        loop = self.client.loop.asyncio_loop
-        waiting = asyncio.run_coroutine_threadsafe(_gather(self.client, futures), loop)
+        """What came of values, once all are there; looks at the workers meanwhile."""
+        self._require_cluster()
+        self._watch.begin()
+        futures = [one.future for one in held]
+        waiting = asyncio.run_coroutine_threadsafe(_gather(self.client, futures), self.client.loop.asyncio_loop)
         try:
             while not concurrent.futures.wait([waiting], timeout=self.limits.period).done:
                 self._require_cluster()
-                awaited = any(future.status == "pending" for future in futures)
-                for key, times in self._watch.look(awaited).items():
-                    self._resubmitted += 1
-                    if times >= self.limits.attempts and key in self._tasks:
-                        raise stuck(self._tasks[key], times, self.limits.stuck_after)
+                self._watch.look(any(future.status == "pending" for future in futures))
+                for task, times in self._stuck.items():
+                    if times >= self.limits.attempts:
+                        raise stuck(task, times, self.limits.stuck_after)
         finally:
             waiting.cancel()
         outcomes, error = waiting.result()
         if error is not None:
-            # Its frames hold it and all that was awaited: results that nobody asks for would stay on the cluster.
-            traceback.clear_frames(error.__traceback__)
-        return outcomes, error
+            self._require_cluster()
+            raise self._judged(error) from error
+        for one, outcome in zip(held, outcomes, strict=True):
+            if outcome.error is not None:
+                raise outcome.error
+            if one.timed is not None:
+                self._seconds[one.timed] = outcome.seconds / one.rows
+        return outcomes
 
-    def _recover(self, held: list[Held], error: BaseException) -> None:
-        """Begin again what is broken, or raise what there is to raise."""
-        self._require_cluster()
-        broken = [one.task for one in held if one.future.status in _BROKEN]
-        first = self._tasks.get(_key(error)) or (broken[0] if broken else held[0].task)
-        # Several may be at fault at once, though one error comes first: none is begun again without being judged.
-        for task, fault in {first: error, **_faults(broken)}.items():
-            judged = verdict(fault, task, self.limits)
-            if judged is not None:
-                raise judged
-            logger.warning("%s was lost (%s) and is begun again", describe(task), type(fault).__name__)
-        self._resubmitted += len(broken)
-        self._submit(broken, _BROKEN)
+    def _judged(self, error: BaseException) -> BaseException:
+        """What to raise in place of a result."""
+        if not isinstance(error, KilledWorker):
+            return judged(error)
+        return deadly(described(self._first_killed() or error.task), error.allowed_failures + 1)
+
+    def _first_killed(self) -> Any:
+        """Of the tasks given up for the deaths of workers the one that was at work: they take the first one first.
+
+        Dask blames all that a worker was given, so that those that wait behind a deadly task are given up with it.
+        """
+        run = self._run
+
+        def first(dask_scheduler: Any) -> Any:
+            given_up = [
+                task
+                for task in dask_scheduler.tasks.values()
+                if task.suspicious > dask_scheduler.allowed_failures
+                and isinstance(task.key, tuple)
+                and str(task.key[0]).endswith(run)
+            ]
+            return min(given_up, key=lambda task: task.priority).key if given_up else None
+
+        return self.client.run_on_scheduler(first)  # sent as code: the scheduler need not have dpdist
 
     def _require_cluster(self) -> None:
         """Raise :class:`ClusterLostError` unless the scheduler is there, or comes back within the grace."""
@@ -210,20 +206,15 @@ class DaskBackend(Backend):
         if self.client.status != "running":
             raise scheduler_gone(self._address)
 
-    def _note(self, task: Task, outcome: Outcome) -> None:
-        """Remember what finished and how long a row of a sum took."""
-        if task.timed is not None:
-            self._seconds[task.timed] = outcome.seconds / task.rows
-        for each in ancestry(task):
-            self._finished += not each.counted
-            each.counted = True
-
-    def _note_try(self, event: tuple[float, dict[str, Any]]) -> None:
+    def _heard(self, event: tuple[float, dict[str, Any]]) -> None:
         """Called where a worker tells of a try that failed, on the client's own thread."""
         told = event[1]
-        self._tries += 1
-        task = self._tasks.get(told["key"])
-        logger.warning("%s failed with %s and is tried again", describe(task) if task else "a task", told["told"])
+        if "stuck" in told:
+            self._stuck[told["stuck"]] += 1
+            logger.warning("%s does not come forward; its worker is restarted", told["stuck"])
+        else:
+            self._tries += 1
+            logger.warning("%s failed with %s and is tried again", told["failed"], told["reason"])
 
     def _own(self, future: Future) -> Future:
         """The same result as a future of our client."""
@@ -235,83 +226,39 @@ class DaskBackend(Backend):
             )
         return future if future.client is self.client else Future(future.key, self.client)
 
-    def _threads(self) -> int:
-        return sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
 
-    def _is_ours(self, key: Any) -> bool:
-        return isinstance(key, tuple) and str(key[0]).endswith(self._run)
-
-
-def _plan(task: Task, depths: dict[Task, int], broken: tuple[str, ...]) -> int:
-    """Note the task, and those of its inputs that have to be submitted before it, with their depths."""
-    if task not in depths:
-        needed = [each for each in task.inputs() if not _stands(each, broken)]
-        depths[task] = max((_plan(each, depths, broken) + 1 for each in needed), default=0)
-    return depths[task]
-
-
-def _faults(tasks: Sequence[Task]) -> dict[Task, BaseException]:
-    """Those of the tasks, and of what they need, whose own error broke them, with that error."""
-    depths: dict[Task, int] = {}
-    for task in tasks:
-        _plan(task, depths, _BROKEN)
-    erred = [
-        (task, held.future.exception()) for task in depths if (held := task.held()) and held.future.status == "error"
-    ]
-    return {task: error for task, error in erred if _key(error) == task.key}
-
-
-def _stands(task: Task, broken: tuple[str, ...]) -> bool:
-    held = task.held()
-    return held is not None and held.future.status not in broken
-
-
-def _rank(task: Task, depths: dict[Task, int]) -> tuple[int, int, str]:
-    return depths[task], task.priority, task.name
-
-
-def _hold(task: Task, future: Any) -> Held:
-    """Who holds the task already goes on with the new future."""
-    held = task.held()
-    if held is None:
-        return Held(task, future)
-    held.future = future
-    return held
-
-
-def _as_call(task: Task, terms: Terms) -> tuple[bytes, list[Any]]:
+def _as_call(terms: Terms, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bytes, list[Future]]:
     """The call with slots for what the cluster brings, and the futures of that."""
-    slots: dict[Task | Future, Slot] = {}
+    slots: dict[Future, Slot] = {}
 
     def place(argument: Any) -> Any:
         if isinstance(argument, list):
             return [place(each) for each in argument]
-        return slots.setdefault(argument, Slot(len(slots))) if isinstance(argument, Task | Future) else argument
+        future = argument.future if isinstance(argument, Held) else argument
+        return slots.setdefault(future, Slot(len(slots))) if isinstance(future, Future) else argument
 
-    call = Call(terms, task.function, tuple(place(argument) for argument in task.arguments))
-    return bytes(call), [future for future in map(_future, slots) if future is not None]
-
-
-def _future(needed: Task | Future) -> Future | None:
-    """What brings the value of a task, if anybody holds it; a future of others' work brings its own."""
-    if isinstance(needed, Future):
-        return needed
-    held = needed.held()
-    return None if held is None else held.future
+    call = Call(terms, function, tuple(place(argument) for argument in arguments))
+    return bytes(call), list(slots)
 
 
-def _key(error: BaseException) -> Any:
-    """The key of the task that an error tells of, if it does."""
-    if isinstance(error, KilledWorker):
-        return error.task
-    return error.key if isinstance(error, TaskFault | FutureCancelledError) else None
+def _described(name: str, arguments: Sequence[Any], place: str) -> str:
+    """A call by its name and the labels of what it works on, or else its place."""
+    found = (leaf.label for leaf in _leaves(arguments) if isinstance(leaf, Held | Packed) and leaf.label)
+    labels = list(dict.fromkeys(found))
+    more = "" if len(labels) <= _NAMED else f" and {len(labels) - _NAMED} more"
+    return f"{name} of {', '.join(labels[:_NAMED])}{more}" if labels else name + place
+
+
+def _leaves(arguments: Sequence[Any]) -> Iterator[Any]:
+    for argument in arguments:
+        yield from _leaves(argument) if isinstance(argument, list) else (argument,)
 
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "call").strip("_")
 
 
-async def _gather(client: Client, futures: list[Any]) -> tuple[list[Outcome], BaseException | None]:
+async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome], BaseException | None]:
     try:
         return await client.gather(futures, asynchronous=True), None
     except (Exception, asyncio.CancelledError) as error:
@@ -320,9 +267,8 @@ async def _gather(client: Client, futures: list[Any]) -> tuple[list[Outcome], Ba
 
 def _refuse_other_versions(client: Client) -> None:
     ours = code_versions()
-    for told in client.run(probe(VERSIONED), on_error="return").values():
-        error = refusal(told, ours, told["host"]) if isinstance(told, dict) else None
-        if error is not None:
+    for address, told in client.get_versions(packages=list(VERSIONED))["workers"].items():
+        if told is not None and (error := refusal(told["packages"], ours, address)) is not None:
             raise error
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from dataclasses import dataclass
-
-from distributed.scheduler import KilledWorker
+from typing import Any
 
 from dpdist.core.errors import ClusterError, ClusterLostError, InputError
-from dpdist.execution.lineage import Task, describe
-from dpdist.execution.tasks import TaskFault
 
 #: What cancels futures or loses what they stand for; the task itself is not at fault.
 INTERRUPTIONS = (concurrent.futures.CancelledError, asyncio.CancelledError, OSError)
@@ -18,14 +15,13 @@ INTERRUPTIONS = (concurrent.futures.CancelledError, asyncio.CancelledError, OSEr
 
 @dataclass(frozen=True)
 class Limits:
-    """How long to wait and how often to begin again.
+    """How long to wait and how often to try. Deaths of workers under one task are counted by Dask's scheduler.
 
     Parameters
     ----------
-    attempts : tries of a task whose reading fails, that is cancelled or that does not come forward
-    deaths : worker processes that may end under one task; Dask itself begins it again elsewhere
-    stuck_after : seconds after which a worker that does not come forward is restarted
-    idle_after : seconds for which every worker does nothing, though results are awaited, before all are restarted
+    attempts : tries of a task whose reading fails or that does not come forward
+    stuck_after : seconds after which a worker that is at one task, or silent, is restarted
+    idle_after : seconds for which no worker does anything, though results are awaited, before the cluster is given up
     patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
     grace : seconds within which a lost connection to the scheduler may come back
     pause : seconds before another try of a task whose reading failed
@@ -33,7 +29,6 @@ class Limits:
     """
 
     attempts: int = 3
-    deaths: int = 10
     stuck_after: float = 600.0
     idle_after: float = 60.0
     patience: float = 1800.0
@@ -42,33 +37,23 @@ class Limits:
     period: float = 2.0
 
     def __post_init__(self) -> None:
-        if (
-            self.attempts < 1
-            or self.deaths < 0
-            or min(self.stuck_after, self.idle_after, self.patience, self.period) <= 0
-        ):
-            raise InputError(
-                f"attempts should be 1 or more, deaths 0 or more, times above 0; got {self}. Give such limits."
-            )
+        if self.attempts < 1 or min(self.stuck_after, self.idle_after, self.patience, self.period) <= 0:
+            raise InputError(f"attempts should be 1 or more, times above 0; got {self}. Give such limits.")
 
 
-def verdict(error: BaseException, task: Task, limits: Limits) -> BaseException | None:
-    """What to raise, or None where the task may be begun again; counts the task's misfortunes.
+def described(key: Any) -> str:
+    """What a person calls a task: its key says it."""
+    return str(key[-1]) if isinstance(key, tuple) else str(key)
 
-    Parameters
-    ----------
-    error : what the cluster gave instead of a result
-    task : that it befell
-    limits : how often it may
-    """
-    if isinstance(error, TaskFault):
-        return _failed(task, error, limits.attempts)
-    if isinstance(error, KilledWorker):
-        task.deaths += error.allowed_failures + 1
-        return _deadly(task) if task.deaths > limits.deaths else None
+
+def judged(error: BaseException) -> BaseException:
+    """What to raise for what a cluster gave in place of results."""
     if isinstance(error, INTERRUPTIONS):
-        task.cancelled += 1
-        return _cancelled(task, error) if task.cancelled >= limits.attempts else None
+        reason = " ".join(str(error).split()) or type(error).__name__
+        return ClusterLostError(
+            f"results were cancelled or lost ({reason}). See who else uses the cluster and the scheduler's log, then "
+            "resume."
+        )
     if isinstance(error, ImportError):
         return InputError(
             f"a worker cannot import what a task needs ({error}); install the same packages on all workers."
@@ -76,32 +61,26 @@ def verdict(error: BaseException, task: Task, limits: Limits) -> BaseException |
     return error
 
 
-def _failed(task: Task, fault: TaskFault, attempts: int) -> ClusterError:
+def deadly(task: str, deaths: int) -> ClusterError:
+    """The error of a task under which workers died."""
     return ClusterError(
-        f"{describe(task)} failed in {attempts} of {attempts} tries, last with {fault.told} (worker {fault.worker}). "
+        f"{task} could not be finished: {deaths} worker processes ended while they had it, most likely killed for want "
+        "of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
+    )
+
+
+def unreadable(task: str, attempts: int, reason: str, worker: str) -> ClusterError:
+    """The error of a task that could not read what it needs."""
+    return ClusterError(
+        f"{task} failed in {attempts} of {attempts} tries, last with {reason} (worker {worker}). "
         "See that every worker can read the data, then resume."
     )
 
 
-def _deadly(task: Task) -> ClusterError:
-    return ClusterError(
-        f"{describe(task)} could not be finished: {task.deaths} worker processes ended while they had it, most likely "
-        "killed for want of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
-    )
-
-
-def _cancelled(task: Task, error: BaseException) -> ClusterError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return ClusterError(
-        f"{describe(task)} was cancelled or lost {task.cancelled} times, last with: {reason} "
-        "See who else uses the cluster and the scheduler's log, then resume."
-    )
-
-
-def stuck(task: Task, times: int, seconds: float) -> ClusterError:
+def stuck(task: str, times: int, seconds: float) -> ClusterError:
     """The error of a task that did not come forward on several workers."""
     return ClusterError(
-        f"{describe(task)} did not finish within {seconds:g} s on {times} workers, each restarted for it. See that the "
+        f"{task} did not finish within {seconds:g} s on {times} workers, each restarted for it. See that the "
         "storage answers there; if a task may well take that long, allow more seconds; then resume."
     )
 
@@ -122,9 +101,9 @@ def nobody_there(address: str, seconds: float) -> ClusterLostError:
     )
 
 
-def nobody_works(address: str, seconds: float, times: int) -> ClusterLostError:
-    """The error of a cluster whose workers are there and do nothing, also after they were restarted."""
+def nobody_works(address: str, seconds: float) -> ClusterLostError:
+    """The error of a cluster whose workers are there and do nothing: Dask has lost track of what they were given."""
     return ClusterLostError(
-        f"no worker of the Dask cluster at {address} did anything for {seconds:g} s, though there is work, and {times} "
-        "restarts of all of them changed nothing. See whether they are paused for want of memory, then resume."
+        f"no worker of the Dask cluster at {address} did anything for {seconds:g} s, though there is work. "
+        "See whether they are paused for want of memory, then resume."
     )

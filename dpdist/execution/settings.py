@@ -49,6 +49,11 @@ WORKER_SETTINGS = {
 }
 
 
+def worker_settings(stuck_after: float) -> dict[str, Any]:
+    """Dask's settings; a worker that is silent for so many seconds is restarted by the scheduler."""
+    return {**WORKER_SETTINGS, "distributed.scheduler.worker-ttl": f"{stuck_after:g}s"}
+
+
 def worker_environment() -> dict[str, str]:
     """What processes on other hosts begin with: as shipped, and the instructions that this process computes with."""
     return {**WORKER_ENVIRONMENT, **{name: os.environ[name] for name in INSTRUCTIONS if name in os.environ}}

@@ -7,9 +7,13 @@ is raised, and Dask tries again.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +21,34 @@ import cloudpickle  # type: ignore[import-untyped]
 from distributed import get_worker
 
 from dpdist.core.errors import DpdistError
-from dpdist.execution.lineage import Packed
+from dpdist.execution.faults import Limits, described, unreadable
 from dpdist.execution.versions import own_refusal
+
+#: Bytes up to which a shared value travels inside every task that uses it; larger ones are put on the cluster once.
+SMALL = 16_384
+#: Seconds in which a worker that is about to end can tell so.
+_FAREWELL = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """A small shared value, pickled once."""
+
+    data: bytes
+    label: str | None = None
+
+    def value(self) -> Any:
+        """The value again, a copy of its own."""
+        return pickle.loads(self.data)
+
+
+def pack(value: Any, label: str | None) -> Packed | None:
+    """`value` packed, or None where it is large."""
+    buffers: list[pickle.PickleBuffer] = []
+    data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    if len(data) + sum(buffer.raw().nbytes for buffer in buffers) > SMALL:
+        return None
+    return Packed(cloudpickle.dumps(value) if buffers else data, label)
 
 
 @dataclass(frozen=True)
@@ -29,12 +59,12 @@ class Terms:
     ----------
     topic : on which workers tell of tries that failed
     versions : of the coordinator
-    pause : seconds to wait before another try, so that a store that is gone for a moment can come back
+    limits : how often to try, and how long
     """
 
     topic: str
     versions: Mapping[str, str]
-    pause: float
+    limits: Limits
 
 
 @dataclass(frozen=True)
@@ -68,21 +98,6 @@ class Outcome:
     error: BaseException | None = None
 
 
-class TaskFault(Exception):
-    """A try that failed for a reason that another try may not meet.
-
-    Parameters
-    ----------
-    key : of the task
-    told : the error's name and text
-    worker : where it was
-    """
-
-    def __init__(self, key: Any, told: str, worker: str) -> None:
-        super().__init__(key, told, worker)
-        self.key, self.told, self.worker = key, told, worker
-
-
 def perform(sent: bytes, brought: Sequence[Any]) -> Outcome:
     """Make the call, unless the worker is another version's or an input is an error.
 
@@ -98,10 +113,11 @@ def perform(sent: bytes, brought: Sequence[Any]) -> Outcome:
         return Outcome(None, 0.0, error)
     began = time.perf_counter()
     try:
-        value = call.function(*_filled(call.arguments, inputs))
+        with _in_time(call.terms):
+            value = call.function(*_filled(call.arguments, inputs))
     except Exception as raised:
         if isinstance(raised, OSError) and not isinstance(raised, DpdistError):
-            raise _fault(call.terms, raised) from None
+            raise _fault(call.terms, f"{type(raised).__name__}: {raised}") from None
         return Outcome(None, time.perf_counter() - began, _portable(raised))
     return Outcome(value, time.perf_counter() - began + sum(each.seconds for each in inputs))
 
@@ -111,12 +127,32 @@ def hold(value: Any) -> Any:
     return value
 
 
-def _fault(terms: Terms, error: OSError) -> TaskFault:
+@contextlib.contextmanager
+def _in_time(terms: Terms) -> Iterator[None]:
+    """End a worker process that stays at one task, which Dask begins again elsewhere; its nanny starts another."""
     worker = get_worker()
-    fault = TaskFault(worker.get_current_task(), f"{type(error).__name__}: {error}", worker.address)
-    worker.log_event(terms.topic, {"key": fault.key, "told": fault.told})
-    time.sleep(terms.pause)
-    return fault
+    timer = threading.Timer(terms.limits.stuck_after, _end, (worker, terms.topic, worker.get_current_task()))
+    timer.daemon = True
+    if worker.nanny is not None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end(worker: Any, topic: str, key: Any) -> None:
+    worker.log_event(topic, {"stuck": described(key)})
+    time.sleep(_FAREWELL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fault(terms: Terms, reason: str) -> DpdistError:
+    worker, limits = get_worker(), terms.limits
+    task = described(worker.get_current_task())
+    worker.log_event(terms.topic, {"failed": task, "reason": reason})
+    time.sleep(limits.pause)  # so that a store that is gone for a moment can come back
+    return unreadable(task, limits.attempts, reason, worker.address)
 
 
 def _portable(error: Exception) -> Exception:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import socket
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from dpdist.core.errors import InputError
 from dpdist.core.versions import VERSIONED, versions
@@ -15,16 +14,16 @@ from dpdist.core.versions import VERSIONED, versions
 def code_versions() -> dict[str, str]:
     """Package -> version, and Python's without its last number, which brings no other code."""
     found = versions()
-    python = ".".join(found["python"].split(".")[:2])
-    return {**{name: found[name] for name in VERSIONED}, "python": python}
+    return {name: found[name] for name in VERSIONED} | {"python": _python(found["python"])}
 
 
-def refusal(theirs: Mapping[str, str], ours: Mapping[str, str], host: str) -> InputError | None:
+def refusal(theirs: Mapping[str, str | None], ours: Mapping[str, str], host: str) -> InputError | None:
     """The error that says how a worker's versions differ from the coordinator's, or None if they do not."""
-    other = [name for name in ours if theirs.get(name) != ours[name]]
+    found = {**theirs, "python": _python(theirs["python"] or "")}
+    other = [name for name in ours if found.get(name) != ours[name]]
     if not other:
         return None
-    told = " and ".join(f"{name} {theirs.get(name) or 'not installed'} instead of {ours[name]}" for name in other)
+    told = " and ".join(f"{name} {found.get(name) or 'not installed'} instead of {ours[name]}" for name in other)
     return InputError(
         f"the worker on {host} has {told}; install the coordinator's version there, or give that host up."
     )
@@ -36,20 +35,5 @@ def own_refusal(coordinator: Mapping[str, str]) -> InputError | None:
     return None if mine == coordinator else refusal(mine, coordinator, socket.gethostname())
 
 
-def probe(names: tuple[str, ...]) -> Callable[[], dict[str, Any]]:
-    """A function that tells a process's versions without dpdist: it is sent as code, not by name."""
-
-    def tell() -> dict[str, Any]:
-        import importlib.metadata
-        import platform
-        import socket
-
-        found: dict[str, Any] = {"host": socket.gethostname()}
-        for name in names:
-            try:
-                found[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                found[name] = None
-        return {**found, "python": ".".join(platform.python_version_tuple()[:2])}
-
-    return tell
+def _python(version: str) -> str:
+    return ".".join(version.split(".")[:2])

@@ -22,7 +22,7 @@ from dpdist.core.errors import InputError
 from dpdist.execution.connecting import client_of
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import Limits
-from dpdist.execution.settings import WORKER_SETTINGS, worker_environment
+from dpdist.execution.settings import worker_environment, worker_settings
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -100,9 +100,10 @@ class ClusterConfig(BaseModel, ABC):
         with contextlib.closing(self.launch()) as backend:
             yield backend.client
 
-    def certificate_faults(self) -> list[str]:
-        """What is wrong, or soon will be, with the certificates: a sentence each."""
-        return [] if self.security is None else self.security.faults(self.roles)
+    @property
+    def certificates(self) -> Path | None:
+        """Folder of certificates that can be looked at from here; None if there is none."""
+        return self.security.folder if self.security is not None and self.security.tls else None
 
     def require(self) -> None:
         """Raise :class:`InputError`, naming the command that installs it, if a library is missing."""
@@ -121,14 +122,13 @@ class ClusterConfig(BaseModel, ABC):
 
     def settings(self) -> dict[str, Any]:
         """Dask's settings for scheduler and workers of this cluster."""
-        if self.allowed_failures is None:
-            return dict(WORKER_SETTINGS)
-        return {**WORKER_SETTINGS, "distributed.scheduler.allowed-failures": self.allowed_failures}
+        failures = "distributed.scheduler.allowed-failures"
+        given = {} if self.allowed_failures is None else {failures: self.allowed_failures}
+        return {**worker_settings(self.stuck_after), **given}
 
     def limits(self) -> Limits:
-        """How long to wait and how often to begin again."""
-        deaths = Limits.deaths if self.allowed_failures is None else self.allowed_failures
-        return Limits(deaths=deaths, stuck_after=self.stuck_after, patience=self.patience)
+        """How long to wait and how often to try."""
+        return Limits(stuck_after=self.stuck_after, patience=self.patience)
 
     def variables(self) -> dict[str, str]:
         """Environment variables that bring the settings to processes on other hosts."""
@@ -164,9 +164,6 @@ class ClusterConfig(BaseModel, ABC):
                 f"cluster type {self.type} needs mutual TLS: make certificates with `dpdist certificates FOLDER` and "
                 'put certificates = "FOLDER" under [security], or tls = false there to go without'
             )
-        missing = self.security.missing(self.roles)
-        if missing:
-            raise ValueError(f"[security] lacks {', '.join(missing)}, which cluster type {self.type} needs")
         return self
 
 

@@ -66,9 +66,9 @@ class KubernetesConfig(PodSettings):
             undo.pop_all()
         return backend
 
-    def certificate_faults(self) -> list[str]:
-        """None is known of here: the files are in a Secret, which only pods see."""
-        return []
+    @property
+    def certificates(self) -> None:
+        """The files are in a Secret, which only pods see."""
 
     def tls(self, roles: Sequence[Role] = ("client",)) -> Security | None:
         """Mutual TLS with the certificates mounted into this pod.
