@@ -11,7 +11,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig,
 from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
 from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest
 from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, in_bytes
-from dpdist.cluster.statuses import AGAIN, CANCELLED
+from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission import JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.kubernetes import (
     coordinator_manifest,
@@ -49,22 +48,24 @@ from tests.daemons.kubernetes import (
 CLUSTERS, JOBS, PODS = RESOURCES
 PLAIN = {"type": "kubernetes", "image": "dpdist:1", "certificates_secret": "certs"}
 OPEN = {"type": "kubernetes", "image": "dpdist:1", "security": {"tls": False}}
-SHARED = {
-    "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}],
-    "volume_mounts": [{"name": "runs", "mountPath": "/runs"}],
+SHARED: dict[str, dict[str, Any]] = {
+    "pod": {"volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}}]},
+    "container": {"volumeMounts": [{"name": "runs", "mountPath": "/runs"}]},
 }
 FULL = {
     **PLAIN,
-    **SHARED,
     "name": "mixture",
     "namespace": "science",
     "n_workers": 40,
-    "image_pull_secrets": ["registry"],
     "env": {"AWS_REGION": "eu-central-1"},
-    "env_from_secret": ["store"],
-    "resources": {"limits": {"memory": "2Gi", "cpu": "2"}},
-    "node_selector": {"pool": "spot"},
-    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+    "resources": {"memory": "2Gi", "cpu": "2"},
+    "pod": {
+        **SHARED["pod"],
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"pool": "spot"},
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+    },
+    "container": {**SHARED["container"], "envFrom": [{"secretRef": {"name": "store"}}]},
 }
 CONFIGS = [PLAIN, OPEN, FULL]
 COMMAND = [sys.executable, "-m", "dpdist", "resume", "s3://bucket/run.zarr"]
@@ -201,7 +202,7 @@ def test_each_pod_gets_its_own_key_and_no_other() -> None:
 @pytest.mark.parametrize("name", ["DB_PASSWORD", "MY_SECRET_NAME", "TOKEN_OF_MINE", "AWS_ACCESS_KEY_ID"])
 def test_a_secret_in_the_environment_is_refused_and_not_repeated(name: str) -> None:
     values = {**PLAIN, "env": {name: "hunter2"}}
-    with pytest.raises(InputError, match="env_from_secret") as named_by_kind:
+    with pytest.raises(InputError, match="under envFrom in") as named_by_kind:
         validated(KubernetesConfig, values)
     with pytest.raises(InputError, match=name) as named_by_all:
         parse_cluster(values)
@@ -239,7 +240,7 @@ def test_the_coordinator_may_do_no_more_than_it_does() -> None:
 
 def test_memory_is_promised_in_full_and_the_worker_stays_below_it() -> None:
     worker = container_of(cluster_manifest(config_of(FULL)), "worker")
-    assert worker["resources"]["requests"] == worker["resources"]["limits"] == {"memory": "2Gi", "cpu": "2"}
+    assert worker["resources"] == {"limits": {"memory": "2Gi"}, "requests": {"memory": "2Gi", "cpu": "2"}}
     assert 0 < int(words_of(worker, "--memory-limit") or 0) < in_bytes("2Gi")
 
 
@@ -267,11 +268,8 @@ def test_shipped_settings_reach_dask_in_a_pod() -> None:
         ({"n_workers": 0}, "setting n_workers: .* got 0"),
         ({"name": "Not_A_Name"}, "setting name"),
         ({"workers": 3}, "there is no such setting; known are .*n_workers"),
-        ({"scheduler_service_type": "LoadBalancer"}, "should be 'ClusterIP'; got 'LoadBalancer'"),
-        ({"resources": {"limits": {"memory": "lots"}}}, "a quantity of memory such as 4Gi .* got 'lots'"),
-        ({"resources": {"limits": {"memory": "100Mi"}}}, "limits.memory must be 512Mi or more, got 100Mi"),
-        ({"resources": {"limits": {"cpu": "1"}}}, "a limit of memory was expected"),
-        ({"resources": {"limits": {"memory": "4Gi"}, "requests": {"memory": "1Gi"}}}, "must equal limits.memory"),
+        ({"resources": {"memory": "lots"}}, "a quantity of memory such as 4Gi, 512Mi or more; got 'lots'"),
+        ({"resources": {"memory": "100Mi"}}, "512Mi or more; got '100Mi'"),
     ],
 )
 def test_a_wrong_setting_is_a_sentence(more: dict[str, Any], sentence: str) -> None:
@@ -286,11 +284,6 @@ def test_a_missing_library_is_named_with_its_command(monkeypatch: pytest.MonkeyP
             call()
 
 
-@pytest.mark.parametrize(("text", "size"), [("512Mi", 2**29), ("1.5Gi", 3 * 2**29), ("2G", 2 * 10**9), ("123", 123)])
-def test_quantities_are_read_as_kubernetes_does(text: str, size: int) -> None:
-    assert in_bytes(text) == size
-
-
 # Where a run may be kept
 
 
@@ -300,21 +293,19 @@ def test_a_run_may_be_where_all_pods_find_it(out: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mount", "volume", "out", "sentence"),
+    ("mount", "volume", "out"),
     [
-        ({}, {}, "/home/me/run.zarr", "pods share no folder for /home/me/run.zarr: give an out such as s3://"),
-        ({}, {}, "run.zarr", "pods share no folder for run.zarr"),
-        ({"readOnly": True}, {}, "/runs/run.zarr", "is read-only"),
-        ({}, {"emptyDir": {}}, "/runs/run.zarr", "is an emptyDir, which ends with its pod"),
+        ({}, {}, "/home/me/run.zarr"),
+        ({}, {}, "run.zarr"),
+        ({"readOnly": True}, {}, "/runs/run.zarr"),
+        ({}, {"emptyDir": {}}, "/runs/run.zarr"),
     ],
 )
-def test_a_run_is_refused_where_pods_would_lose_it(
-    mount: dict[str, Any], volume: dict[str, Any], out: str, sentence: str
-) -> None:
-    kind = volume or {"persistentVolumeClaim": {"claimName": "runs"}}
-    mounts = [{"name": "runs", "mountPath": "/runs", **mount}]
-    with pytest.raises(InputError, match=sentence):
-        config_of(PLAIN, volumes=[{"name": "runs", **kind}], volume_mounts=mounts).check_run_path(out)
+def test_a_run_is_refused_where_pods_would_lose_it(mount: dict[str, Any], volume: dict[str, Any], out: str) -> None:
+    pod = {"volumes": [{"name": "runs", **(volume or {"persistentVolumeClaim": {"claimName": "runs"}})}]}
+    container = {"volumeMounts": [{"name": "runs", "mountPath": "/runs", **mount}]}
+    with pytest.raises(InputError, match=f"pods share no folder for {out} that .* give an out such as s3://"):
+        config_of(PLAIN, pod=pod, container=container).check_run_path(out)
 
 
 # The API
@@ -438,6 +429,7 @@ def test_a_cluster_left_by_an_earlier_pod_of_the_same_job_is_replaced(
 ) -> None:
     monkeypatch.setenv(JOB_NAME, "run-1")
     monkeypatch.setenv(JOB_UID, "5a0c")
+    monkeypatch.setattr(clusters, "scheduler_address", lambda config: f"tcp://127.0.0.1:{free_port()}")
     left = {"metadata": {"name": "run-1", "namespace": "default", "ownerReferences": [OWNER]}, "spec": {"left": True}}
     with kubernetes("default") as connection:
         kubernetes_object(connection, "DaskCluster", left).create()
@@ -462,10 +454,13 @@ def test_a_cluster_of_somebody_else_is_left_alone(api: EmulatedKubernetes, monke
     assert [each["spec"] for each in api.manifests(CLUSTERS)] == [{"mine": True}]
 
 
-def test_a_cluster_that_nobody_takes_up_is_a_sentence_and_is_deleted(api: EmulatedKubernetes) -> None:
+def test_a_cluster_that_nobody_takes_up_is_a_sentence_and_is_deleted(
+    api: EmulatedKubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "scheduler_address", lambda config: f"tcp://127.0.0.1:{free_port()}")
     with (
         pytest.warns(UserWarning, match="runs without TLS"),
-        pytest.raises(InputError, match="the Dask operator has not taken up the DaskCluster dpdist; is it installed"),
+        pytest.raises(InputError, match=r"no worker of the DaskCluster dpdist .* is the Dask operator installed"),
     ):
         config_of(OPEN, resource_timeout=0.1).launch()
     assert api.manifests(CLUSTERS) == []
@@ -475,7 +470,6 @@ def test_pods_that_do_not_start_are_named_with_their_trouble(
     api: EmulatedKubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clusters, "scheduler_address", lambda config: f"tcp://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(clusters, "_wait_for_operator", lambda created, config, until: None)
     waiting = {"containerStatuses": [{"state": {"waiting": {"reason": "ImagePullBackOff"}}}]}
     api.put(PODS, {"metadata": {"name": "scheduler-1", "namespace": "default"}, "status": waiting})
     with (
@@ -483,16 +477,6 @@ def test_pods_that_do_not_start_are_named_with_their_trouble(
         pytest.raises(InputError, match=r"no worker .* within 1 s \(scheduler-1: ImagePullBackOff\)"),
     ):
         config_of(OPEN, resource_timeout=1).launch()
-    assert api.manifests(CLUSTERS) == []
-
-
-def test_time_that_ran_out_before_the_scheduler_was_asked_is_the_same_sentence(
-    api: EmulatedKubernetes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clusters, "scheduler_address", lambda config: f"tcp://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(clusters, "_wait_for_operator", lambda created, config, until: time.sleep(0.2))
-    with pytest.warns(UserWarning, match="runs without TLS"), pytest.raises(InputError, match=r"no worker .* 0.1 s"):
-        config_of(OPEN, resource_timeout=0.1).launch()
     assert api.manifests(CLUSTERS) == []
 
 

@@ -18,7 +18,7 @@ from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.foreground import CheckpointSeconds
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
-from dpdist.cluster.statuses import AGAIN
+from dpdist.cluster.running import AGAIN
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
 from dpdist.cluster.submitted import (
     Request,

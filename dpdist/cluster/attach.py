@@ -1,56 +1,44 @@
-"""Watching a run from afar: what its scheduler remembers of it, then what happens, drawn as a local run draws it."""
+"""Watching a run from afar: what its scheduler remembers of it, then what happens, drawn as a local run draws it.
+
+The scheduler is asked again and again: Dask's subscriptions are lost, without a word, by a client that had to connect
+again, while what a scheduler keeps (the last thousand events of a topic) has all that happens between two questions.
+"""
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
-from types import TracebackType
-from typing import Any, Protocol, Self
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Protocol
 
 from rich.console import Console
 
 from dpdist.cluster.metrics import connection
-from dpdist.runs.events import (
-    TOPICS,
-    Event,
-    Happening,
-    NoteEvent,
-    from_dict,
-    in_order,
-)
+from dpdist.runs.events import TOPICS, Event, Happening, NoteEvent, in_order
 from dpdist.runs.progress import LiveProgress
 
-#: Seconds without news after which the scheduler is asked whether there were any: a client that had to connect
-#: again has lost its subscription without being told.
-SILENCE = 2.0
-
-#: What a subscription hears: when the scheduler had it, and a message.
-Heard = queue.SimpleQueue[tuple[float, object]]
+#: Seconds between two questions.
+EVERY = 1.0
 
 
 class EventSource(Protocol):
     """What following asks of a Dask client."""
 
+    status: str
+
     def get_events(self, topic: str) -> Any:
         """What the scheduler kept: pairs of the time of arrival and a message."""
 
-    def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, object]], None]) -> None:
-        """Call `handler` with each such pair to come."""
 
-    def unsubscribe_topic(self, topic: str) -> None:
-        """Call it no more."""
-
-
-def follow(client: EventSource, console: Console, run: str, silence: float = SILENCE) -> NoteEvent | None:
+def follow(client: EventSource, console: Console, run: str, every: float = EVERY) -> NoteEvent | None:
     """Draw what has happened to a run and what happens, until it ends or Ctrl-C.
 
     Parameters
     ----------
-    client : of the run's scheduler; its subscriptions to the topics of events are used
+    client : of the run's scheduler
     console : to draw on
     run : label of the run
-    silence : seconds without news after which the scheduler is asked
+    every : seconds between two questions
 
     Returns
     -------
@@ -61,11 +49,16 @@ def follow(client: EventSource, console: Console, run: str, silence: float = SIL
     ConnectionError
         If the scheduler is gone, which a run may survive.
     """
-    with _Screen(console) as screen, closing(listen(client, run, silence)) as heard:
+    session = ""
+    with ExitStack() as screen:
         try:
-            for events in heard:
+            for events in listen(client, run, every):
                 for event in events:
-                    screen.show(event)
+                    if event.session != session:
+                        screen.close()
+                        session, progress = event.session, screen.enter_context(LiveProgress(console))
+                    progress.tell(event)
+                # One that a later session follows has not ended the run.
                 last = events[-1] if events else None
                 if isinstance(last, NoteEvent) and last.about == Happening.ENDED.value:
                     return last
@@ -74,86 +67,17 @@ def follow(client: EventSource, console: Console, run: str, silence: float = SIL
     raise AssertionError("a run is listened to until it ends")
 
 
-def listen(client: EventSource, run: str, silence: float = SILENCE) -> Generator[list[Event], None, None]:
-    """Events of a run in order, none doubled: first those its scheduler kept, then each as it comes.
-
-    Yields
-    ------
-    events : what is new; none where the scheduler was asked and had nothing
-    """
-    heard: Heard = queue.SimpleQueue()
-    last: dict[str, int] = {}
-    with _subscribed(client, heard):
-        while True:
-            yield _unheard(_kept(client, run), last)
-            yield from _live(heard, run, last, silence)
-
-
-def _live(heard: Heard, run: str, last: dict[str, int], silence: float) -> Iterator[list[Event]]:
-    """Events as they come, until one is missing or there is silence."""
+def listen(client: EventSource, run: str, every: float = EVERY) -> Iterator[list[Event]]:
+    """Events of a run, none doubled: first those its scheduler kept, then what is new at each question."""
+    last: dict[tuple[str, str], int] = {}
     while True:
-        try:
-            event = from_dict(heard.get(timeout=silence)[1])
-        except queue.Empty:
-            return
-        if event is None or event.run != run:
-            continue
-        if event.sequence > last.get(event.session, 0) + 1:
-            return
-        yield _unheard([event], last)
-
-
-def _kept(client: EventSource, run: str) -> list[Event]:
-    with connection(client):
-        kept = [pair for topic in TOPICS for pair in client.get_events(topic)]
-    return [event for event in in_order(kept) if event.run == run]
-
-
-def _unheard(events: list[Event], last: dict[str, int]) -> list[Event]:
-    """Those events that come after the last one of their session, which they then are."""
-    new = [event for event in events if event.sequence > last.get(event.session, 0)]
-    last.update((event.session, event.sequence) for event in new)
-    return new
-
-
-@contextmanager
-def _subscribed(client: EventSource, heard: Heard) -> Iterator[None]:
-    with connection(client):
-        for topic in TOPICS:
-            client.subscribe_topic(topic, heard.put)
-    try:
-        yield
-    finally:
-        with suppress(ConnectionError), connection(client):
-            for topic in TOPICS:
-                client.unsubscribe_topic(topic)
-
-
-class _Screen:
-    """A context that draws a run's events, each session of it as a run of its own would."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._progress: LiveProgress | None = None
-        self._session = ""
-
-    def show(self, event: Event) -> None:
-        """Draw one event."""
-        if self._progress is None or event.session != self._session:
-            self.close()
-            self._progress, self._session = LiveProgress(self._console), event.session
-            self._progress.__enter__()
-        self._progress.tell(event)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._progress is not None:
-            self._progress.__exit__(None, None, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        with connection(client):
+            kept = [pair for topic in TOPICS for pair in client.get_events(topic)]
+        new = [
+            event
+            for event in in_order(kept)
+            if event.run == run and event.sequence > last.get((event.kind, event.session), 0)
+        ]
+        last.update(((event.kind, event.session), event.sequence) for event in new)
+        yield new
+        time.sleep(every)

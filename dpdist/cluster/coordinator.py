@@ -16,12 +16,12 @@ from rich.console import Console
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.cluster.metrics import SchedulerOutlet
 from dpdist.cluster.running import (
+    AGAIN,
     OrderedToEnd,
     drive,
     obeying_signals,
 )
-from dpdist.cluster.statuses import AGAIN
-from dpdist.cluster.submitted import Request, forget_end, latest_request, tell_address, tell_end
+from dpdist.cluster.submitted import Request, latest_request, tell_address, tell_end
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import Place, place_of
 from dpdist.data import as_source
@@ -69,7 +69,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
     if status == AGAIN and commits(place) == before:
         status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
     console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-    tell_end(place, number, status, sentence)
+    tell_end(place, number, (status, sentence))
     return status
 
 
@@ -86,7 +86,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
 
     guard = take_lease(place, PATIENCE, say)
-    forget_end(place, number)
+    tell_end(place, number, None)
     sink = _Outlets(request.identity, say)
     try:
         found = _found_before(place, request)

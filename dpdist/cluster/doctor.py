@@ -1,6 +1,7 @@
 """``dpdist doctor``: what is wrong with a cluster before a run finds out, and what to do about it.
 
-Do workers come, with this process's versions; does everybody see the run's place and the data; is TLS in force.
+Is the run's place fit for one, do workers come with this process's versions, and do they read the data that it reads?
+What else may be wrong, such as certificates that do not fit, the launch itself says.
 """
 
 from __future__ import annotations
@@ -11,33 +12,28 @@ import os
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from distributed import Client
 from rich.table import Table
 from rich.text import Text
 
-from dpdist.cluster.certificates import certificate_faults, ending_soon
+from dpdist.cluster.certificates import ending_soon
 from dpdist.cluster.kinds import ClusterConfig, read_cluster
-from dpdist.cluster.kinds.ssh import is_loopback
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
-from dpdist.core.errors import DpdistError, InputError
+from dpdist.core.errors import DpdistError
 from dpdist.core.places import LocalPlace, Place, absolute
 from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.objects import ObjectPlace
-from dpdist.core.versions import VERSIONED
 from dpdist.data import as_source
-from dpdist.execution.versions import code_versions, refusal
-from dpdist.storage.lease import describe, latest_lease, lives
+from dpdist.execution.dask import DaskBackend
 
 #: Seconds for which requests to an object store are repeated here.
 _PATIENCE = 20.0
-#: Dask tells at length of what the doctor finds by itself.
-_FOUND_ANYWAY = (".*runs without TLS", "Mismatched versions found")
 
 
 class Level(Enum):
@@ -69,118 +65,79 @@ def doctor(
     if as_json:
         typer.echo(json.dumps([{**each._asdict(), "level": each.level.value[0]} for each in findings], indent=2))
     else:
-        OUTPUT.print(as_table(findings))
+        table = Table("", "looked at", "found", box=None, header_style="bold")
+        for each in findings:
+            table.add_row(Text(*each.level.value), Text(each.subject), Text(each.found))
+        OUTPUT.print(table)
     if any(finding.level is Level.FAULT for finding in findings):
         raise typer.Exit(1)
 
 
-def as_table(findings: Sequence[Finding]) -> Table:
-    """A line each, for people."""
-    table = Table("", "looked at", "found", box=None, header_style="bold")
-    for each in findings:
-        table.add_row(Text(*each.level.value), Text(each.subject), Text(each.found))
-    return table
-
-
 def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> list[Finding]:
     """All findings; the cluster is launched, and closed again, with `wait` seconds for workers to come."""
-    try:
+    found: list[Finding] = []
+    with _faults_of("configuration", found):
         config = read_cluster(cluster)
         config.require()
-    except InputError as error:
-        return [_fault("configuration", error)]
-    found = [_ok("configuration", f"{cluster}, type {config.type}"), *check_certificates(config)]
-    found += [] if run is None else check_run(config, absolute(run))
-    look = None
-    if data is not None:
-        told, rows = check_data(absolute(data))
-        found += told
-        look = None if rows is None else (absolute(data), rows)
-    return [*found, *_check_cluster(config, look, max(wait, 1.0))]
+        found.append(Finding(Level.OK, "configuration", f"{cluster}, type {config.type}"))
+        if run is not None:
+            with _faults_of("run", found):
+                found += check_run(config, absolute(run))
+        seen = None
+        if data is not None:
+            with _faults_of("data", found):
+                seen = look_at_data()(absolute(data))
+                found.append(Finding(Level.OK, "data", f"rows and columns: {as_source(absolute(data)).shape}"))
+        with _faults_of("cluster", found), config.looked_at() as client:
+            found += check_certificates(config)
+            found += check_workers(client, config.expected, max(wait, 1.0))
+            if data is not None and seen is not None:
+                found += check_data_on(client, absolute(data), seen)
+    return found
 
 
-def _check_cluster(config: ClusterConfig, data: tuple[str, str] | None, wait: float) -> list[Finding]:
-    began = time.monotonic()
-    try:
-        with warnings.catch_warnings():
-            for message in _FOUND_ANYWAY:
-                warnings.filterwarnings("ignore", message=message)
-            with config.looked_at() as client:
-                address = client.scheduler.address
-                found = [_ok("cluster", f"{address} reached after {time.monotonic() - began:.1f} s")]
-                with contextlib.suppress(TimeoutError):
-                    client.wait_for_workers(config.expected or 1, timeout=wait)
-                workers = client.scheduler_info(n_workers=-1)["workers"]
-                found += judge_arrival([worker["host"] for worker in workers.values()], config.expected, wait)
-                found += judge_versions(client.get_versions(packages=list(VERSIONED))["workers"])
-                found.append(judge_tls(config.encrypted, [address, *workers]))
-                return found if data is None else [*found, *check_data_on(client, *data)]
-    except (DpdistError, OSError, RuntimeError) as error:
-        return [_fault("cluster", error)]
-
-
-def judge_arrival(hosts: Sequence[str], expected: int | None, seconds: float) -> list[Finding]:
-    """Did the workers come that were asked for, in the time given?
-
-    Parameters
-    ----------
-    hosts : of each worker
-    expected : number of workers; None where others start them
-    """
-    found = f"{len(hosts)} on {len(set(hosts))} host(s)"
-    if len(hosts) >= (expected or 1):
-        return [_ok("workers", found)]
-    told = f"{found}, of {expected or 1}, came within {seconds:g} s; look at their logs or queue, or raise --wait."
-    return [Finding(Level.WARNING if hosts else Level.FAULT, "workers", told)]
-
-
-def judge_versions(workers: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
-    """Has every worker what the coordinator has, as far as bits depend on it? `workers` is as Dask tells it."""
-    ours = code_versions()
-    faults = [
-        _fault("versions", error)
-        for address, told in workers.items()
-        if (error := refusal(told["packages"] if told else {"python": None}, ours, address)) is not None
-    ]
-    return _once(faults, _ok("versions", ", ".join(f"{name} {version}" for name, version in ours.items())))
+@contextlib.contextmanager
+def _faults_of(subject: str, found: list[Finding]) -> Iterator[None]:
+    """Errors and warnings become findings."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except (DpdistError, OSError, RuntimeError) as error:
+            found.append(Finding(Level.FAULT, subject, str(error) or type(error).__name__))
+    told = dict.fromkeys(str(each.message) for each in raised if each.category is UserWarning)
+    found += [Finding(Level.WARNING, subject, each) for each in told]
 
 
 def check_certificates(config: ClusterConfig) -> list[Finding]:
-    """Are the files there, private, in time, and of one authority? One that still holds for days is but a warning."""
-    if (folder := config.certificates) is None:
-        return []
-    if faults := certificate_faults(folder, config.roles):
-        return [Finding(Level.FAULT, "certificates", each) for each in faults]
-    soon = [Finding(Level.WARNING, "certificates", each) for each in ending_soon(folder, config.roles)]
-    return soon or [_ok("certificates", "private, in time and of one authority")]
+    """Which certificates, of those that serve, end soon?"""
+    soon = [] if config.certificates is None else ending_soon(config.certificates, config.roles)
+    return [Finding(Level.WARNING, "certificates", each) for each in soon]
 
 
-def judge_tls(encrypted: bool, addresses: Sequence[str]) -> Finding:
-    """Do scheduler and workers speak TLS where they should? Where they do, Dask asks everybody for a certificate."""
-    plain = [address for address in addresses if not address.startswith("tls://")]
-    beyond = [address for address in plain if not is_loopback(_host_of(address))]
-    if encrypted and plain:
-        return Finding(Level.FAULT, "TLS", f"{plain[0]} goes without it; start it with --protocol tls.")
-    if beyond:
-        told = f"off, and {beyond[0]} can be reached from other hosts: whoever does so runs programs as you; "
-        return Finding(Level.WARNING, "TLS", f"{told}make certificates with `dpdist certificates FOLDER`.")
-    return _ok("TLS", "in force" if encrypted else "off; all connections stay on loopback")
+def check_workers(client: Client, expected: int | None, wait: float) -> list[Finding]:
+    """Did the workers come that were asked for, in the time given? Raises if one has other versions."""
+    began = time.monotonic()
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(expected or 1, timeout=wait)
+    there = len(client.scheduler_info(n_workers=-1)["workers"])
+    told = f"{there} of {expected or 'any'} at {client.scheduler.address} after {time.monotonic() - began:.1f} s"
+    DaskBackend(client).close()
+    if there >= (expected or 1):
+        return [Finding(Level.OK, "workers", told)]
+    return [
+        Finding(
+            Level.WARNING if there else Level.FAULT, "workers", f"{told}; see their logs or queue, or raise --wait."
+        )
+    ]
 
 
 def check_run(config: ClusterConfig, run: str) -> list[Finding]:
-    """Can the coordinator write a run at a path or URL, and does no other do so?"""
-    try:
-        config.check_run_path(run)
-        place = ObjectPlace(run, _PATIENCE) if is_object_url(run) else LocalPlace(run)
-        number, lease = latest_lease(place)
-        if lease is not None and lives(place, number, lease):
-            told = f"is being written by another coordinator ({describe(lease)}); end it with: dpdist cancel {run}"
-            return [Finding(Level.FAULT, "run", f"{run} {told}")]
-        broken = try_place(place if is_object_url(run) else LocalPlace(_existing(Path(run))))
-    except (DpdistError, OSError) as error:
-        return [_fault("run", error)]
-    faults = [Finding(Level.FAULT, "run", f"{run} {told}; choose another place.") for told in broken]
-    return faults or [_ok("run", f"{run} can be written")]
+    """Can the coordinator write a run at a path or URL?"""
+    config.check_run_path(run)
+    place = ObjectPlace(run, _PATIENCE) if is_object_url(run) else LocalPlace(_existing(Path(run)))
+    faults = [Finding(Level.FAULT, "run", f"{run} {told}; choose another place.") for told in try_place(place)]
+    return faults or [Finding(Level.OK, "run", f"{run} can be written")]
 
 
 def _existing(path: Path) -> Path:
@@ -208,29 +165,16 @@ def try_place(place: Place) -> list[str]:
     return [told for told, found in wrong.items() if found]
 
 
-def check_data(data: str) -> tuple[list[Finding], str | None]:
-    """The data as this process sees them, and a digest to compare with; None if it does not see them."""
-    try:
-        with warnings.catch_warnings(record=True) as raised:
-            warnings.simplefilter("always", UserWarning)
-            rows, columns = as_source(data).shape
-            digest = look_at_data()(data)
-    except (DpdistError, OSError) as error:
-        return [_fault("data", error)], None
-    found = [Finding(Level.WARNING, "data", str(each.message)) for each in raised if each.category is UserWarning]
-    return _once(found, _ok("data", f"{rows} rows of {columns} columns")), digest
-
-
-def check_data_on(client: Client, data: str, ours: str) -> list[Finding]:
+def check_data_on(client: Client, data: str, ours: str) -> Sequence[Finding]:
     """Does every worker read the rows that this process reads?"""
     seen = client.run(look_at_data(), data, on_error="return")
-    found = []
-    for address, theirs in seen.items():
-        if theirs != ours:
-            how = f"cannot read them ({theirs})" if isinstance(theirs, Exception) else "read other rows"
-            told = f"workers on {_host_of(address)} {how}; put them where all see them under one path, or on s3://."
-            found.append(Finding(Level.FAULT, "data", told))
-    return _once(found, _ok("data", f"read by every worker ({len(seen)}), the same everywhere"))
+    wrong = {
+        f"a worker on {address} read other rows ({theirs}); put them where all see them under one path, or on s3://."
+        for address, theirs in seen.items()
+        if theirs != ours
+    }
+    right = Finding(Level.OK, "data", f"read by every worker ({len(seen)}), the same everywhere")
+    return [Finding(Level.FAULT, "data", each) for each in sorted(wrong)] or [right]
 
 
 def look_at_data() -> Callable[[str], str]:
@@ -247,20 +191,3 @@ def look_at_data() -> Callable[[str], str]:
         return f"{source.shape} {ends} {source.glance()}"
 
     return tell
-
-
-def _ok(subject: str, found: str) -> Finding:
-    return Finding(Level.OK, subject, found)
-
-
-def _fault(subject: str, error: BaseException) -> Finding:
-    return Finding(Level.FAULT, subject, str(error) or type(error).__name__)
-
-
-def _once(findings: Iterable[Finding], otherwise: Finding) -> list[Finding]:
-    """Each finding once, in order; `otherwise` where there is none."""
-    return list(dict.fromkeys(findings)) or [otherwise]
-
-
-def _host_of(address: str) -> str:
-    return address.partition("://")[2].rpartition(":")[0].strip("[]")

@@ -14,7 +14,6 @@ from distributed import Client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from prometheus_client import Counter, Gauge
 
-from dpdist.core.errors import InputError
 from dpdist.runs.events import (
     BATCH_TOPIC,
     TOPIC,
@@ -22,7 +21,6 @@ from dpdist.runs.events import (
     BatchEvent,
     Event,
     Happening,
-    LapEvent,
     NoteEvent,
     from_dict,
     in_order,
@@ -70,35 +68,23 @@ def connection(client: Client) -> Iterator[None]:
         raise ConnectionError("the connection to the Dask scheduler is closed.") from error
 
 
-def publish(client: Client, event: Event) -> bool:
-    """Log an event under its topic; False where the scheduler cannot be reached."""
-    try:
-        with connection(client):
-            client.log_event(BATCH_TOPIC if isinstance(event, BatchEvent) else TOPIC, to_dict(event))
-    except ConnectionError:
-        return False
-    return True
+def publish(client: Client, event: Event) -> None:
+    """Log an event under its topic; raises :class:`ConnectionError` where the scheduler cannot be reached."""
+    with connection(client):
+        client.log_event(BATCH_TOPIC if isinstance(event, BatchEvent) else TOPIC, to_dict(event))
 
 
-def serve_metrics(client: Client) -> bool:
-    """Have the client's scheduler show the metrics, if it does not yet; False where it cannot be reached.
-
-    Raises
-    ------
-    InputError
-        If the scheduler has no dpdist that knows them.
-    """
+def serve_metrics(client: Client) -> None:
+    """Have the client's scheduler show the metrics; one that has no dpdist is told of, and used without."""
     try:
         with connection(client):
             client.register_plugin(MetricsPlugin())
-    except ConnectionError:
-        return False
     except ImportError as error:
-        raise InputError(
+        warnings.warn(
             f"the Dask scheduler should have this version of dpdist to show its metrics ({error}); install it there. "
-            "The run goes on without them."
-        ) from error
-    return True
+            "The run goes on without them.",
+            stacklevel=2,
+        )
 
 
 class SchedulerOutlet:
@@ -118,22 +104,14 @@ class SchedulerOutlet:
         client = self._client()
         if client is None:
             return False
-        if self._served is not client or _about(event, Happening.RESTARTED):
-            self._served = client if _shows_metrics(client) else None
-        # A scheduler that did not answer may be another one when it does: it is asked to show the metrics again.
-        if self._served is None or not publish(client, event):
-            self._served = None
-            return False
-        return True
-
-
-def _shows_metrics(client: Client) -> bool:
-    """Whether the scheduler answers; one that cannot show the metrics is told of, and used without."""
-    try:
-        return serve_metrics(client)
-    except InputError as error:
-        warnings.warn(str(error), stacklevel=2)
-        return True
+        try:
+            if self._served is not client or _about(event, Happening.RESTARTED):
+                serve_metrics(client)
+            publish(client, event)
+        except ConnectionError:
+            client = None  # it may be another one when it answers: it is asked to show the metrics again
+        self._served = client
+        return client is not None
 
 
 class MetricsPlugin(SchedulerPlugin):
@@ -171,18 +149,8 @@ class MetricsPlugin(SchedulerPlugin):
         elif isinstance(event, NoteEvent) and event.about in _COUNTED:
             self._metric(_COUNTED[event.about], event.run).inc(event.count)
         else:
-            for name, value in self._gauges(event).items():
+            for name, value in _gauges(event).items():
                 self._metric(name, event.run).set(value)
-
-    def _gauges(self, event: Event) -> dict[str, float]:
-        match event:
-            case BatchEvent():
-                return _known(dpdist_rows_per_second=event.rows_per_second, dpdist_lap_share=event.done / event.of)
-            case LapEvent():
-                return _of_lap(event)
-            case NoteEvent(about=Happening.CHECKPOINT.value):
-                return {"dpdist_last_checkpoint_timestamp_seconds": event.time}
-        return {}
 
     def _metric(self, name: str, run: str) -> Any:
         self._shown[run].add(name)
@@ -194,20 +162,24 @@ class MetricsPlugin(SchedulerPlugin):
             _metric(name).remove(run)
 
 
-def _of_lap(event: LapEvent) -> dict[str, float]:
-    shown = _known(
-        dpdist_rows_per_second=event.rows_per_second,
-        dpdist_lap=event.lap,
-        dpdist_lap_share=0.0 if event.of is None else event.lap / event.of,
-        dpdist_elbo_nats=event.elbo,
-        dpdist_components=event.n_components,
-        dpdist_holdout_nats_per_row=event.holdout,
-    )
-    return shown if event.per_unit is None else shown | {f"dpdist_elbo_nats_per_{event.unit}": event.per_unit}
-
-
-def _known(**values: float | None) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+def _gauges(event: Event) -> dict[str, float]:
+    """What is known of each gauge by an event."""
+    known: dict[str, float | None] = {}
+    if isinstance(event, NoteEvent):
+        known["dpdist_last_checkpoint_timestamp_seconds"] = event.time if _about(event, Happening.CHECKPOINT) else None
+    elif isinstance(event, BatchEvent):
+        known = {"dpdist_rows_per_second": event.rows_per_second, "dpdist_lap_share": event.done / event.of}
+    else:
+        known = {
+            "dpdist_rows_per_second": event.rows_per_second,
+            "dpdist_lap": event.lap,
+            "dpdist_lap_share": 0.0 if event.of is None else event.lap / event.of,
+            "dpdist_elbo_nats": event.elbo,
+            f"dpdist_elbo_nats_per_{event.unit}": event.per_unit,
+            "dpdist_components": event.n_components,
+            "dpdist_holdout_nats_per_row": event.holdout,
+        }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _about(event: Event, happening: Happening) -> bool:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from dpdist.cluster.statuses import AGAIN, CANCELLED
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
 from dpdist.runs.events import (
@@ -25,6 +24,8 @@ from dpdist.runs.events import (
 )
 from dpdist.runs.run import Run
 
+#: Exit statuses of a coordinator: start me again; I was asked to end.
+AGAIN, CANCELLED = 75, 143
 #: Clusters lost in a row, without a step between, after which a run gives up.
 LOSSES = 10
 #: Seconds to go on trying to reach a new cluster, and between two tries.

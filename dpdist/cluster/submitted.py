@@ -62,11 +62,7 @@ class End:
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
-    """Record a request.
-
-    Parameters
-    ----------
-    before : number of the request that was in force when this one was allowed; 0 for none
+    """Record a request, after the one that was in force when this one was allowed (0: none), and give its number.
 
     Raises
     ------
@@ -82,29 +78,24 @@ def add_request(place: Place, request: Request, before: int) -> int:
 
 def newest_request(place: Place) -> int:
     """Number of the request in force; 0 if the run was not submitted."""
-    return max(_numbers(place, "requests"), default=0)
+    names = [name.removesuffix(".json") for name in place.names("requests")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def latest_request(place: Place) -> tuple[int, Request]:
-    """Number and content of the request in force.
-
-    Raises
-    ------
-    CheckpointError
-        If the run was not submitted.
-    """
-    numbers = _numbers(place, "requests")
-    values = _read(place, f"requests/{numbers[-1]:06d}.json") if numbers else None
+    """Number and content of the request in force; raises :class:`CheckpointError` if the run was not submitted."""
+    number = newest_request(place)
+    values = _read(place, f"requests/{number:06d}.json")
     if values is None:
         raise CheckpointError(
             f"{place.label} was not submitted; submit a run with: dpdist submit run.toml --cluster CLUSTER.toml"
         )
-    return numbers[-1], Request(**values)
+    return number, Request(**values)
 
 
 def add_job(place: Place, number: int, job: Job) -> None:
     """Record the job that was started for a request."""
-    place.replace(f"jobs/{number:06d}.json", sealed(asdict(job)))
+    _write(place, f"jobs/{number:06d}.json", asdict(job))
 
 
 def job_of(place: Place, number: int) -> Job | None:
@@ -113,15 +104,10 @@ def job_of(place: Place, number: int) -> Job | None:
     return None if values is None else Job(**values)
 
 
-def tell_end(place: Place, number: int, status: int, sentence: str) -> None:
-    """Record how the coordinator of a request ended."""
+def tell_end(place: Place, number: int, end: tuple[int, str] | None) -> None:
+    """Record how the coordinator of a request ended, its status and a sentence; None takes it back in another life."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    place.replace(f"jobs/{number:06d}-end.json", sealed(asdict(End(status, sentence, now))))
-
-
-def forget_end(place: Place, number: int) -> None:
-    """Take back how an earlier life of a coordinator ended, since another one begins."""
-    place.remove(f"jobs/{number:06d}-end.json")
+    _write(place, f"jobs/{number:06d}-end.json", None if end is None else asdict(End(*end, now)))
 
 
 def end_of(place: Place, number: int) -> End | None:
@@ -132,21 +118,19 @@ def end_of(place: Place, number: int) -> End | None:
 
 def tell_address(place: Place, address: str | None) -> None:
     """Record where the coordinator's scheduler listens; None when it does no more."""
-    if address is None:
-        place.remove("address.json")
-    else:
-        place.replace("address.json", sealed({"address": address}))
+    _write(place, "address.json", None if address is None else {"address": address})
 
 
 def address_of(place: Place) -> str | None:
     """Where the coordinator's scheduler listens, if it does."""
-    values = _read(place, "address.json")
-    return None if values is None else str(values["address"])
+    return (_read(place, "address.json") or {}).get("address")
 
 
-def _numbers(place: Place, folder: str) -> list[int]:
-    names = [name.removesuffix(".json") for name in place.names(folder)]
-    return sorted(int(name) for name in names if name.isdigit())
+def _write(place: Place, name: str, values: dict[str, Any] | None) -> None:
+    if values is None:
+        place.remove(name)
+    else:
+        place.replace(name, sealed(values))
 
 
 def _read(place: Place, name: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 from processes import PATIENCE, ChaosError, Sessions, at_once, dpdist, until, workers_of
 
-from dpdist.cluster.statuses import CANCELLED
+from dpdist.cluster.running import CANCELLED
 from dpdist.cluster.submitted import end_of, job_of, latest_request
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import place_of

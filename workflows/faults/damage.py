@@ -134,7 +134,7 @@ def begin_mixture(data: Any, path: Path) -> None:
     place = place_of(path)
     request = Request("20010101-000000-abcdef", "fit", {"data": "rows.zarr", "seed": 3}, {"type": "local"}, after=12)
     add_job(place, add_request(place, request, 0), Job("process", "node7 1234 5678", "run.logs/1.log"))
-    tell_end(place, 1, 75, "stopped, since its time is nearly over.")
+    tell_end(place, 1, (75, "stopped, since its time is nearly over."))
     tell_address(place, "tcp://127.0.0.1:8786")
 
 

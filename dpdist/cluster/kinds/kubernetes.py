@@ -38,7 +38,6 @@ from dpdist.execution.faults import Limits
 
 #: The coordinator's pod is told by these which Job it belongs to.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"
-_WAITED = "(waited as long as resource_timeout says)."
 
 
 class KubernetesConfig(PodSettings):
@@ -60,7 +59,6 @@ class KubernetesConfig(PodSettings):
         with kubernetes(config.namespace) as api, contextlib.ExitStack() as undo:
             created = _created(api, owned(cluster_manifest(config), os.environ), until)
             undo.callback(delete, created)
-            _wait_for_operator(created, config, until)
             client = undo.enter_context(_connected(api, config, security, until))
             backend = KubernetesBackend(client, created, self.limits())
             undo.pop_all()
@@ -129,23 +127,10 @@ def _created(api: Any, manifest: Manifest, until: float) -> Any:
             )
         delete(before)
         if not wait_until(lambda: named(api, "DaskCluster", name, namespace) is None, until):
-            raise InputError(f"the DaskCluster {name} of an earlier attempt is not gone {_WAITED}")
+            raise InputError(f"the DaskCluster {name} of an earlier attempt is not gone; see resource_timeout.")
     created = kubernetes_object(api, "DaskCluster", manifest)
     created.create()
     return created
-
-
-def _wait_for_operator(created: Any, config: KubernetesConfig, until: float) -> None:
-    """Until the operator has taken up the DaskCluster."""
-
-    def taken() -> bool:
-        created.refresh()
-        return bool(created.raw.get("status", {}).get("phase") == "Running")
-
-    if not wait_until(taken, until):
-        raise InputError(
-            f"the Dask operator has not taken up the DaskCluster {config.name}; is it installed and running? {_WAITED}"
-        )
 
 
 def _connected(api: Any, config: KubernetesConfig, security: Security | None, until: float) -> Client:
@@ -157,10 +142,9 @@ def _connected(api: Any, config: KubernetesConfig, security: Security | None, un
     except (OSError, TimeoutError) as error:
         if client is not None:
             client.close()
-        pods = pods_of(api, config.namespace, f"dask.org/cluster-name={config.name}")
-        reasons = "; ".join(troubles(pods)) or "pods report no trouble; does this process run in the same cluster?"
+        reasons = troubles(pods_of(api, config.namespace, f"dask.org/cluster-name={config.name}"))
         raise InputError(
             f"no worker of the DaskCluster {config.name} was there at {address} within {config.resource_timeout:g} s "
-            f"({reasons})."
+            f"({'; '.join(reasons) or 'pods report no trouble: is the Dask operator installed, and this a pod?'})."
         ) from error
     return client

@@ -103,23 +103,13 @@ def troubles(pods: Iterable[Manifest]) -> list[str]:
 
 
 def _pod_troubles(status: Manifest) -> Iterator[str]:
-    if status.get("phase") == "Failed" and status.get("reason"):
-        yield _words(status)
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield _words(condition)
+    unscheduled = {"type": "PodScheduled", "status": "False"}
+    told = [each for each in status.get("conditions") or () if unscheduled.items() <= each.items()]
     for container in status.get("containerStatuses") or ():
         for phase in (container.get("state", {}), container.get("lastState", {})):
-            yield from _container_troubles(phase)
-
-
-def _container_troubles(phase: Manifest) -> Iterator[str]:
-    waiting, ended = phase.get("waiting"), phase.get("terminated")
-    if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing", None):
-        yield _words(waiting)
-    if ended and ended.get("exitCode"):
-        yield f"ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"
-
-
-def _words(status: Manifest) -> str:
-    return ", ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
+            told.append(phase.get("waiting") or {})
+            if (ended := phase.get("terminated")) and ended.get("exitCode"):
+                told.append({"reason": f"ended with exit code {ended['exitCode']} ({ended.get('reason', 'Error')})"})
+    for each in [status] * (status.get("phase") == "Failed") + told:
+        if each.get("reason") not in ("ContainerCreating", "PodInitializing", None):
+            yield ", ".join(str(each[key]) for key in ("reason", "message") if each.get(key))

@@ -39,28 +39,26 @@ def pod_spec(config: PodSettings, role: Role, container: Manifest) -> Manifest:
 
     Nobody but the coordinator (`role` ``client``) may speak to the Kubernetes API; no process is root or becomes it.
     """
-    volumes: list[Manifest] = [{"name": "scratch", "emptyDir": {}}, *config.volumes]
-    mounts: list[Manifest] = [{"name": "scratch", "mountPath": SCRATCH}, *config.volume_mounts]
+    volumes: list[Manifest] = [{"name": "scratch", "emptyDir": {}}, *config.pod.get("volumes", ())]
+    mounts: list[Manifest] = [{"name": "scratch", "mountPath": SCRATCH}, *config.container.get("volumeMounts", ())]
     if config.encrypted:
         volumes.append(_certificates(config, role))
         mounts.append({"name": "certificates", "mountPath": CERTIFICATES, "readOnly": True})
+    own = {
+        "image": config.image,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": mounts,
+    }
     return {
+        **config.pod,
         "serviceAccountName": config.service_account,
         "automountServiceAccountToken": role == "client",
-        "securityContext": _user(config.run_as_user),
-        "nodeSelector": config.node_selector,
-        "tolerations": list(config.tolerations),
-        "imagePullSecrets": [{"name": name} for name in config.image_pull_secrets],
-        "containers": [
-            {
-                "image": config.image,
-                "imagePullPolicy": config.image_pull_policy,
-                "envFrom": [{"secretRef": {"name": name}} for name in config.env_from_secret],
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                "volumeMounts": mounts,
-                **container,
-            }
-        ],
+        "securityContext": {
+            "runAsNonRoot": True,
+            **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), config.run_as_user),
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{**config.container, **own, **container}],
         "volumes": volumes,
     }
 
@@ -102,7 +100,7 @@ def _worker_pod(config: PodSettings) -> Manifest:
     The operator would set the scheduler's address without TLS, were it not set here.
     """
     command = ["dask", "worker", scheduler_address(config), *_comm_flags(config, "worker")]
-    limit = in_bytes(config.resources.limits["memory"]) - NANNY_BYTES
+    limit = in_bytes(config.resources.memory) - NANNY_BYTES
     container = {
         "name": "worker",
         "command": [
@@ -120,7 +118,7 @@ def _service(config: PodSettings) -> Manifest:
     """The scheduler's name; the operator looks for ports of just these names."""
     ports = {"tcp-comm": SCHEDULER_PORT, "http-dashboard": HTTP_PORT}
     return {
-        "type": config.scheduler_service_type,
+        "type": "ClusterIP",
         "selector": {"dask.org/cluster-name": config.name, "dask.org/component": "scheduler"},
         "ports": [{"name": name, "protocol": "TCP", "port": port, "targetPort": name} for name, port in ports.items()],
     }
@@ -147,14 +145,4 @@ def _health(period: int, failures: int) -> Manifest:
         "periodSeconds": period,
         "timeoutSeconds": min(period, 30),
         "failureThreshold": failures,
-    }
-
-
-def _user(number: int) -> Manifest:
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": number,
-        "runAsGroup": number,
-        "fsGroup": number,
-        "seccompProfile": {"type": "RuntimeDefault"},
     }

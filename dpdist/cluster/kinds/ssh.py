@@ -101,7 +101,7 @@ class SSHConfig(ClusterConfig):
 
     def _process(self, role: Role) -> Options:
         options: Options = dict(HIDDEN_DASHBOARD)
-        if all(is_loopback(host) for host in self.hosts):
+        if all(_is_loopback(host) for host in self.hosts):
             options["host"] = "127.0.0.1"
         if not self.encrypted or self.security is None:
             return options
@@ -127,8 +127,7 @@ def _checks_host_keys(options: Options) -> bool:
     return isinstance(known, str) and bool(known)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's own."""
+def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:

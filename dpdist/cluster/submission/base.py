@@ -20,8 +20,6 @@ from typing import ClassVar, Generic, TypeVar
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.core.errors import InputError
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -95,7 +93,7 @@ class Submitter(ABC, Generic[Config]):
 
 def checked_name(name: str) -> str:
     """A job's name itself, if it can be part of file names and of a queue's names; else :class:`InputError`."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise InputError(f"the name of a job should be letters, digits, dots, - and _, at most 100; got {name!r}.")
     return name
 

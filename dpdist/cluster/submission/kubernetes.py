@@ -26,7 +26,7 @@ from dpdist.cluster.kinds.kubernetes_api import (
 )
 from dpdist.cluster.kinds.kubernetes_pods import environment, pod_spec, pod_variables
 from dpdist.cluster.kinds.kubernetes_settings import Manifest
-from dpdist.cluster.statuses import AGAIN, CANCELLED
+from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
     Job,
     JobState,

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from dpdist.cluster.kinds.base import mebibytes
 from dpdist.cluster.kinds.slurm import CoordinatorConfig, SlurmConfig, walltime_seconds
-from dpdist.cluster.statuses import AGAIN, CANCELLED
+from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
     Job,
     JobState,
