@@ -703,7 +703,7 @@ def launched(
 def said(monkeypatch) -> Iterator[list[str]]:
     """What is told of the choice."""
     sentences: list[str] = []
-    monkeypatch.setattr(foreground, "_tell", sentences.append)
+    monkeypatch.setattr(foreground, "say", lambda console, sentence: sentences.append(sentence))
     yield sentences
 
 

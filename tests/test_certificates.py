@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 import stat
@@ -162,26 +163,26 @@ def _no_key(folder: Path) -> None:
         (_open_key, "client.key has mode 0644"),
         (_open_authority, "ca.key has mode 0640"),
         (_ending, "within 7 days"),
-        (_foreign, "worker.pem was not signed by"),
-        (_mixed_up, "scheduler.key does not belong to"),
-        (_not_pem, "scheduler.pem is not a certificate"),
-        (_no_authority, "ca.pem is not a certificate"),
-        (_no_key, "scheduler.key is not a private key"),
+        (_foreign, "worker.pem, its key and .* do not go together"),
+        (_mixed_up, "scheduler.pem, its key and .* do not go together .*MISMATCH"),
+        (_not_pem, "scheduler.pem, its key .* do not go together"),
+        (_no_authority, "ca.pem do not go together"),
+        (_no_key, "scheduler.pem, its key and"),
     ],
 )
 def test_every_fault_is_a_sentence(folder, spoil, sentence) -> None:
     spoil(folder)
     faults = certificate_faults(folder)
-    assert any(sentence in fault for fault in faults), faults
+    assert any(re.search(sentence, fault) for fault in faults), faults
     assert all(fault.count("\n") == 0 and "PRIVATE" not in fault for fault in faults)
 
 
-@pytest.mark.parametrize(("shift", "sentence"), [(-10, "holds only from"), (400, "ended on")])
-def test_a_certificate_out_of_its_time_is_reported(folder, monkeypatch, shift, sentence) -> None:
+@pytest.mark.parametrize("shift", [-10, 400])
+def test_a_certificate_out_of_its_time_is_reported(folder, monkeypatch, shift) -> None:
     class Clock(datetime):
         @classmethod
         def now(cls, zone=None):
             return super().now(zone) + timedelta(days=shift)
 
     monkeypatch.setattr("dpdist.cluster.certificates.datetime", Clock)
-    assert any(sentence in fault for fault in certificate_faults(folder))
+    assert any("check its clock, or make new ones" in fault for fault in certificate_faults(folder))

@@ -24,6 +24,7 @@ from dpdist.cluster.doctor import (
     Finding,
     Level,
     check_certificates,
+    check_data_on,
     check_run,
     examine,
     try_place,
@@ -128,16 +129,11 @@ def address(tmp_path_factory, certificates) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def examined(tmp_path_factory, address, certificates, rows) -> list[Finding]:
-    """What the doctor finds there, with data at a path that means another folder to the worker."""
+    """What the doctor finds there."""
     file = tmp_path_factory.mktemp("file") / "scheduler.toml"
     text = f'type = "scheduler"\naddress = "{address}"\n[security]\ncertificates = "{certificates}"\n'
     file.write_text(text)
-    here = Path.cwd()
-    os.chdir(rows.parent)
-    try:
-        return examine(file, None, "/proc/self/cwd/rows.zarr", 120.0)
-    finally:
-        os.chdir(here)
+    return examine(file, None, str(rows), 120.0)
 
 
 def test_another_numpy_in_a_worker_is_a_fault(examined) -> None:
@@ -145,12 +141,25 @@ def test_another_numpy_in_a_worker_is_a_fault(examined) -> None:
     assert sentence in told(examined, Level.FAULT)
 
 
-def test_data_that_only_the_coordinator_sees_are_a_fault(examined) -> None:
-    assert "there is no Zarr array at /proc/self/cwd/rows.zarr" in told(examined, Level.FAULT)
-
-
 def test_nothing_else_is_called_a_fault(examined) -> None:
     assert {each.subject for each in examined if each.level is Level.FAULT} == {"cluster"}
+
+
+class Workers:
+    """A client whose workers see what is given."""
+
+    def __init__(self, seen: dict[str, Any]) -> None:
+        self.seen = seen
+
+    def run(self, function: Any, data: str, on_error: str) -> dict[str, Any]:
+        return self.seen
+
+
+def test_data_that_a_worker_does_not_see_alike_are_a_fault() -> None:
+    same, other = {"tcp://a:1": "rows"}, {"tcp://b:1": "others", "tcp://c:1": OSError("nothing there")}
+    assert [each.level for each in check_data_on(Workers(same), "rows.zarr", "rows")] == [Level.OK]
+    found = told(check_data_on(Workers(same | other), "rows.zarr", "rows"), Level.FAULT)
+    assert "tcp://b:1 read other rows (others)" in found and "tcp://c:1 read other rows (nothing there)" in found
 
 
 @pytest.mark.filterwarnings("ignore:Mismatched versions found")

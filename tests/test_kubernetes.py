@@ -23,11 +23,11 @@ import yaml
 from dpdist.cluster.certificates import make_certificates
 from dpdist.cluster.kinds import kubernetes as clusters
 from dpdist.cluster.kinds import parse_cluster, read_cluster
-from dpdist.cluster.kinds.base import validated
+from dpdist.cluster.kinds.base import in_bytes, validated
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
 from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
 from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest
-from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, in_bytes
+from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission import JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.kubernetes import (

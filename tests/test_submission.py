@@ -24,7 +24,7 @@ import pytest
 
 from dpdist.cluster.kinds import CLUSTERS, ClusterConfig, parse_cluster
 from dpdist.cluster.kinds.base import mebibytes
-from dpdist.cluster.kinds.slurm import CoordinatorConfig
+from dpdist.cluster.kinds.slurm import JobConfig
 from dpdist.cluster.submission import (
     SUBMITTERS,
     Job,
@@ -213,9 +213,9 @@ def test_every_kind_of_cluster_has_one_submitter() -> None:
 
 @pytest.mark.parametrize("name", ["", "../run", "a b", "-x", "x" * 101, "a\n"])
 def test_names_that_cannot_be_files_are_refused(name: str, tmp_path: Path) -> None:
-    for submitter in (ProcessSubmitter(), SlurmSubmitter()):
+    for each in (ProcessSubmitter(), submitter()):
         with pytest.raises(InputError, match="name of a job should be letters"):
-            submitter.submit([sys.executable], name, tmp_path)
+            each.submit([sys.executable], name, tmp_path)
 
 
 # --- job scripts
@@ -239,12 +239,12 @@ def submitter(**coordinator: object) -> Submitter:
 
 
 def test_what_the_coordinator_leaves_out_is_as_for_workers() -> None:
-    given = settings(walltime="1-00:00:00", memory="2GB").coordinator_job
+    given = settings(walltime="1-00:00:00", memory="2GB").coordinator
     assert (given.queue, given.account, given.walltime, given.memory) == ("debug", "lab", "1-00:00:00", "2GB")
 
 
 def test_a_script_asks_for_a_notice_and_to_be_put_back(tmp_path: Path) -> None:
-    job = CoordinatorConfig(walltime="04:00:00", job_extra_directives=["--constraint=x"], memory="4GiB")
+    job = JobConfig(cores=1, walltime="04:00:00", job_extra_directives=["--constraint=x"], memory="4GiB")
     lines = job_script(job, "run", tmp_path / "50%.log", ["/bin/python", "-c", "print('a b')"], 120).splitlines()
     directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
     assert {"--requeue", "--open-mode=append", "--signal=B:USR1@120", "--time=04:00:00", "--mem=4096M"} < set(
@@ -257,7 +257,7 @@ def test_a_script_asks_for_a_notice_and_to_be_put_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("walltime", ["1", "2:30"])
 def test_a_walltime_without_room_for_the_last_checkpoint_is_refused(walltime: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give it more than 150 s"):
-        job_script(CoordinatorConfig(walltime=walltime), "run", tmp_path / "log", ["/bin/true"], 90)
+        job_script(JobConfig(cores=1, memory="1GB", walltime=walltime), "run", tmp_path / "log", ["/bin/true"], 90)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def run_script(
     line: str, prologue: Sequence[str] = (), restarts: int = 1000, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """The script run by bash alone, with no Slurm to go back to."""
-    job = CoordinatorConfig(job_script_prologue=list(prologue))
+    job = JobConfig(cores=1, memory="1GB", walltime="1:00:00", job_script_prologue=list(prologue))
     script = job_script(job, "run", Path("/log"), ["/bin/sh", "-c", line], restarts=restarts)
     return subprocess.run(["/bin/bash", "-c", script], env=environment, capture_output=True, text=True)
 

@@ -8,6 +8,7 @@ import time
 import uuid
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.foreground import CheckpointSeconds
+from dpdist.cluster.foreground import CheckpointSeconds, Overwrite
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
@@ -56,7 +57,7 @@ def submit(
     command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = 2,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
     if command not in SPECS:
@@ -64,43 +65,27 @@ def submit(
     told = read_config(command, config, {})
     if told.data is None:
         raise InputError(f"a submitted run needs data: set data in {config}, as in data = 'rows.zarr'.")
-    chosen = _required(read_cluster(cluster), out)
+    chosen = _required(cluster, out)
     place = claim(absolute(out), overwrite)
     before, lease = _refuse_if_alive(place)
-    request = Request(
-        identity=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}",
-        command=command,
-        settings=told.tables,
-        cluster=chosen.model_dump(mode="json"),
-        after=max(commits(place), default=0),
-        checkpoint_seconds=checkpoint_seconds,
-        keep=keep,
-        lease=lease,
-    )
-    _start(place, request, before, chosen)
+    asked = Request(_new_id(), command, told.tables, checkpoint_seconds=checkpoint_seconds, keep=keep)
+    _start(place, replace(asked, after=_last(place), lease=lease), before, chosen)
 
 
 def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster."""
     limits = Limits(max_laps, max_time)
-    place, chosen = place_of(absolute(run)), _required(read_cluster(cluster), run)
+    place, chosen = place_of(absolute(run)), _required(cluster, run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
-    if commits(place) and limits == Limits(None):
-        _refuse_if_ended(place)
+    reached = _reached(place)
+    if limits == Limits(None) and (ended := reached.get("stop_reason")) is not None:
+        raise InputError(f"{place.label} has ended ({ended}); give --max-laps or --max-time to go on.")
     settings = {**request.settings, "data": absolute(data)} if data else request.settings
-    begun = max(commits(place), default=0) > request.after or not request.fresh
-    request = replace(
-        request,
-        settings=settings,
-        cluster=chosen.model_dump(mode="json"),
-        after=max(commits(place), default=0) if begun else request.after,
-        fresh=not begun,
-        max_laps=limits.max_laps,
-        max_time=limits.max_time,
-        lease=lease,
-    )
-    _start(place, request, before, chosen)
+    if begun := _last(place) > request.after or not request.fresh:
+        request = replace(request, after=_last(place))
+    request = replace(request, settings=settings, fresh=not begun, lease=lease)
+    _start(place, replace(request, max_laps=limits.max_laps, max_time=limits.max_time), before, chosen)
 
 
 def status(
@@ -115,7 +100,7 @@ def status(
         return
     table = Table(show_header=False, box=None)
     for name, value in values.items():
-        if value is not None:
+        if value not in (None, ""):
             table.add_row(name.replace("_", " "), str(value))
     OUTPUT.print(table, highlight=False)
 
@@ -135,14 +120,15 @@ def attach(
                 seen = _watched(request, address) or seen
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
-            if not seen:
-                shown = _show_stored(place, shown)
+            if not seen and commits(place):  # the laps that checkpoints tell of, for who cannot reach the scheduler
+                events = stored_laps(open_run(place.label))
+                for event in events[shown:]:
+                    say(MESSAGES, lap_line(event))
+                shown = max(shown, len(events))
             time.sleep(1.0)
+        say(OUTPUT, sentence)
     except KeyboardInterrupt:
-        MESSAGES.print(f"left; the run goes on. Come back with: dpdist attach {run}", highlight=False)
-        return
-    if sentence is not None:
-        OUTPUT.print(sentence, highlight=False, soft_wrap=True, markup=False)
+        say(MESSAGES, f"left; the run goes on. Come back with: dpdist attach {run}")
 
 
 def cancel(
@@ -157,12 +143,12 @@ def cancel(
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
     if submitter.state(job)[0] is JobState.ENDED:
-        OUTPUT.print(f"{run} has ended already.", highlight=False)
+        say(OUTPUT, f"{run} has ended already.")
         return
     submitter.cancel(job)
     if not wait_until(lambda: submitter.state(job)[0] is JobState.ENDED, time.monotonic() + wait):
         raise InputError(f"{run} was told to end but has not after {wait:.0f} s; see: dpdist status {run}")
-    OUTPUT.print(f"{run} has ended; go on with: dpdist resume {run} --cluster FILE", highlight=False, soft_wrap=True)
+    say(OUTPUT, f"{run} has ended; go on with: dpdist resume {run} --cluster FILE")
 
 
 def certificates(
@@ -186,7 +172,7 @@ def coordinate(run: Annotated[str, typer.Argument(help="A submitted run.")]) -> 
 
 def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) -> None:
     """Record a request, unless there is another since number `before`, and start its job."""
-    number = add_request(place, request, before)
+    number = add_request(place, replace(request, cluster=cluster.model_dump(mode="json")), before)
     command = [sys.executable, "-m", "dpdist", "coordinate", place.label]
     name = Path(place.label.rstrip("/")).name
     folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
@@ -196,17 +182,23 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
         place.remove(f"requests/{number:06d}.json")
         raise
     add_job(place, number, job)
-    where = f", log {job.log}" if job.log else ""
     typer.echo(request.identity)
-    MESSAGES.print(
-        f"{place.label} submitted ({job.kind} {job.identity}{where}). Watch it with: dpdist attach {place.label}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    told = f"{job.kind} {job.identity}, log {job.log or 'with the cluster'}"
+    say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {place.label}")
 
 
-def _required(cluster: ClusterConfig, out: str) -> ClusterConfig:
+def _new_id() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+
+
+def _last(place: Place) -> int:
+    """Number of the last checkpoint; 0 for none."""
+    return max(commits(place), default=0)
+
+
+def _required(file: Path, out: str) -> ClusterConfig:
     """The cluster, if what it needs is installed and it can reach the run's place."""
+    cluster = read_cluster(file)
     cluster.require()
     cluster.check_run_path(out)
     return cluster
@@ -217,11 +209,10 @@ def _request_of(place: Place) -> Request:
     if newest_request(place):
         return latest_request(place)[1]
     command = method_of(place.label).command
-    settings = read_commit(place, commits(place)[-1])["settings"]
+    settings = read_commit(place, _last(place))["settings"]
     if not settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
-    identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-    return Request(identity, command, settings, {}, fresh=False)
+    return Request(_new_id(), command, settings, fresh=False)
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:
@@ -234,7 +225,7 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
     """
     before = newest_request(place)
     number, found = latest_lease(place)
-    if found is not None and lives(place, number, found, lambda sentence: MESSAGES.print(sentence, highlight=False)):
+    if found is not None and lives(place, number, found, partial(say, MESSAGES)):
         raise CheckpointError(
             f"{place.label} is being written by another coordinator ({describe(found)}); end it first with: "
             f"dpdist cancel {place.label}"
@@ -246,22 +237,13 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
 
 def _is_coming_up(place: Place, number: int, lease: int) -> bool:
     """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
-    job, end = _recorded_job(place, number), end_of(place, number)
+    # Whoever made the request may be about to start its job.
+    job = wait_until(lambda: job_of(place, number), time.monotonic() + _STARTING)
+    end = end_of(place, number)
     if job is None or (end is not None and end.status != AGAIN):
         return False
     state = submitter_of(job).state(job)[0]
     return state is JobState.WAITING or (state is JobState.RUNNING and lease <= latest_request(place)[1].lease)
-
-
-def _recorded_job(place: Place, number: int) -> Job | None:
-    """The job of a request; whoever made the request may be about to start it."""
-    return wait_until(lambda: job_of(place, number), time.monotonic() + _STARTING)
-
-
-def _refuse_if_ended(place: Place) -> None:
-    ended = _outcome(place)
-    if ended is not None:
-        raise InputError(f"{place.label} has ended ({ended}); give --max-laps or --max-time to go on.")
 
 
 def _watched(request: Request, address: str) -> bool:
@@ -276,31 +258,21 @@ def _watched(request: Request, address: str) -> bool:
     return True
 
 
-def _show_stored(place: Place, shown: int) -> int:
-    """Laps that the checkpoints tell of, for who cannot reach the scheduler; those before `shown` are left out."""
-    if not commits(place):
-        return shown
-    events = stored_laps(open_run(place.label))
-    for event in events[shown:]:
-        MESSAGES.print(lap_line(event), highlight=False)
-    return max(shown, len(events))
-
-
 def _ending(place: Place) -> str | None:
     """How the run in force ended, if its coordinator said so or its job is over."""
     number, _ = latest_request(place)
     end, job = end_of(place, number), job_of(place, number)
-    if job is None:
-        return None
     state, words = _asked(job)
-    if state is not JobState.ENDED:
+    if job is None or state is not JobState.ENDED:
         return None
     if end is not None:
         return end.sentence
     return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
 
 
-def _asked(job: Job) -> tuple[JobState, str]:
+def _asked(job: Job | None) -> tuple[JobState, str]:
+    if job is None:
+        return JobState.ENDED, "no job was started"
     try:
         return submitter_of(job).state(job)
     except (DpdistError, OSError) as error:
@@ -310,12 +282,12 @@ def _asked(job: Job) -> tuple[JobState, str]:
 def _status(place: Place) -> dict[str, Any]:
     """Everything known of a run, as plain values."""
     values: dict[str, Any] = {"run": place.label}
-    if place.names("requests"):
+    if newest_request(place):
         number, request = latest_request(place)
-        job, end, state = job_of(place, number), end_of(place, number), JobState.ENDED
+        job, end = job_of(place, number), end_of(place, number)
+        state, words = _asked(job)
         values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
         if job is not None:
-            state, words = _asked(job)
             values |= {
                 "job": f"{job.kind} {job.identity}",
                 "state": state.value,
@@ -330,23 +302,18 @@ def _status(place: Place) -> dict[str, Any]:
     _, found = latest_lease(place)
     if found is not None and not found["released"]:
         values["coordinator"] = describe(found)
-    return values | (_reached(place) if commits(place) else {"checkpoint": "none yet"})
+    return values | _reached(place)
 
 
 def _reached(place: Place) -> dict[str, Any]:
     """What the last checkpoint holds."""
-    commit = read_commit(place, commits(place)[-1])
+    if not commits(place):
+        return {"checkpoint": "none yet"}
+    commit, store = read_commit(place, _last(place)), open_run(place.label)
     values: dict[str, Any] = {"checkpoint": commit["number"], "checkpoint_time": commit["time"]}
-    store = open_run(place.label)
     laps = stored_laps(store)
     if not laps:
         return values | {"laps": 0}
     fitted, last = fitted_of(store), laps[-1]
     told = {"elbo": last.elbo, f"elbo_per_{last.unit}": last.per_unit, "stop_reason": fitted.stop}
     return values | {"laps": len(laps), "n_components": last.n_components, "rows": fitted.rows} | told
-
-
-def _outcome(place: Place) -> str | None:
-    """Why the run ended, if it did."""
-    stop: str | None = _reached(place).get("stop_reason")
-    return stop

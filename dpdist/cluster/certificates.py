@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import ssl
 import stat
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,8 +22,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpdist.core.errors import InputError, OutputExistsError
@@ -141,59 +141,44 @@ def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Ke
 
 def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
     """What is wrong with the files of these roles: a sentence for each fault, none if all is well."""
-    keys = [folder / f"{role}.key" for role in roles]
-    needed = [folder / "ca.pem", *(folder / f"{role}.pem" for role in roles), *keys]
-    missing = [f"{path} is missing; make certificates with: {_MAKE}." for path in needed if not path.is_file()]
-    private = [fault for path in (*keys, folder / "ca.key") for fault in _mode_faults(path)]
-    return missing or private + list(_faults(folder, roles))
+    needed = [folder / "ca.pem", *(folder / f"{role}.{end}" for role in roles for end in ("pem", "key"))]
+    faults = [f"{path} is missing; make certificates with: {_MAKE}." for path in needed if not path.is_file()]
+    for path in [] if faults else [*needed, folder / "ca.key"]:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+        if path.suffix == ".key" and mode & 0o077:
+            faults.append(f"the key {path} has mode {mode:04o}, so that others can read it; run: chmod 600 {path}")
+    return faults or [fault for role in ("ca", *roles) for fault in _faults(folder, role)]
+
+
+def _faults(folder: Path, name: str) -> Iterator[str]:
+    """Of one certificate, all files of which are there."""
+    path, now = folder / f"{name}.pem", datetime.now(UTC)
+    try:
+        certificate, authority = (x509.load_pem_x509_certificate(p.read_bytes()) for p in (path, folder / "ca.pem"))
+        certificate.verify_directly_issued_by(authority)
+        if name != "ca":
+            ssl.create_default_context().load_cert_chain(path, path.with_suffix(".key"), password=lambda: "")
+    except (OSError, ValueError, TypeError, InvalidSignature) as error:
+        reason = " ".join(str(error).split()) or "it was not signed by that one"
+        yield (
+            f"the certificate {path}, its key and {folder / 'ca.pem'} do not go together ({reason}); use files in PEM "
+            f"form, keys without a passphrase, that were made together, as by: {_MAKE}."
+        )
+        return
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not start <= now <= end:
+        yield (
+            f"the certificate {path} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC, and this host has "
+            f"{now:%Y-%m-%d %H:%M}; check its clock, or make new ones."
+        )
 
 
 def ending_soon(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
     """A sentence for each certificate, all of which are well, that ends within :data:`NOTICE_DAYS`."""
-    ends = {path: _read(path)[0].not_valid_after_utc for path in (folder / f"{name}.pem" for name in ("ca", *roles))}
+    paths = [folder / f"{name}.pem" for name in ("ca", *roles)]
+    ends = {path: x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc for path in paths}
     return [
         f"the certificate {path} ends on {end:%Y-%m-%d %H:%M} UTC, within {NOTICE_DAYS} days; make new ones."
         for path, end in ends.items()
         if datetime.now(UTC) > end - timedelta(days=NOTICE_DAYS)
     ]
-
-
-def _faults(folder: Path, roles: Sequence[Role]) -> Iterator[str]:
-    authority = None
-    for name in ("ca", *roles):
-        path = folder / f"{name}.pem"
-        try:
-            certificate, key = _read(path, None if name == "ca" else folder / f"{name}.key")
-            authority = authority or certificate
-            certificate.verify_directly_issued_by(authority)
-        except InputError as error:
-            yield str(error)
-        except (ValueError, TypeError, InvalidSignature):
-            yield f"the certificate {path} was not signed by {folder / 'ca.pem'}; use files made together."
-        else:
-            now, start, end = datetime.now(UTC), certificate.not_valid_before_utc, certificate.not_valid_after_utc
-            if now < start:
-                yield f"the certificate {path} holds only from {start:%Y-%m-%d %H:%M} UTC; check this host's clock."
-            if now > end:
-                yield f"the certificate {path} ended on {end:%Y-%m-%d %H:%M} UTC; make new ones."
-            if key is not None and key.public_key() != certificate.public_key():
-                yield f"the key {folder / name}.key does not belong to {path}; use files made together."
-
-
-def _mode_faults(path: Path) -> Iterator[str]:
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
-    if mode & 0o077:
-        yield f"the key {path} has mode {mode:04o}, so that others can read it; run: chmod 600 {path}"
-
-
-def _read(path: Path, key: Path | None = None) -> tuple[x509.Certificate, PrivateKeyTypes | None]:
-    """A certificate and its key."""
-    wrong = f"{path} is not a certificate in PEM form; make certificates with: {_MAKE}."
-    try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        wrong = f"{key} is not a private key in PEM form without a passphrase, which nobody could type on a worker."
-        return certificate, None if key is None else load_pem_private_key(key.read_bytes(), password=None)
-    except OSError as error:
-        raise InputError(f"{error.filename} cannot be read ({error.strerror}).") from error
-    except (ValueError, TypeError) as error:
-        raise InputError(wrong) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +31,7 @@ from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import limits_of, open_run, resumed
-from dpdist.runs.progress import event_line
+from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
 from dpdist.storage.lease import take_lease
@@ -68,7 +68,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
             sentence, status = f"an error that was not foreseen ({type(error).__name__}: {error}); see the log.", FAILED
     if status == AGAIN and commits(place) == before:
         status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
-    console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    say(console, sentence)
     tell_end(place, number, (status, sentence))
     return status
 
@@ -82,12 +82,9 @@ def _last_word(order: OrderedToEnd, run: str | os.PathLike[str]) -> str:
 def _run(place: Place, number: int, request: Request, console: Console) -> str:
     """What the run found; it holds the run from the first moment, though its store takes over later."""
 
-    def say(sentence: str) -> None:
-        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
-
-    guard = take_lease(place, PATIENCE, say)
+    guard = take_lease(place, PATIENCE, partial(say, console))
     tell_end(place, number, None)
-    sink = _Outlets(request.identity, say)
+    sink = _Outlets(request.identity, console)
     try:
         found = _found_before(place, request)
         if found is not None:
@@ -110,15 +107,15 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
 class _Outlets:
     """Tells events to the log and to whoever is attached."""
 
-    def __init__(self, run: str, say: Callable[[str], None]) -> None:
+    def __init__(self, run: str, console: Console) -> None:
         self.client: Any = None
-        self.last, self._say = "", say
+        self.last, self._console = "", console
         self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.client))
 
     def tell(self, event: Event) -> None:
         """Take one event."""
         if not isinstance(event, BatchEvent):
-            self._say(event_line(event))
+            say(self._console, event_line(event))
         self._broadcast.tell(event)
 
     def end(self, sentence: str) -> None:

@@ -30,7 +30,7 @@ from dpdist.core.places import LocalPlace, Place, absolute
 from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.objects import ObjectPlace
 from dpdist.data import as_source
-from dpdist.execution.dask import DaskBackend
+from dpdist.execution.dask import refuse_other_versions
 
 #: Seconds for which requests to an object store are repeated here.
 _PATIENCE = 20.0
@@ -88,7 +88,8 @@ def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> li
             with _faults_of("data", found):
                 seen = look_at_data()(absolute(data))
                 found.append(Finding(Level.OK, "data", f"rows and columns: {as_source(absolute(data)).shape}"))
-        with _faults_of("cluster", found), config.looked_at() as client:
+        with _faults_of("cluster", found), contextlib.closing(config.launch()) as backend:
+            client = backend.client
             found += check_certificates(config)
             found += check_workers(client, config.expected, max(wait, 1.0))
             if data is not None and seen is not None:
@@ -100,7 +101,7 @@ def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> li
 def _faults_of(subject: str, found: list[Finding]) -> Iterator[None]:
     """Errors and warnings become findings."""
     with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("always")
         try:
             yield
         except (DpdistError, OSError, RuntimeError) as error:
@@ -121,8 +122,8 @@ def check_workers(client: Client, expected: int | None, wait: float) -> list[Fin
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(expected or 1, timeout=wait)
     there = len(client.scheduler_info(n_workers=-1)["workers"])
+    refuse_other_versions(client)
     told = f"{there} of {expected or 'any'} at {client.scheduler.address} after {time.monotonic() - began:.1f} s"
-    DaskBackend(client).close()
     if there >= (expected or 1):
         return [Finding(Level.OK, "workers", told)]
     return [

@@ -10,18 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dpdist.cluster.running import (
-    Launch,
-    OrderedToEnd,
-    drive,
-    obeying_signals,
-    outcome_of,
-)
+from dpdist.cluster.running import Launch, OrderedToEnd, drive, obeying_signals, outcome_of
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
-from dpdist.runs.progress import LiveProgress
+from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
 
 Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
@@ -70,34 +64,25 @@ def launcher_of(
         raise InputError("--workers starts a local cluster; leave it out with --scheduler, whose workers are its own.")
     if serial:
         return SerialBackend
-    if scheduler is not None:
-        return partial(_connected, scheduler)
-    if workers is None and source is not None:
+    if workers is None and scheduler is None and source is not None:
         return _chosen(lap_seconds(source, updates), len(os.sched_getaffinity(0)))
-    return partial(_started, workers)
+    return partial(_started, workers, scheduler)
 
 
-def _connected(scheduler: str) -> Backend:
-    """A running cluster; Dask, which takes long to import, is imported here by those who need it."""
-    from dpdist.execution.connecting import connect
+def _started(workers: int | None = None, scheduler: str | None = None) -> Backend:
+    """A running cluster or a local one; Dask, which takes long to import, is imported here by those who need it."""
+    from dpdist.execution.connecting import connect, local_backend
 
-    return connect(scheduler)
-
-
-def _started(workers: int | None = None) -> Backend:
-    """A local cluster."""
-    from dpdist.execution.connecting import local_backend
-
-    return local_backend(workers)
+    return local_backend(workers) if scheduler is None else connect(scheduler)
 
 
 def _chosen(seconds: float, cores: int) -> Launch:
     """Where work runs that may run anywhere, to the same bits."""
-    if cluster_pays(seconds, cores):
-        _tell(f"running on a local cluster of {cores} workers; with --serial in this process, to the same bits.")
-        return _started
-    _tell(f"running in this process, which is faster for so little work; with --workers {cores} on a local cluster.")
-    return SerialBackend
+    pays = cluster_pays(seconds, cores)
+    here = f"in this process, which is faster for so little work; with --workers {cores} on a local cluster."
+    there = f"on a local cluster of {cores} workers; with --serial in this process, to the same bits."
+    say(MESSAGES, f"running {there if pays else here}")
+    return _started if pays else SerialBackend
 
 
 def lap_seconds(source: Source, updates: int = 1) -> float:
@@ -112,26 +97,15 @@ def cluster_pays(seconds: float, cores: int) -> bool:
     return seconds / cores + TASK_SECONDS < seconds
 
 
-def _tell(sentence: str) -> None:
-    MESSAGES.print(sentence, highlight=False, soft_wrap=True)
-
-
 def drive_here(prepare: Callable[[Backend], Run[Any]], launch: Launch, path: str) -> None:
     """Run to the end, here; a signal ends it after a last checkpoint."""
-    with _ending_well(path), LiveProgress(MESSAGES) as progress:
-        run = drive(prepare, launch, progress)
-    told = f"{outcome_of(run)} Look closer with: dpdist show {path}"
-    OUTPUT.print(told, highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _ending_well(run: str) -> Iterator[None]:
     try:
-        with obeying_signals():
-            yield
+        with obeying_signals(), LiveProgress(MESSAGES) as progress:
+            run = drive(prepare, launch, progress)
     except (KeyboardInterrupt, OrderedToEnd) as order:
-        MESSAGES.print(f"stopped; nothing is lost. Go on with: dpdist resume {run}", highlight=False, soft_wrap=True)
+        say(MESSAGES, f"stopped; nothing is lost. Go on with: dpdist resume {path}")
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
+    say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {path}")
 
 
 def data_of(kept: str | None, moved: str | None) -> str:

@@ -14,14 +14,7 @@ from typing import Any, Protocol
 
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
-from dpdist.runs.events import (
-    Event,
-    Happening,
-    Pace,
-    event_of_step,
-    note,
-    notes_of_counts,
-)
+from dpdist.runs.events import Event, Happening, Pace, event_of_step, note, notes_of_counts
 from dpdist.runs.run import Run
 
 #: Exit statuses of a coordinator: start me again; I was asked to end.
@@ -76,10 +69,12 @@ def obeying_signals() -> Iterator[None]:
 
 
 def events_of(run: Run[Any]) -> Iterator[Event]:
-    """What a run shows, step by step, as it goes to its end."""
-    pace, store = Pace.of(run), run.store
+    """What a run shows, step by step, as it goes to its end, with what its backend had to do again."""
+    pace, store, seen = Pace.of(run), run.store, run.backend.counts
     saved = store.number if store is not None else 0
     for step in run:
+        before, seen = seen, run.backend.counts
+        yield from notes_of_counts(before, seen)
         yield event_of_step(run.method, step, pace)
         if store is not None and store.number > saved:
             saved = store.number
@@ -122,7 +117,7 @@ def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) ->
                 sink.tell(note(Happening.RESTARTED, f"{lost[-1]} Going on from the last batch with a new cluster."))
             run = prepare(backend) if run is None else run
             run.backend = backend
-            for event in _with_mishaps(events_of(run), backend):
+            for event in events_of(run):
                 lost.clear()
                 sink.tell(event)
             sink.end(outcome_of(run))
@@ -158,15 +153,6 @@ def _give_up(run: Run[Any] | None, sink: Sink, error: Exception) -> None:
                 run.save()
         finally:
             run.close()
-
-
-def _with_mishaps(events: Iterator[Event], backend: Backend) -> Iterator[Event]:
-    """The events, with notes of what the backend had to do again since the one before."""
-    seen = backend.counts
-    for event in events:
-        before, seen = seen, backend.counts
-        yield from notes_of_counts(before, seen)
-        yield event
 
 
 def _relaunch(launch: Launch) -> Backend:

@@ -12,7 +12,7 @@ raises :class:`CheckpointError` if it is damaged.
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dpdist.cluster.submission import Job
@@ -42,7 +42,7 @@ class Request:
     identity: str
     command: str
     settings: dict[str, Any]
-    cluster: dict[str, Any]
+    cluster: dict[str, Any] = field(default_factory=dict)
     after: int = 0
     fresh: bool = True
     max_laps: int | None = None

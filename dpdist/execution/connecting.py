@@ -76,7 +76,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
     InputError
         If that is no address, at once, or no scheduler answers there in time.
     """
-    _check_address(address)
+    check_address(address)
     try:
         asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
         return Client(address, timeout=timeout, security=security, set_as_default=False)
@@ -90,7 +90,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
 
 
-def _check_address(address: str) -> None:
+def check_address(address: str) -> None:
     """Raise :class:`InputError` unless that is the address of a port."""
     try:
         scheme, place = parse_address(address)

@@ -84,7 +84,7 @@ class DaskBackend(Backend):
         self._tries, self._stuck = 0, Counter[str]()
         self._seconds: dict[str, float] = {}
         self._require_cluster()
-        _refuse_other_versions(client)
+        refuse_other_versions(client)
         client.subscribe_topic(topic, self._heard)
 
     def share(self, value: Any, label: str | None = None) -> Ref:
@@ -265,7 +265,8 @@ async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome],
         return [], error
 
 
-def _refuse_other_versions(client: Client) -> None:
+def refuse_other_versions(client: Client) -> None:
+    """Raise :class:`InputError` if a worker runs other versions than this process."""
     ours = code_versions()
     for address, told in client.get_versions(packages=list(VERSIONED))["workers"].items():
         if told is not None and (error := refusal(told["packages"], ours, address)) is not None:

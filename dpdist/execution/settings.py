@@ -50,8 +50,8 @@ WORKER_SETTINGS = {
 
 
 def worker_settings(stuck_after: float) -> dict[str, Any]:
-    """Dask's settings; a worker that is silent for so many seconds is restarted by the scheduler."""
-    return {**WORKER_SETTINGS, "distributed.scheduler.worker-ttl": f"{stuck_after:g}s"}
+    """Dask's settings; a worker that is silent for so many seconds is restarted by the scheduler, which looks twice."""
+    return {**WORKER_SETTINGS, "distributed.scheduler.worker-ttl": f"{stuck_after / 2:g}s"}
 
 
 def worker_environment() -> dict[str, str]:

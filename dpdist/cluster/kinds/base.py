@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import math
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -29,19 +28,25 @@ Count = Annotated[int, Field(ge=1)]
 #: Other users of a host do not see its dashboard unless the configuration says so.
 HIDDEN_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
-_SIZE = re.compile(r"\d+(\.\d+)?\s*([kMGTP]i?)?B?", re.IGNORECASE)
-
 
 def is_size(value: str) -> str:
     """The amount of memory itself, if it is one; else :class:`ValueError`."""
-    if not _SIZE.fullmatch(value) or not float(re.findall(r"[\d.]+", value)[0]):
-        raise ValueError("should be a size such as '4GB'")
-    return value
+    try:
+        if in_bytes(value) > 0 and value[:1].isdigit():
+            return value
+    except ValueError:
+        pass
+    raise ValueError("should be a size such as '4GB'")
+
+
+def in_bytes(size: str) -> int:
+    """Bytes in a size such as ``4GB`` or ``4Gi``."""
+    return int(dask.utils.parse_bytes(size))
 
 
 def mebibytes(size: str) -> int:
     """A size such as ``4GB`` in SLURM's megabytes of 2²⁰ bytes, rounded up."""
-    return math.ceil(dask.utils.parse_bytes(size) / 2**20)
+    return -(-in_bytes(size) // 2**20)
 
 
 #: An amount of memory as Dask takes it, such as ``4GB``.
@@ -55,8 +60,6 @@ class ClusterConfig(BaseModel, ABC):
     ----------
     type : the kind of cluster
     security : mutual TLS; needed by every kind with `roles`
-    allowed_failures : workers that may die under one task before the task is given up; workers that are taken away
-        count too. None leaves it as Dask or a running scheduler has it
     stuck_after : seconds after which a worker that does not come forward is restarted
     patience : seconds to wait for a cluster without workers, or a scheduler that does not answer
 
@@ -75,7 +78,6 @@ class ClusterConfig(BaseModel, ABC):
 
     type: str
     security: SecurityConfig | None = None
-    allowed_failures: Count | None = 10
     stuck_after: Positive = Limits.stuck_after
     patience: Positive = Limits.patience
 
@@ -93,12 +95,6 @@ class ClusterConfig(BaseModel, ABC):
     def expected(self) -> int | None:
         """Workers that the configuration asks for; None if others start them."""
         return None
-
-    @contextlib.contextmanager
-    def looked_at(self) -> Iterator[Client]:
-        """A client of the cluster for a while; what was launched for it is closed again."""
-        with contextlib.closing(self.launch()) as backend:
-            yield backend.client
 
     @property
     def certificates(self) -> Path | None:
@@ -122,9 +118,7 @@ class ClusterConfig(BaseModel, ABC):
 
     def settings(self) -> dict[str, Any]:
         """Dask's settings for scheduler and workers of this cluster."""
-        failures = "distributed.scheduler.allowed-failures"
-        given = {} if self.allowed_failures is None else {failures: self.allowed_failures}
-        return {**worker_settings(self.stuck_after), **given}
+        return worker_settings(self.stuck_after)
 
     def limits(self) -> Limits:
         """How long to wait and how often to try."""

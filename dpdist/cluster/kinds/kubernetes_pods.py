@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.base import as_variables
-from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, NANNY_BYTES, Manifest, PodSettings, in_bytes
+from dpdist.cluster.kinds.base import as_variables, in_bytes
+from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, NANNY_BYTES, Manifest, PodSettings
 
 #: Room for spilled values and compiled kernels.
 SCRATCH = "/scratch"
@@ -16,14 +16,26 @@ HTTP_ROUTES = ["distributed.http.health", "distributed.http.scheduler.prometheus
 
 
 def cluster_manifest(config: PodSettings) -> Manifest:
-    """The DaskCluster of a configuration."""
+    """The DaskCluster of a configuration; the scheduler's ports, probes and service are as dask-kubernetes has them."""
+    from dask_kubernetes.operator import make_scheduler_spec
+
+    template = make_scheduler_spec(config.name)
+    (given,) = template["spec"]["containers"]
+    scheduler = {**{name: given[name] for name in ("ports", "readinessProbe", "livenessProbe")}, **_scheduler(config)}
+    # A busy scheduler may be slow to answer: it is ended only after ten minutes of silence.
+    scheduler["livenessProbe"] = {
+        **given["livenessProbe"],
+        "periodSeconds": 60,
+        "timeoutSeconds": 30,
+        "failureThreshold": 10,
+    }
     return {
         "apiVersion": "kubernetes.dask.org/v1",
         "kind": "DaskCluster",
         "metadata": {"name": config.name, "namespace": config.namespace, "labels": {"app": "dpdist"}},
         "spec": {
-            "scheduler": {"spec": _scheduler_pod(config), "service": _service(config)},
-            "worker": {"replicas": config.n_workers, "spec": _worker_pod(config)},
+            "scheduler": {"spec": pod_spec(config, "scheduler", scheduler), "service": template["service"]},
+            "worker": {"replicas": config.n_workers, "spec": pod_spec(config, "worker", _worker(config))},
         },
     }
 
@@ -76,51 +88,29 @@ def pod_variables(config: PodSettings) -> dict[str, str]:
     )
 
 
-def _scheduler_pod(config: PodSettings) -> Manifest:
+def _scheduler(config: PodSettings) -> Manifest:
     command = ["dask", "scheduler", *_comm_flags(config, "scheduler"), "--port", str(SCHEDULER_PORT)]
-    container = {
+    return {
         "name": "scheduler",
         "command": [*command, "--no-dashboard", "--dashboard-address", f":{HTTP_PORT}"],
         "env": environment(pod_variables(config) | as_variables({"distributed.scheduler.http.routes": HTTP_ROUTES})),
         "resources": config.scheduler_resources.manifest(),
-        "ports": [
-            {"name": "tcp-comm", "containerPort": SCHEDULER_PORT, "protocol": "TCP"},
-            {"name": "http-dashboard", "containerPort": HTTP_PORT, "protocol": "TCP"},
-        ],
-        # A busy scheduler may be slow to answer: it is ended only after ten minutes of silence.
-        "readinessProbe": _health(period=5, failures=3),
-        "livenessProbe": _health(period=60, failures=10),
     }
-    return pod_spec(config, "scheduler", container)
 
 
-def _worker_pod(config: PodSettings) -> Manifest:
+def _worker(config: PodSettings) -> Manifest:
     """Workers have no probes: the nanny replaces one that dies, the scheduler drops one that falls silent.
 
     The operator would set the scheduler's address without TLS, were it not set here.
     """
     command = ["dask", "worker", scheduler_address(config), *_comm_flags(config, "worker")]
+    command += ["--name", "$(DASK_WORKER_NAME)", "--nworkers", "1", "--nthreads", "1", "--no-dashboard"]
     limit = in_bytes(config.resources.memory) - NANNY_BYTES
-    container = {
+    return {
         "name": "worker",
-        "command": [
-            *command,
-            *("--name", "$(DASK_WORKER_NAME)", "--nworkers", "1", "--nthreads", "1"),
-            *("--memory-limit", str(limit), "--local-directory", SCRATCH, "--no-dashboard"),
-        ],
+        "command": [*command, "--memory-limit", str(limit), "--local-directory", SCRATCH],
         "env": environment(pod_variables(config) | {"DASK_SCHEDULER_ADDRESS": scheduler_address(config)}),
         "resources": config.resources.manifest(),
-    }
-    return pod_spec(config, "worker", container)
-
-
-def _service(config: PodSettings) -> Manifest:
-    """The scheduler's name; the operator looks for ports of just these names."""
-    ports = {"tcp-comm": SCHEDULER_PORT, "http-dashboard": HTTP_PORT}
-    return {
-        "type": "ClusterIP",
-        "selector": {"dask.org/cluster-name": config.name, "dask.org/component": "scheduler"},
-        "ports": [{"name": name, "protocol": "TCP", "port": port, "targetPort": name} for name, port in ports.items()],
     }
 
 
@@ -136,13 +126,3 @@ def _certificates(config: PodSettings, role: Role) -> Manifest:
     files = ["ca.pem", f"{role}.pem", f"{role}.key"]
     secret = {"secretName": config.certificates_secret, "defaultMode": 0o440}
     return {"name": "certificates", "secret": secret | {"items": [{"key": name, "path": name} for name in files]}}
-
-
-def _health(period: int, failures: int) -> Manifest:
-    """The HTTP port is not the one that TLS guards, so the kubelet can ask it."""
-    return {
-        "httpGet": {"port": "http-dashboard", "path": "/health"},
-        "periodSeconds": period,
-        "timeoutSeconds": min(period, 30),
-        "failureThreshold": failures,
-    }

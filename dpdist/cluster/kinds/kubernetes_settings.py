@@ -6,10 +6,9 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-import dask.utils
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive
+from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive, in_bytes
 from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
 
@@ -36,11 +35,6 @@ def _quantity(value: str) -> str:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?([KMGT]i|[kMG])?", value) or in_bytes(value) < 2 * NANNY_BYTES:
         raise ValueError("should be a quantity of memory such as 4Gi, 512Mi or more")
     return value
-
-
-def in_bytes(quantity: str) -> int:
-    """Bytes in a Kubernetes quantity such as ``4Gi``."""
-    return int(dask.utils.parse_bytes(quantity))
 
 
 class Resources(BaseModel):

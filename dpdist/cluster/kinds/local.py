@@ -37,8 +37,4 @@ class LocalConfig(ClusterConfig):
         return self.n_workers or len(os.sched_getaffinity(0))
 
     def launch(self) -> DaskBackend:
-        self.require()
-        backend = local_backend(self.n_workers, self.memory_limit, self.limits())
-        if self.allowed_failures is not None:
-            backend.client.cluster.scheduler.allowed_failures = self.allowed_failures
-        return backend
+        return local_backend(self.n_workers, self.memory_limit, self.limits())

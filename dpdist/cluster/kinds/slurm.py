@@ -57,15 +57,15 @@ def _is_walltime(value: str) -> str:
 Walltime = Annotated[str, AfterValidator(_is_walltime)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class JobConfig(BaseModel):
+    """One job; what is left out is as dask-jobqueue has it, except `processes`, one a core, and `python`, this one.
 
-
-class JobConfig(_Strict):
-    """One worker job, in the words of dask-jobqueue's ``SLURMCluster``.
-
-    What is left out is as dask-jobqueue has it, except `processes`, one a core, and `python`, this interpreter.
+    Parameters
+    ----------
+    options : what else dask-jobqueue's ``SLURMCluster`` takes, whose words all of these are
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cores: Count
     memory: Memory
@@ -74,20 +74,14 @@ class JobConfig(_Strict):
     queue: str | None = None
     account: str | None = None
     interface: str | None = None
-    python: str | None = None
+    python: str = sys.executable
     job_name: str = "dpdist-worker"
-    job_cpu: Count | None = None
-    job_mem: str | None = None
     local_directory: PathText | None = None
     log_directory: PathText | None = None
-    shared_temp_directory: PathText | None = None
     job_script_prologue: list[str] = []
     job_extra_directives: list[str] = []
-    job_directives_skip: list[str] = []
     worker_extra_args: list[str] = []
-    death_timeout: Positive | None = None
-    nanny: bool = True
-    shebang: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -96,18 +90,8 @@ class JobConfig(_Strict):
         return self
 
 
-class CoordinatorConfig(_Strict):
-    """The job of coordinator and scheduler, if ``dpdist submit`` starts one; what is left out is as in ``[job]``."""
-
-    queue: str | None = None
-    account: str | None = None
-    cores: Count = 1
-    memory: Memory = "4GB"
-    walltime: Walltime | None = None
-    python: str | None = None
-    log_directory: PathText | None = None
-    job_script_prologue: list[str] | None = None
-    job_extra_directives: list[str] = []
+#: Of the coordinator's job, where ``[coordinator]`` does not say otherwise; what is not here is as in ``[job]``.
+COORDINATOR = {"cores": 1, "memory": "4GB", "processes": None, "log_directory": None, "job_extra_directives": []}
 
 
 class SlurmConfig(ClusterConfig):
@@ -117,7 +101,7 @@ class SlurmConfig(ClusterConfig):
     ----------
     jobs : worker jobs kept in the queue; one that ends is replaced
     job : one worker job
-    coordinator : the job of coordinator and scheduler
+    coordinator : settings of :class:`JobConfig` for the job in which ``dpdist submit`` runs coordinator and scheduler
     patience : longer than elsewhere, since jobs wait in queues
     scheduler_options : for Dask's scheduler, which runs in the coordinator's process
     """
@@ -128,7 +112,7 @@ class SlurmConfig(ClusterConfig):
     type: Literal["slurm"] = "slurm"
     jobs: Count
     job: JobConfig
-    coordinator: CoordinatorConfig = CoordinatorConfig()
+    coordinator: JobConfig
     patience: Positive = 86400.0
     scheduler_options: dict[str, Any] = Field(default_factory=dict)
 
@@ -140,18 +124,20 @@ class SlurmConfig(ClusterConfig):
         for argument in self.job.worker_extra_args:
             if argument.startswith(("--tls-", "--protocol")):
                 raise ValueError(f"job.worker_extra_args: {argument} is decided by [security]: remove it")
-        paths = self.security.model_dump(exclude_none=True, exclude={"tls"}) if self.security else {}
-        for name, path in paths.items():
-            if re.search(r"\s", path):
-                raise ValueError(f"security.{name}: a path with spaces cannot be put into a job script; got {path!r}")
+        folder = self.security.certificates if self.security else None
+        if folder is not None and re.search(r"\s", folder):
+            raise ValueError(
+                f"security.certificates: a path with spaces cannot be put into a job script; got {folder!r}"
+            )
         return self
 
-    @property
-    def coordinator_job(self) -> CoordinatorConfig:
-        """The coordinator's job; what ``[coordinator]`` leaves out is as in ``[job]``."""
-        shared = ("queue", "account", "walltime", "python", "job_script_prologue")
-        left_out = [name for name in shared if getattr(self.coordinator, name) is None]
-        return self.coordinator.model_copy(update={name: getattr(self.job, name) for name in left_out})
+    @model_validator(mode="before")
+    @classmethod
+    def _completes_the_coordinator(cls, values: dict[str, Any]) -> dict[str, Any]:
+        job, own = values.get("job"), values.get("coordinator", {})
+        if isinstance(job, dict) and isinstance(own, dict):
+            return {**values, "coordinator": {**job, **COORDINATOR, **own}}
+        return values
 
     @property
     def expected(self) -> int | None:
@@ -183,14 +169,13 @@ class SlurmConfig(ClusterConfig):
 
     def job_options(self) -> dict[str, Any]:
         """Keywords of ``SLURMCluster`` that shape a worker job."""
-        given = self.job.model_dump(exclude_none=True)
+        given = self.job.model_dump(exclude_none=True, exclude={"options"}) | self.job.options
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.variables().items()]
         return {
             **given,
             "processes": self.job.processes or self.job.cores,
             # A job that SLURM starts again after a node's failure may have no scheduler; a new one is asked for anyway.
             "job_extra_directives": ["--no-requeue", *self.job.job_extra_directives],
-            "python": self.job.python or sys.executable,
             # Last, since a `module load` before may set threads of its own.
             "job_script_prologue": [*self.job.job_script_prologue, *exports],
             "worker_extra_args": self._worker_arguments(),

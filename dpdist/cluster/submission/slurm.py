@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.cluster.kinds.base import mebibytes
-from dpdist.cluster.kinds.slurm import CoordinatorConfig, SlurmConfig, walltime_seconds
+from dpdist.cluster.kinds.slurm import JobConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import (
     Job,
@@ -79,7 +79,7 @@ exit "$status"
 
 
 def job_script(
-    job: CoordinatorConfig, name: str, log: Path, command: Sequence[str], lead: int = LEAD, restarts: int = 1000
+    job: JobConfig, name: str, log: Path, command: Sequence[str], lead: int = LEAD, restarts: int = 1000
 ) -> str:
     """The batch script.
 
@@ -95,7 +95,7 @@ def job_script(
     InputError
         If the walltime is too short for a last checkpoint.
     """
-    if job.walltime is not None and walltime_seconds(job.walltime) <= lead + EARLY:
+    if walltime_seconds(job.walltime) <= lead + EARLY:
         raise InputError(
             f"the coordinator's walltime is {job.walltime}, but it is told to write its last checkpoint {lead} to "
             f"{lead + EARLY} s before the end; give it more than {lead + EARLY} s."
@@ -118,9 +118,9 @@ def job_script(
     ]
     return SCRIPT.format(
         directives="\n".join(f"#SBATCH {option}" for option in options),
-        prologue="\n".join(job.job_script_prologue or ()),
+        prologue="\n".join(job.job_script_prologue),
         restarts=restarts,
-        command=shlex.join(part if job.python is None or part != sys.executable else job.python for part in command),
+        command=shlex.join(job.python if part == sys.executable else part for part in command),
         again=AGAIN,
         cancelled=CANCELLED,
     )
@@ -132,7 +132,9 @@ class SlurmSubmitter(Submitter[SlurmConfig]):
     kind: ClassVar[str] = "slurm"
 
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
-        job = CoordinatorConfig() if self.cluster is None else self.cluster.coordinator_job
+        if self.cluster is None:
+            raise InputError("a job is shaped by a cluster configuration of type slurm; give it with --cluster.")
+        job = self.cluster.coordinator
         folder = made_folder(folder)
         log = made_folder(Path(job.log_directory or folder)) / f"{checked_name(name)}.log"
         script = folder / f"{name}.sh"
