@@ -115,7 +115,7 @@ def changed(values: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         (changed(SSH, "worker_options.local_directory", "it's"), "cannot hold a single quote"),
         (
             changed(SCHEDULER, "address", "node1:8786"),
-            "a scheduler should be as in .*; got 'node1:8786'",
+            "address should start with tls://; got 'node1:8786'",
         ),
         (changed(SCHEDULER, "address", "tcp://node1:8786"), "has certificates, so that address should start with tls"),
         (changed(SCHEDULER, "security", {"tls": False}), "says tls = false, so that address should start with tcp"),
