@@ -211,7 +211,7 @@ CASES = {
         of_topics("moves"),
         {
             **each("birth merge delete", TRUE),
-            **each("births max_births sample iterations", NOTHING),
+            **each("births sample iterations", NOTHING),
             **each("tries refine cooldown partners", ZERO),
         },
     ),
@@ -356,7 +356,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
             *("TransformPlan.pca", "FiniteDirichlet.components", "Effort.most", "EvidenceTest.partners"),
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
             *("Split.seedings", "Split.refine", "Split.tries", "Delete.absorbers", "Sampling.total_bytes"),
-            *(f"TopicPlan.{name}" for name in ("births", "max_births", "sample", "iterations")),
+            *(f"TopicPlan.{name}" for name in ("births", "sample", "iterations")),
             *("OnlinePlan.iterations", "OnlinePlan.max_topics"),
         ],
         ([1, np.int64(1), 2], [1.0, np.float64(1)]),

@@ -296,7 +296,7 @@ def test_parameters_out_of_range_are_refused(choice: dict, parameters: dict, sen
 @pytest.mark.parametrize(
     ("kind", "names", "least"),
     [
-        (dpdist.TopicPlan, ("births", "max_births", "sample", "iterations"), 1),
+        (dpdist.TopicPlan, ("births", "sample", "iterations"), 1),
         (dpdist.TopicPlan, ("tries", "refine", "cooldown", "partners"), 0),
         (dpdist.OnlinePlan, ("iterations", "max_topics"), 1),
         (dpdist.OnlinePlan, ("splits", "merges", "alike"), 0),

@@ -419,6 +419,40 @@ def test_the_bound_never_falls_from_lap_to_lap_while_topics_come_and_go(learn: t
     assert "birth" in kinds and steps[-1].info.n_components > 2
 
 
+def test_topics_that_fit_worst_give_way_to_several_that_explain_their_tokens() -> None:
+    rng, own = np.random.default_rng(0), np.arange(400) % 4
+    documents = sparse.csr_array(rng.poisson(5.0 * (np.arange(40) // 10 == own[:, None])).astype(np.float64))
+    model = model_of(documents)
+    rough = np.maximum(np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]).repeat(10, axis=1).T * 1e3, 1.0)
+    posterior = model.posterior_of(rough, np.full(4, 0.25))
+    unknown = DocumentTopics.unknown(400)
+    total = local_step(posterior, documents, unknown, NO_PAIRS, Effort())[0]
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        seeds = seek_topics(model, total, documents, total.totals, 2, 5, rng, replaced=1)[0]
+        assert seeds.replaced.tolist() == [0] and len(seeds) == len(seeds.log_pi) == 2
+        assert seeds.words[:20].sum() > 0.99 * seeds.words.sum() > 0.9 * total.words[:, 0].sum()
+
+
+def test_births_take_the_place_of_topics_and_candidates_have_hyperparameters_of_their_own() -> None:
+    documents = corpus(6, documents=900, topics=8)
+    problem, replaced, refined, tried = problem_of(documents, births=16, learn=LEARNABLE), 0, 0, []
+    for step in run(problem, documents, laps=30):
+        trials, records = step.state.proposals[0], step.info.records
+        moves = [record for record in records if record.kind != "merge" and record.reason is not Reason.REFINING]
+        accepted = any(record.reason is Reason.ACCEPTED for record in records)
+        tried = [] if accepted else tried + [record.kind for record in moves]
+        assert moves == [] or not accepted or trials.births_refused + trials.deletes_refused == 0
+        if trials.kind == "birth":
+            kept = np.intersect1d(trials.candidate_ids, step.state.ids)
+            replaced += trials.age == 0 and len(kept) < len(step.state.ids)
+            assert trials.age or trials.candidate_model == problem.model
+            assert trials.age or len(trials.candidate_ids) == len(kept) + trials.added
+        refined += bool(trials.age) and trials.candidate_model != trials.model
+    assert replaced and refined and trials.kind == ""
+    assert max(tried.count("birth"), tried.count("delete")) <= problem.plan.tries, "and then no more"
+
+
 @pytest.fixture(scope="module")
 def after_three_laps() -> tuple[TopicModel, TopicSummary]:
     """A model, and the sums over its corpus after three laps."""

@@ -1,7 +1,8 @@
-"""New topics from a sample of documents: what the topics in use leave unexplained is analysed afresh.
+"""New topics from a sample of documents, in the place of those that fit them worst.
 
-Seeds are documents' residual counts, chosen far from one another; batch inference on the sample, with the topics in
-use held as they are, makes topics of them. Several are found at once, from whole documents, not from within one topic.
+Seeds are what these topics explain of documents chosen far from one another; batch inference on the sample, with all
+other topics held as they are, makes topics of them. So a group of topics, or all of them, is analysed afresh: beside
+topics that stay, new ones would get what these leave.
 """
 
 from __future__ import annotations
@@ -23,10 +24,18 @@ _FRESH = 4
 
 @dataclass(frozen=True, eq=False)
 class Seeds:
-    """Topics to try: expected counts (W, B) and sums of E log pi (B,), both scaled to the whole corpus."""
+    """Topics to try in the place of others.
+
+    Parameters
+    ----------
+    words : (W, B) expected counts, scaled to the whole corpus
+    log_pi : (B,) sums of E log pi, scaled alike
+    replaced : positions of the topics whose place they take
+    """
 
     words: np.ndarray
     log_pi: np.ndarray
+    replaced: np.ndarray
 
     def __len__(self) -> int:
         return len(self.log_pi)
@@ -40,32 +49,34 @@ def seek_topics(
     topics: int,
     iterations: int,
     rng: np.random.Generator,
-    targets: int = 0,
+    replaced: int = 0,
 ) -> tuple[Seeds, TopicSummary]:
     """Look for new topics in a sample.
 
     Parameters
     ----------
     model : of the corpus
-    total : sums over the corpus under the topics in use, which are held; None where there are none
+    total : sums over the corpus under the topics in use; None where there are none
     documents : (n, W) the sample
     whole : totals of the corpus, as of :class:`TopicSummary`
     topics : number to look for
     iterations : of batch inference on the sample
     rng : of the seeds
-    targets : number of topics in use of whose own tokens the seeds are made, equally many of each: those that fit
-        their documents worst; 0 for seeds of what all of them leave unexplained
+    replaced : number of topics in use to do without, those that fit their documents worst; all others are held
 
     Returns
     -------
     seeds : those of the new topics that the sample uses
     summary : sums over the sample under all topics
     """
-    scale = whole[DOCUMENTS] / documents.shape[0]
-    held = np.zeros((model.vocabulary, 0)) if total is None else total.words
-    fresh = scale * _seeds(model, total, documents, topics, rng, targets)
-    old = np.zeros(0) if total is None else model.sticks(total).weights[:-1]
-    prior = _prior(model, old, fresh.shape[1])
+    scale, counts, gone = whole[DOCUMENTS] / documents.shape[0], documents, np.zeros(0, dtype=np.int64)
+    held, old = np.zeros((model.vocabulary, 0)), np.zeros(0)
+    if total is not None:
+        gone, counts = _attributed(model, total, documents, replaced)
+        held, old = np.delete(total.words, gone, axis=1), np.delete(model.sticks(total).weights[:-1], gone)
+    fresh = scale * _far_apart(sparse.csr_array(counts, dtype=np.float64), topics, rng)
+    share = np.full(fresh.shape[1] + 1, (1 - old.sum()) / (fresh.shape[1] + 1))
+    prior = model.allocation.document_concentration * np.append(old, share)
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
     for step in range(iterations):
         effort = replace(_EFFORT, fresh=step < _FRESH)
@@ -75,7 +86,7 @@ def seek_topics(
     assert summary is not None, "there is at least one iteration"
     used = fresh.sum(axis=0) > _least(whole, scale)
     log_pi = scale * summary.groups[held.shape[1] : -1, LOG_PI]
-    return Seeds(np.ascontiguousarray(fresh[:, used]), log_pi[used]), summary
+    return Seeds(np.ascontiguousarray(fresh[:, used]), log_pi[used], gone), summary
 
 
 def _least(whole: np.ndarray, scale: float) -> float:
@@ -83,42 +94,15 @@ def _least(whole: np.ndarray, scale: float) -> float:
     return float(scale * 0.05 * whole[TOKENS] / whole[DOCUMENTS])
 
 
-def _prior(model: TopicModel, old: np.ndarray, fresh: int) -> np.ndarray:
-    """alpha times the weights of old topics, of new ones as large as an average one, if there are any, and of the
-    rest."""
-    share = fresh / (len(old) + fresh + 1)
-    new = np.full(fresh + 1, share / fresh if fresh else 1 / (len(old) + 1))
-    weights = np.concatenate([old * (1 - share) / max(old.sum(), 1e-300), new])
-    return model.allocation.document_concentration * weights / weights.sum()
-
-
-def _seeds(
-    model: TopicModel,
-    total: TopicSummary | None,
-    documents: sparse.csr_array,
-    topics: int,
-    rng: np.random.Generator,
-    targets: int,
-) -> np.ndarray:
-    """Counts (W, B) that new topics begin with."""
-    if total is None:
-        return _far_apart(sparse.csr_array(documents, dtype=np.float64), topics, rng)
+def _attributed(
+    model: TopicModel, total: TopicSummary, documents: sparse.csr_array, replaced: int
+) -> tuple[np.ndarray, sparse.csr_array]:
+    """The topics that fit worst, and the counts (n, W) of documents that these explain."""
     used, words = _explained(model, total, documents)
     expected = _at_entries(used, words, documents)
-    if not targets:
-        return _far_apart(_with_data(documents, np.maximum(documents.data - expected, 0.0)), topics, rng)
-    worst = np.argsort(-_misfits(used, words, documents, expected), kind="stable")[:targets]
-    own = [_own_tokens(used, words, documents, expected, int(k)) for k in worst]
-    return np.concatenate([_far_apart(part, topics // targets, rng) for part in own], axis=1)
-
-
-def _own_tokens(
-    used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array, expected: np.ndarray, topic: int
-) -> sparse.csr_array:
-    """Expected counts of a topic's tokens in the documents that use it, (m, W)."""
-    there = np.flatnonzero(used[:, [topic]].toarray().ravel())
-    share = _at_entries(used[:, [topic]], words[:, [topic]], documents) / np.maximum(expected, 1e-300)
-    return _with_data(documents, documents.data * share)[there]
+    worst = np.sort(np.argsort(-_misfits(used, words, documents, expected), kind="stable")[:replaced])
+    own = _at_entries(used[:, worst], words[:, worst], documents) / np.maximum(expected, 1e-300)
+    return worst, _with_data(documents, documents.data * own)
 
 
 def _misfits(

@@ -52,10 +52,11 @@ class _TopicWork(Work):
 
     def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
         problem, trials, candidate = self._problem, _trials(state), total.candidate
-        posterior = (trials.model or problem.model).posterior
+        current = trials.model or problem.model
+        tried = (trials.candidate_model or current).posterior
         return TopicLocalStepTask(
-            current=TopicSet(posterior(total.summary), trials.pairs),
-            candidate=None if candidate is None else TopicSet(posterior(candidate.summary), trials.candidate_pairs),
+            current=TopicSet(current.posterior(total.summary), trials.pairs),
+            candidate=None if candidate is None else TopicSet(tried(candidate.summary), trials.candidate_pairs),
             effort=problem.effort,
             chance=float(state.sampling_probabilities[0]),
             seed=problem.seed,

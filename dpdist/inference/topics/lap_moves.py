@@ -6,8 +6,8 @@ some added (a birth) or removed (a delete). Under both, unions of pairs of topic
 1. both sets of topics are given the merges that raise their bounds, and their better order;
 2. the candidates are accepted if their bound of the whole corpus is the higher one; refused if not; or, as long as they
    may still overtake the current topics, fitted on for another lap (:data:`Reason.REFINING`);
-3. unless they are fitted on, the next candidates are chosen: births until these are refused too often in a row, then
-   deletes, then none.
+3. unless they are fitted on, the next candidates are chosen: births and deletes in turn, until both were refused too
+   often in a row.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def take_topic_moves(
     plan, model = problem.plan, trials.model or problem.model
     current, candidate, verdict = _merged(model, exact.current, trials.pairs, ids), None, None
     if exact.candidate is not None:
-        candidate = _merged(model, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
+        own = trials.candidate_model or model
+        candidate = _merged(own, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
         verdict = _verdict(plan, trials, ids, candidate.bound - current.bound, abs(current.bound))
     reason = None if verdict is None else verdict.reason
     best = candidate if candidate is not None and reason is Reason.ACCEPTED else current
@@ -119,14 +120,18 @@ def take_topic_moves(
         after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain), None
         fitted_on = candidate.merging
     else:
-        topics = _Topics(replace(problem, model=model), backend, best.total, sample, lap, best.ids, next_id, cooldowns)
-        refused = _refusals(trials, reason, len(best.ids) > len(current.ids))
+        topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
+        refused = _refusals(trials, reason, reason is Reason.ACCEPTED or len(best.merging.chosen) > 0)
         (after, warm_start), fitted_on = _next_trials(topics, refused), None
     elbo = best.bound
     if problem.learn:
         # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
         following = learned(problem.model, best.total, problem.learn)
-        after, elbo = replace(after, model=following), following.elbo(best.total)
+        after, elbo = replace(after, model=following, candidate_model=following), following.elbo(best.total)
+        if candidate is not None and fitted_on is not None:
+            after = replace(after, candidate_model=learned(problem.model, candidate.total, problem.learn))
+        elif after.added:  # new topics take shape under what the run began with, which leaves them free to
+            after = replace(after, candidate_model=problem.model)
     after = replace(after, cooldowns=Cooldowns.of(cooldowns))
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after))
     return TopicLapMoves(
@@ -166,9 +171,9 @@ def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float,
     subjects = tuple(sorted(names if trials.kind == "birth" else names & set(ids.tolist())))
     reason = reason_for(gain, ROUNDING * bound)
     if reason is Reason.NO_GAIN:
-        # Fitted on while laps are left and, gaining as in the last lap, the candidates would overtake within these.
+        # Fitted on while laps are left and the candidates may overtake, each lap gaining two thirds of the one before.
         left = plan.refine - trials.age
-        hopeful = not np.isfinite(trials.gain) or gain + left * (gain - trials.gain) > 0
+        hopeful = not np.isfinite(trials.gain) or gain + min(left, 2) * (gain - trials.gain) > 0
         reason = Reason.REFINING if left > 0 and hopeful else reason
     return Record(trials.kind, subjects or (-1,), gain, reason)
 
@@ -197,13 +202,12 @@ def _fitted_on(plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate
     )
 
 
-def _refusals(trials: TopicTrials, reason: Reason | None, more: bool) -> TopicTrials:
-    """Refusals in a row so far; a birth that leaves more topics than there were starts all of them anew, and one that
-    leaves no more has only moved them, as if it were refused."""
+def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
+    """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics."""
+    if changed:
+        return TopicTrials()
     births, deletes = trials.births_refused, trials.deletes_refused
-    if reason is Reason.ACCEPTED and (more or trials.kind == "delete"):
-        births, deletes = 0 if trials.kind == "birth" else births, 0
-    elif reason is not None:
+    if reason is not None:
         births, deletes = births + (trials.kind == "birth"), deletes + (trials.kind == "delete")
     return TopicTrials(births_refused=births, deletes_refused=deletes)
 
@@ -219,17 +223,16 @@ def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
 def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
     """What to try in the next lap, and the warm start of topics that it adds.
 
-    Births come first, until one is refused. From then on deletes have the turn as long as there are topics to remove;
-    when there are none, births are tried again until they were refused as often as the plan says.
+    Births and deletes take turns, a birth first, until each was refused as often as the plan says.
     """
     plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words))
     removed = _to_remove(plan, total, topics.ids, topics.cooldowns, refused.deletes_refused)
     seeking = topics.sample is not None and _may_seek(plan, refused)
-    if seeking and (refused.births_refused == 0 or not len(removed)):
+    if seeking and (refused.births_refused <= refused.deletes_refused or not len(removed)):
         seeds = _seek(topics, refused.births_refused)
         if seeds is not None:
-            return _with_births(topics, replace(trials, deletes_refused=0), seeds)
+            return _with_births(topics, trials, seeds)
         trials = replace(trials, births_refused=trials.births_refused + 1)
     if not len(removed):
         return trials, None
@@ -238,11 +241,11 @@ def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, To
 
 
 def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:
-    total, added = topics.total, len(seeds)
-    pairs = _pairs(topics.problem.plan, np.concatenate([total.words, seeds.words], axis=1))
-    ids = np.append(topics.ids, np.arange(topics.next_id, topics.next_id + added))
-    trials = replace(trials, kind="birth", added=added, candidate_ids=ids, candidate_pairs=pairs)
-    return trials, _warm_start(total, trials, warm_start_of(total, seeds))
+    total, added, removed = topics.total, len(seeds), seeds.replaced
+    kept, ids = np.delete(total.words, removed, axis=1), np.delete(topics.ids, removed)
+    ids = np.append(ids, np.arange(topics.next_id, topics.next_id + added))
+    trials = replace(trials, kind="birth", added=added, removed=removed, candidate_ids=ids)
+    return trials, _warm_start(total, trials, warm_start_of(kept, seeds))
 
 
 def _to_remove(
@@ -250,8 +253,8 @@ def _to_remove(
 ) -> np.ndarray:
     """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none."""
     topics, counts = len(ids), total.counts
-    number = (topics // 10 + 1) >> refused
-    if not plan.delete or topics < 2 or refused > plan.tries + np.log2(topics):
+    number = (topics // 10 + 1) >> 2 * refused
+    if not plan.delete or topics < 2 or refused >= plan.tries:
         return _NONE
     small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]
     able = [k for k in small if int(ids[k]) not in cooldowns]
@@ -268,20 +271,17 @@ def _seek(topics: _Topics, refused: int) -> Seeds | None:
 def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
     plan, topics = problem.plan, len(total.entropy)
     rng = generator(problem.seed, "seek topics", lap)
-    targets, wanted = 0, max(1, min(max(plan.births, topics), plan.max_births) >> refused)
-    if refused % 2:  # what all topics leave unexplained held nothing: look into topics that may be several
-        targets = min(topics, max(1, plan.max_births >> (2 * refused)))
-        wanted = 2 * targets
+    wanted, replaced = max(1, plan.births >> refused), max(1, min(topics, plan.births // 4) >> refused)
     with one_thread():
-        found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, targets)
+        found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)
     return found[0]
 
 
-def warm_start_of(total: TopicSummary, seeds: Seeds) -> TopicSummary:
-    """The sums that added topics begin with, for documents that were not fitted under them."""
-    groups = np.zeros((len(total.groups) + len(seeds), 4))
+def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
+    """The sums that topics added to those `kept` (W, K) begin with, for documents that were not fitted under them."""
+    words = np.concatenate([np.zeros_like(kept), seeds.words], axis=1)
+    groups = np.zeros((words.shape[1] + 1, 4))
     groups[-1 - len(seeds) : -1, LOG_PI] = seeds.log_pi
-    words = np.concatenate([np.zeros_like(total.words), seeds.words], axis=1)
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
 

@@ -46,11 +46,10 @@ class TopicPlan:
     Parameters
     ----------
     birth, merge, delete : whether to try them
-    births : new topics looked for at once, at least; where there are more in use, as many as these
-    max_births : new topics looked for at once, at most
+    births : new topics looked for at once, at most, in the place of a quarter as many of those in use
     sample : documents in which they are looked for
     iterations : of batch inference on that sample
-    tries : refused births in a row after which no more are tried until topics change
+    tries : births, and deletes, refused in a row after which no more are tried until topics change
     refine : laps that topics which do not pay yet are fitted on, while they may
     cooldown : laps for which a topic that was refused to go is not tried again
     partners : topics each topic may be made one with, per lap
@@ -59,12 +58,11 @@ class TopicPlan:
     birth: bool = True
     merge: bool = True
     delete: bool = True
-    births: int = 10
-    max_births: int = 200
+    births: int = 200
     sample: int = 1000
     iterations: int = 15
-    tries: int = 4
-    refine: int = 3
+    tries: int = 2
+    refine: int = 6
     cooldown: int = 20
     partners: int = 3
 
@@ -73,7 +71,7 @@ class TopicPlan:
             self,
             " of TopicPlan",
             **dict.fromkeys(("birth", "merge", "delete"), FLAG),
-            **dict.fromkeys(("births", "max_births", "sample", "iterations"), COUNT),
+            **dict.fromkeys(("births", "sample", "iterations"), COUNT),
             **dict.fromkeys(("tries", "refine", "cooldown", "partners"), whole(0)),
         )
 

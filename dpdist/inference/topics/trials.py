@@ -26,7 +26,7 @@ class TopicTrials:
     ----------
     pairs : (P, 2) of current topics whose unions are measured
     kind : "birth", "delete", or "" where no candidates are tried
-    added : number of new topics among the candidates, which come after the current ones
+    added : number of new topics among the candidates, which come after those of the current ones that are kept
     removed : positions of current topics that the candidates do without
     candidate_ids : stable ids of the candidates
     candidate_pairs : (P', 2) of candidates whose unions are measured
@@ -34,7 +34,8 @@ class TopicTrials:
     gain : by which their bound was higher at the end of the last of these
     births_refused, deletes_refused : in a row
     cooldowns : of topics, during which it is not tried to do without them
-    model : with the hyperparameters in force, where they are learned; None: the problem's own
+    model, candidate_model : with the hyperparameters in force, where they are learned, for current topics and for
+        candidates; None: the problem's own, and that of the current topics
     """
 
     pairs: np.ndarray = field(default_factory=lambda: NO_PAIRS)
@@ -49,13 +50,15 @@ class TopicTrials:
     deletes_refused: int = 0
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
     model: TopicModel | None = None
+    candidate_model: TopicModel | None = None
 
     def first_sums(self, current: Measured) -> Measured | None:
         """Documents under candidates, before any local step under these; None if none are tried."""
         if not self.kind:
             return None
         topics = len(current.summary.entropy)
-        summary = with_added(current.summary, self.added) if self.added else with_removed(current.summary, self.removed)
+        summary = with_removed(current.summary, self.removed) if len(self.removed) else current.summary
+        summary = with_added(summary, self.added)
         names = np.full(topics, -1, dtype=np.int64)
         kept = np.setdiff1d(np.arange(topics), self.removed)
         names[kept] = np.arange(len(kept))
