@@ -26,8 +26,7 @@ from dpdist.cluster.kinds import parse_cluster, read_cluster
 from dpdist.cluster.kinds.base import in_bytes, validated
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig, owned
 from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, troubles
-from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest
-from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES
+from dpdist.cluster.kinds.kubernetes_pods import CERTIFICATES, cluster_manifest
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission import JobState, submitter_for, submitter_of
 from dpdist.cluster.submission.kubernetes import (
@@ -379,7 +378,7 @@ def operator(
     """A configuration whose DaskCluster runs on this host, and its HTTP port."""
     folder, port, http = str(make_certificates(tmp_path / "certificates")), free_port(), free_port()
     address = f"tls://127.0.0.1:{port}"
-    monkeypatch.setattr("dpdist.cluster.kinds.kubernetes_settings.CERTIFICATES", folder)
+    monkeypatch.setattr("dpdist.cluster.kinds.kubernetes_pods.CERTIFICATES", folder)
     monkeypatch.setattr(clusters, "scheduler_address", lambda config: address)
     config = config_of(PLAIN, security={"certificates": folder}, n_workers=1, resource_timeout=120)
     replacements = {

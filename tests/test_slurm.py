@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.submitted import job_of, latest_request
+from dpdist.cluster.submission import Job
+from dpdist.cluster.submitted import latest_request, recorded
 from dpdist.core.places import place_of
 from dpdist.storage.checkpoint import RunStore
 from tests.daemons.slurm import SlurmCluster, slurm_cluster
@@ -86,7 +87,7 @@ class Run:
     def job(self) -> str:
         """Number of the coordinator's job."""
         place = place_of(self.path)
-        job = job_of(place, latest_request(place)[0])
+        job = recorded(place, latest_request(place)[0], Job)
         assert job is not None
         return job.identity
 

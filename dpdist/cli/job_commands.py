@@ -22,14 +22,14 @@ from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
 from dpdist.cluster.submitted import (
+    Address,
+    End,
     Request,
-    add_job,
     add_request,
-    address_of,
-    end_of,
-    job_of,
     latest_request,
     newest_request,
+    record,
+    recorded,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
@@ -111,13 +111,12 @@ def attach(
 ) -> None:
     """Watch a run as if it ran here; Ctrl-C leaves it running."""
     place = place_of(absolute(run))
-    _, request = latest_request(place)
+    number, request = latest_request(place)
     deadline, seen, shown = time.monotonic() + wait, False, 0
     try:
         while (sentence := _ending(place)) is None:
-            address = address_of(place)
-            if address is not None:
-                seen = _watched(request, address) or seen
+            if (listening := recorded(place, number, Address)) is not None:
+                seen = _watched(request, listening.address) or seen
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
             if not seen and commits(place):  # the laps that checkpoints tell of, for who cannot reach the scheduler
@@ -138,7 +137,7 @@ def cancel(
     """End a run after a last checkpoint; dpdist resume goes on with it."""
     place = place_of(absolute(run))
     number, _ = latest_request(place)
-    job = job_of(place, number)
+    job = recorded(place, number, Job)
     if job is None:
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
@@ -181,7 +180,7 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
     except DpdistError:
         place.remove(f"requests/{number:06d}.json")
         raise
-    add_job(place, number, job)
+    record(place, number, job)
     typer.echo(request.identity)
     told = f"{job.kind} {job.identity}, log {job.log or 'with the cluster'}"
     say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {place.label}")
@@ -238,8 +237,8 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
 def _is_coming_up(place: Place, number: int, lease: int) -> bool:
     """Whether the coordinator of a request waits for its turn, or has begun and not yet taken the run."""
     # Whoever made the request may be about to start its job.
-    job = wait_until(lambda: job_of(place, number), time.monotonic() + _STARTING)
-    end = end_of(place, number)
+    job = wait_until(lambda: recorded(place, number, Job), time.monotonic() + _STARTING)
+    end = recorded(place, number, End)
     if job is None or (end is not None and end.status != AGAIN):
         return False
     state = submitter_of(job).state(job)[0]
@@ -261,7 +260,7 @@ def _watched(request: Request, address: str) -> bool:
 def _ending(place: Place) -> str | None:
     """How the run in force ended, if its coordinator said so or its job is over."""
     number, _ = latest_request(place)
-    end, job = end_of(place, number), job_of(place, number)
+    end, job = recorded(place, number, End), recorded(place, number, Job)
     state, words = _asked(job)
     if job is None or state is not JobState.ENDED:
         return None
@@ -284,7 +283,7 @@ def _status(place: Place) -> dict[str, Any]:
     values: dict[str, Any] = {"run": place.label}
     if newest_request(place):
         number, request = latest_request(place)
-        job, end = job_of(place, number), end_of(place, number)
+        job, end = recorded(place, number, Job), recorded(place, number, End)
         state, words = _asked(job)
         values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
         if job is not None:

@@ -139,13 +139,18 @@ def _write_pair(folder: Path, name: str, certificate: x509.Certificate, key: _Ke
             os.fsync(stream.fileno())
 
 
-def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES) -> list[str]:
-    """What is wrong with the files of these roles: a sentence for each fault, none if all is well."""
+def certificate_faults(folder: Path, roles: Sequence[Role] = ROLES, private: bool = True) -> list[str]:
+    """What is wrong with the files of these roles: a sentence for each fault, none if all is well.
+
+    Parameters
+    ----------
+    private : whether a key that others than its owner can read is a fault
+    """
     needed = [folder / "ca.pem", *(folder / f"{role}.{end}" for role in roles for end in ("pem", "key"))]
     faults = [f"{path} is missing; make certificates with: {_MAKE}." for path in needed if not path.is_file()]
     for path in [] if faults else [*needed, folder / "ca.key"]:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
-        if path.suffix == ".key" and mode & 0o077:
+        if private and path.suffix == ".key" and mode & 0o077:
             faults.append(f"the key {path} has mode {mode:04o}, so that others can read it; run: chmod 600 {path}")
     return faults or [fault for role in ("ca", *roles) for fault in _faults(folder, role)]
 

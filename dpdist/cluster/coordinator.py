@@ -15,13 +15,8 @@ from rich.console import Console
 
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.cluster.metrics import SchedulerOutlet
-from dpdist.cluster.running import (
-    AGAIN,
-    OrderedToEnd,
-    drive,
-    obeying_signals,
-)
-from dpdist.cluster.submitted import Request, latest_request, tell_address, tell_end
+from dpdist.cluster.running import AGAIN, OrderedToEnd, drive, obeying_signals
+from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, record
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import Place, place_of
 from dpdist.data import as_source
@@ -60,7 +55,9 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
         try:
             sentence, status = _run(place, number, request, console), 0
         except OrderedToEnd as order:
-            sentence, status = _last_word(order, run), order.status
+            sentence, status = f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE", order.status
+            if status == AGAIN:
+                sentence = f"stopped, its time nearly over; if it is not queued again, dpdist resume {run} goes on."
         except DpdistError as error:
             sentence, status = str(error), FAILED
         except Exception as error:
@@ -69,21 +66,14 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
     if status == AGAIN and commits(place) == before:
         status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
     say(console, sentence)
-    tell_end(place, number, (status, sentence))
+    record(place, number, End(status, sentence))
     return status
-
-
-def _last_word(order: OrderedToEnd, run: str | os.PathLike[str]) -> str:
-    if order.status == AGAIN:
-        return f"stopped, since its time is nearly over; unless its job is queued again, dpdist resume {run} goes on."
-    return f"stopped as it was told; go on with: dpdist resume {run} --cluster FILE"
 
 
 def _run(place: Place, number: int, request: Request, console: Console) -> str:
     """What the run found; it holds the run from the first moment, though its store takes over later."""
-
     guard = take_lease(place, PATIENCE, partial(say, console))
-    tell_end(place, number, None)
+    forget(place, number, End)
     sink = _Outlets(request.identity, console)
     try:
         found = _found_before(place, request)
@@ -93,14 +83,14 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
 
         def launch() -> DaskBackend:
             backend = cluster.launch()
-            tell_address(place, backend.client.scheduler.address)
+            record(place, number, Address(backend.client.scheduler.address))
             sink.client = backend.client
             return backend
 
         drive(lambda backend: _prepared(place, request, backend), launch, sink)
         return sink.last
     finally:
-        tell_address(place, None)
+        forget(place, number, Address)
         guard.release()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import Annotated, Any
 
@@ -35,16 +35,11 @@ TASK_SECONDS = 1.5
 Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
 
-@contextmanager
 def backend_of(
     workers: int | None, scheduler: str | None, serial: bool, source: Source | None = None, updates: int = 1
-) -> Iterator[Backend]:
+) -> AbstractContextManager[Backend]:
     """What :func:`launcher_of` starts, while it is needed."""
-    backend = launcher_of(workers, scheduler, serial, source, updates)()
-    try:
-        yield backend
-    finally:
-        backend.close()
+    return closing(launcher_of(workers, scheduler, serial, source, updates)())
 
 
 def launcher_of(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from asyncio import CancelledError
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -122,7 +121,6 @@ class MetricsPlugin(SchedulerPlugin):
 
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
-        self._shown: defaultdict[str, set[str]] = defaultdict(set)
 
     def start(self, scheduler: Any) -> None:
         """Take in what was logged before."""
@@ -147,19 +145,16 @@ class MetricsPlugin(SchedulerPlugin):
         if _about(event, Happening.ENDED):
             self._forget(event.run)
         elif isinstance(event, NoteEvent) and event.about in _COUNTED:
-            self._metric(_COUNTED[event.about], event.run).inc(event.count)
+            _metric(_COUNTED[event.about]).labels(event.run).inc(event.count)
         else:
             for name, value in _gauges(event).items():
-                self._metric(name, event.run).set(value)
-
-    def _metric(self, name: str, run: str) -> Any:
-        self._shown[run].add(name)
-        return _metric(name).labels(run)
+                _metric(name).labels(event.run).set(value)
 
     def _forget(self, run: str) -> None:
         self._sessions.pop(run, None)
-        for name in self._shown.pop(run, ()):
-            _metric(name).remove(run)
+        for name in (*GAUGES, *COUNTERS):
+            with suppress(KeyError):
+                _metric(name).remove(run)
 
 
 def _gauges(event: Event) -> dict[str, float]:
@@ -189,6 +184,4 @@ def _about(event: Event, happening: Happening) -> bool:
 @cache
 def _metric(name: str) -> Any:
     """The metric of that name, one a process: Dask shows those of the process, which may have had other schedulers."""
-    if name in GAUGES:
-        return Gauge(name, GAUGES[name], ["run"])
-    return Counter(name, COUNTERS[name], ["run"])
+    return Gauge(name, GAUGES[name], ["run"]) if name in GAUGES else Counter(name, COUNTERS[name], ["run"])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from dpdist.cluster.submission import Job
 from dpdist.core.errors import CheckpointError, OutputExistsError
@@ -54,11 +54,39 @@ class Request:
 
 @dataclass(frozen=True)
 class End:
-    """How a coordinator ended: its exit status, a sentence, and when."""
+    """How a coordinator ended: its exit status, a sentence, and when; a life that was put back leaves one, too."""
 
     status: int
     sentence: str
-    time: str
+    time: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the scheduler of the request in force listens, while it does."""
+
+    address: str
+
+
+#: Where what became of a request, by its number, is kept.
+FILES = {Job: "jobs/{:06d}.json", End: "jobs/{:06d}-end.json", Address: "address.json"}
+Record = TypeVar("Record", Job, End, Address)
+
+
+def record(place: Place, number: int, value: Job | End | Address) -> None:
+    """Keep what became of a request."""
+    place.replace(FILES[type(value)].format(number), sealed(asdict(value)))
+
+
+def recorded(place: Place, number: int, kind: type[Record]) -> Record | None:
+    """What became of a request, as far as it is known."""
+    values = _read(place, FILES[kind].format(number))
+    return None if values is None else kind(**values)
+
+
+def forget(place: Place, number: int, kind: type[Record]) -> None:
+    """Take back what was true of a request, or of an earlier life of its coordinator."""
+    place.remove(FILES[kind].format(number))
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
@@ -91,46 +119,6 @@ def latest_request(place: Place) -> tuple[int, Request]:
             f"{place.label} was not submitted; submit a run with: dpdist submit run.toml --cluster CLUSTER.toml"
         )
     return number, Request(**values)
-
-
-def add_job(place: Place, number: int, job: Job) -> None:
-    """Record the job that was started for a request."""
-    _write(place, f"jobs/{number:06d}.json", asdict(job))
-
-
-def job_of(place: Place, number: int) -> Job | None:
-    """The job started for a request, if it was."""
-    values = _read(place, f"jobs/{number:06d}.json")
-    return None if values is None else Job(**values)
-
-
-def tell_end(place: Place, number: int, end: tuple[int, str] | None) -> None:
-    """Record how the coordinator of a request ended, its status and a sentence; None takes it back in another life."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    _write(place, f"jobs/{number:06d}-end.json", None if end is None else asdict(End(*end, now)))
-
-
-def end_of(place: Place, number: int) -> End | None:
-    """How the coordinator of a request ended, if it said so."""
-    values = _read(place, f"jobs/{number:06d}-end.json")
-    return None if values is None else End(**values)
-
-
-def tell_address(place: Place, address: str | None) -> None:
-    """Record where the coordinator's scheduler listens; None when it does no more."""
-    _write(place, "address.json", None if address is None else {"address": address})
-
-
-def address_of(place: Place) -> str | None:
-    """Where the coordinator's scheduler listens, if it does."""
-    return (_read(place, "address.json") or {}).get("address")
-
-
-def _write(place: Place, name: str, values: dict[str, Any] | None) -> None:
-    if values is None:
-        place.remove(name)
-    else:
-        place.replace(name, sealed(values))
 
 
 def _read(place: Place, name: str) -> dict[str, Any] | None:

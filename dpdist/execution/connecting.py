@@ -47,13 +47,7 @@ def local_backend(
 def connect(
     address: str, timeout: float = 10.0, security: Security | None = None, limits: Limits | None = None
 ) -> DaskBackend:
-    """A backend on the scheduler at an address; closing it leaves the scheduler as it is.
-
-    Parameters
-    ----------
-    address, timeout, security : as :func:`client_of` takes them
-    limits : how long to wait and how often to try
-    """
+    """A backend on the scheduler at an address, as :func:`client_of` takes it; it never ends the scheduler."""
     client = client_of(address, timeout, security)
     try:
         return DaskBackend(client, owned=True, limits=limits)
@@ -67,7 +61,6 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
 
     Parameters
     ----------
-    address : of the scheduler
     timeout : seconds to wait for it
     security : certificates, where the scheduler wants them
 
@@ -92,16 +85,15 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
 
 def check_address(address: str) -> None:
     """Raise :class:`InputError` unless that is the address of a port."""
+    wrong = f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}"
     try:
         scheme, place = parse_address(address)
         get_backend(scheme)
         host, port = parse_host_port(place)
     except ValueError as error:
-        raise InputError(
-            f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r} ({error})."
-        ) from error
+        raise InputError(f"{wrong} ({error}).") from error
     if not (host and 0 < port < 2**16):
-        raise InputError(f"the address of a scheduler should be as in tcp://127.0.0.1:8786; got {address!r}.")
+        raise InputError(f"{wrong}.")
 
 
 async def _identity(address: str, security: Security, timeout: float) -> Any:

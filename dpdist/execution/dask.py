@@ -67,6 +67,7 @@ class DaskBackend(Backend):
     owned : whether :meth:`close` closes the client and its cluster
     limits : how long to wait and how often to try
     workers : that the client's own cluster should have, where it does not replace those that end; 0: it does
+    ending : called when it is closed, last
 
     Raises
     ------
@@ -74,7 +75,15 @@ class DaskBackend(Backend):
         If a worker runs other versions than this process.
     """
 
-    def __init__(self, client: Client, owned: bool = False, limits: Limits | None = None, workers: int = 0) -> None:
+    def __init__(
+        self,
+        client: Client,
+        owned: bool = False,
+        limits: Limits | None = None,
+        workers: int = 0,
+        ending: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._ending = ending
         self.client, self._owned, self.limits = client, owned, limits or Limits()
         self._run, self._calls = uuid.uuid4().hex[:12], itertools.count()
         topic = f"dpdist-tries-{self._run}"
@@ -126,6 +135,7 @@ class DaskBackend(Backend):
             self.client.close(timeout=5)
             if cluster is not None:
                 cluster.close()
+            self._ending()
 
     def _submit(
         self,
@@ -158,7 +168,7 @@ class DaskBackend(Backend):
             while not concurrent.futures.wait([waiting], timeout=self.limits.period).done:
                 self._require_cluster()
                 self._watch.look(any(future.status == "pending" for future in futures))
-                for task, times in self._stuck.items():
+                for task, times in list(self._stuck.items()):
                     if times >= self.limits.attempts:
                         raise stuck(task, times, self.limits.stuck_after)
         finally:

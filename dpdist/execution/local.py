@@ -21,15 +21,13 @@ _STARTS, _BETWEEN = 30, 0.5
 _START = 180.0
 #: States of a nanny that is told to end.
 _ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
-#: Time after which a worker that has not come back is taken for lost.
-_LOST_AFTER = {"distributed.deploy.lost-worker-timeout": "10m"}
 
 
 class PersistentNanny(Nanny):
     """A nanny that starts its process again where Dask's gives up."""
 
     async def instantiate(self) -> Any:
-        """Start the worker process; raises what the last try raised."""
+        """Start the worker process; raises what a try raised while the nanny ends."""
         for _ in range(_STARTS):
             late = asyncio.get_running_loop().call_later(_START, self._kill_starting)
             try:
@@ -52,30 +50,17 @@ class PersistentNanny(Nanny):
 
     async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
         """End the process and the nanny, except for a start that failed."""
-        if reason.startswith("nanny-instantiate"):
-            return "OK"
-        return await super().close(timeout=timeout, reason=reason)
+        return "OK" if reason.startswith("nanny-instantiate") else await super().close(timeout=timeout, reason=reason)
 
 
 class PersistentCluster(LocalCluster):
-    """Worker processes of one thread each, bound to loopback.
-
-    Parameters
-    ----------
-    workers : number of processes
-    memory_limit : per worker, as Dask takes it
-    """
+    """So many worker processes of one thread each, bound to loopback, with a memory limit as Dask takes it."""
 
     def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
-        super().__init__(
-            n_workers=workers,
-            threads_per_worker=1,
-            worker_class=PersistentNanny,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=memory_limit,
-        )
+        loopback: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        given = {"threads_per_worker": 1, "worker_class": PersistentNanny, "memory_limit": memory_limit}
+        super().__init__(n_workers=workers, **loopback, **given)
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        with dask.config.set(_LOST_AFTER):
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "10m"}):
             super()._update_worker_status(op, msg)

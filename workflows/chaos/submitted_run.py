@@ -14,7 +14,8 @@ import psutil
 from processes import PATIENCE, ChaosError, Sessions, at_once, dpdist, until, workers_of
 
 from dpdist.cluster.running import CANCELLED
-from dpdist.cluster.submitted import end_of, job_of, latest_request
+from dpdist.cluster.submission import Job
+from dpdist.cluster.submitted import End, latest_request, recorded
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import place_of
 from dpdist.storage.checkpoint import RunStore
@@ -77,7 +78,7 @@ class Run:
     def _jobs(self) -> list[tuple[int, int]]:
         """Process id and start of every coordinator so far."""
         place = place_of(self.path)
-        jobs = [job_of(place, int(name[:6])) for name in place.names("requests")]
+        jobs = [recorded(place, int(name[:6]), Job) for name in place.names("requests")]
         identities = [job.identity.split() for job in jobs if job is not None]
         return [(int(pid), int(start)) for _, pid, start in identities]
 
@@ -102,7 +103,7 @@ class Run:
     def has_ended(self) -> bool:
         """Whether it found what it was after."""
         place = place_of(self.path)
-        end = end_of(place, latest_request(place)[0])
+        end = recorded(place, latest_request(place)[0], End)
         return end is not None and end.status == 0
 
     def bury(self, coordinator: psutil.Process, orderly: bool = False) -> None:
@@ -111,7 +112,7 @@ class Run:
         self._note_life()
         if orderly and not self.has_ended():
             place = place_of(self.path)
-            end = end_of(place, latest_request(place)[0])
+            end = recorded(place, latest_request(place)[0], End)
             if end is None or end.status != CANCELLED:
                 raise ChaosError(f"a coordinator that was told to end should say {CANCELLED}; it said {end}")
 

@@ -24,17 +24,7 @@ from scipy import sparse
 
 import dpdist
 from dpdist.cluster.submission import Job
-from dpdist.cluster.submitted import (
-    Request,
-    add_job,
-    add_request,
-    address_of,
-    end_of,
-    job_of,
-    latest_request,
-    tell_address,
-    tell_end,
-)
+from dpdist.cluster.submitted import Address, End, Request, add_request, latest_request, record, recorded
 from dpdist.core.errors import DpdistError
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource
@@ -133,9 +123,9 @@ def begin_mixture(data: Any, path: Path) -> None:
     break_off(model.prepare(data, path), 3)
     place = place_of(path)
     request = Request("20010101-000000-abcdef", "fit", {"data": "rows.zarr", "seed": 3}, {"type": "local"}, after=12)
-    add_job(place, add_request(place, request, 0), Job("process", "node7 1234 5678", "run.logs/1.log"))
-    tell_end(place, 1, (75, "stopped, since its time is nearly over."))
-    tell_address(place, "tcp://127.0.0.1:8786")
+    record(place, add_request(place, request, 0), Job("process", "node7 1234 5678", "run.logs/1.log"))
+    record(place, 1, End(75, "stopped, since its time is nearly over."))
+    record(place, 1, Address("tcp://127.0.0.1:8786"))
 
 
 def begin_pass(data: Any, path: Path) -> None:
@@ -172,7 +162,7 @@ def outcome(path: Path, data: Any) -> list[Any]:
     place = place_of(path)
     said: list[Any] = [latest_lease(place)[1]["released"]]
     if place.names("requests"):
-        said += [latest_request(place), job_of(place, 1), end_of(place, 1), address_of(place)]
+        said += [latest_request(place), recorded(place, 1, Job), recorded(place, 1, End), recorded(place, 1, Address)]
     before = stored(path)
     limits = {"max_laps": LAPS} if method_of(path).endless else {}
     dpdist.resume(path, data, **limits)

@@ -39,13 +39,11 @@ def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
     """
     file = Path(path)
     try:
-        values = tomllib.loads(file.read_text())
+        return parse_cluster(tomllib.loads(file.read_text()), file.parent)
     except OSError as error:
         raise InputError(f"the cluster configuration {file} cannot be read ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"the cluster configuration {file} is not TOML ({error}).") from error
-    try:
-        return parse_cluster(values, file.parent)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 
@@ -57,10 +55,9 @@ def parse_cluster(values: Mapping[str, Any], folder: str | os.PathLike[str] = ".
     ----------
     folder : where relative paths of files start
     """
-    known = ", ".join(sorted(CLUSTERS))
-    if "type" not in values:
+    kind, known = values.get("type"), ", ".join(sorted(CLUSTERS))
+    if kind is None:
         raise InputError(f"a cluster configuration needs a type; known types are {known}.")
-    kind = values["type"]
     if not isinstance(kind, str) or kind not in CLUSTERS:
         raise InputError(f"cluster type {kind!r} is not known; known types are {known}.")
     refuse_secrets(dict(values))

@@ -68,6 +68,7 @@ class ClusterConfig(BaseModel, ABC):
     library : module and the extra that installs it, if the kind needs more than dpdist itself
     roles : parts of the cluster that need certificates; none if it never leaves loopback
     submitted_as : kind of the job that ``dpdist submit`` makes of a run's coordinator
+    private_keys : whether files of keys have to be their owner's alone
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -75,6 +76,7 @@ class ClusterConfig(BaseModel, ABC):
     library: ClassVar[tuple[str, str] | None] = None
     roles: ClassVar[tuple[Role, ...]] = ROLES
     submitted_as: ClassVar[str] = "process"
+    private_keys: ClassVar[bool] = True
 
     type: str
     security: SecurityConfig | None = None
@@ -133,7 +135,7 @@ class ClusterConfig(BaseModel, ABC):
         if self.security is None:
             return None
         if self.security.tls:
-            return self.security.security(roles)
+            return self.security.security(roles, self.private_keys)
         warnings.warn(
             f"cluster type {self.type} runs without TLS, as its configuration says: whoever reaches its ports can "
             "read the data and run programs as you.",
@@ -180,8 +182,7 @@ def connected(cluster: Any, limits: Limits) -> DaskBackend:
     """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
-        client = Client(cluster, set_as_default=False)
-        undo.callback(client.close)
+        client = undo.enter_context(Client(cluster, set_as_default=False))
         backend = DaskBackend(client, owned=True, limits=limits)
         undo.pop_all()
     return backend
@@ -191,13 +192,7 @@ Config = TypeVar("Config", bound=ClusterConfig)
 
 
 def validated(kind: type[Config], values: Mapping[str, Any], folder: str | Path = ".") -> Config:
-    """The configuration in plain values; paths in it start at `folder`.
-
-    Raises
-    ------
-    InputError
-        If an entry is wrong: where, what was expected, what came.
-    """
+    """The configuration in plain values, where paths start at `folder`; :class:`InputError` tells the first fault."""
     try:
         return kind.model_validate(dict(values), context={"folder": str(folder)})
     except ValidationError as error:
@@ -205,17 +200,16 @@ def validated(kind: type[Config], values: Mapping[str, Any], folder: str | Path 
 
 
 def _sentence(kind: type[ClusterConfig], error: ValidationError) -> str:
-    """The first fault. Tables are not repeated: what a person put there by mistake may be a secret."""
+    """Of the first fault. Tables are not repeated: what a person put there by mistake may be a secret."""
     first = error.errors(include_url=False)[0]
     # Pydantic adds the kinds that a value was tried as.
     place = ".".join(str(part) for part in first["loc"] if not re.search(r"[\[(]|^str$", str(part)))
-    what = first["msg"].removeprefix("Value error, ")
     start = f"cluster configuration, setting {place}" if place else "cluster configuration"
     if first["type"] == "missing":
         return f"{start}: it is needed and not there."
     if first["type"] == "extra_forbidden":
         top = f"; known are {', '.join(kind.model_fields)}" if len(first["loc"]) == 1 else ""
         return f"{start}: there is no such setting{top}."
-    given = first["input"]
+    given, what = first["input"], first["msg"].removeprefix("Value error, ")
     came = f"; got {given!r}" if place and isinstance(given, str | int | float | bool) else ""
     return f"{start}: {what}{came}."

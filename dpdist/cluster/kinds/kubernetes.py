@@ -12,29 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import ssl
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from distributed import Client, Security
 
-from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.kubernetes_api import (
-    delete,
-    kubernetes,
-    kubernetes_object,
-    named,
-    pods_of,
-    troubles,
-)
-from dpdist.cluster.kinds.kubernetes_pods import cluster_manifest, scheduler_address
-from dpdist.cluster.kinds.kubernetes_settings import CERTIFICATES, Manifest, PodSettings
+from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, pods_of, troubles
+from dpdist.cluster.kinds.kubernetes_pods import Manifest, PodSettings, cluster_manifest, scheduler_address
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import wait_until
 from dpdist.execution.dask import DaskBackend
-from dpdist.execution.faults import Limits
 
 #: The coordinator's pod is told by these which Job it belongs to.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"
@@ -54,55 +44,28 @@ class KubernetesConfig(PodSettings):
             If there is no worker within ``resource_timeout``: what is missing, in Kubernetes' words.
         """
         self.require()
+        if self.encrypted and not self.security.folder.is_dir():
+            raise InputError(
+                f"there is no folder {self.security.folder}: schedulers on Kubernetes are reached from a pod, as dpdist"
+                f" submit makes, with the Secret {self.certificates_secret} mounted there."
+            )
         config = self.model_copy(update={"name": os.environ.get(JOB_NAME) or self.name})
         security, until = self.tls(("client",)), time.monotonic() + self.resource_timeout
         with kubernetes(config.namespace) as api, contextlib.ExitStack() as undo:
             created = _created(api, owned(cluster_manifest(config), os.environ), until)
             undo.callback(delete, created)
             client = undo.enter_context(_connected(api, config, security, until))
-            backend = KubernetesBackend(client, created, self.limits())
+            backend = DaskBackend(client, owned=True, limits=self.limits(), ending=partial(_deleted, created))
             undo.pop_all()
         return backend
 
-    @property
-    def certificates(self) -> None:
-        """The files are in a Secret, which only pods see."""
 
-    def tls(self, roles: Sequence[Role] = ("client",)) -> Security | None:
-        """Mutual TLS with the certificates mounted into this pod.
-
-        Kubernetes gives their keys to a group (mode 0440) that is the process's own alone, so that the mode asked of
-        key files elsewhere cannot be asked here.
-        """
-        if not self.encrypted:
-            return super().tls(roles)
-        try:
-            security = Security(**{key: path for role in roles for key, path in self.security.options(role).items()})
-            for role in roles:
-                security.get_connection_args(role)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(
-                f"the certificates in {CERTIFICATES} do not load ({error}); schedulers of clusters of type kubernetes "
-                f"are reached from a pod, as dpdist submit makes, with the Secret {self.certificates_secret} mounted "
-                "there."
-            ) from error
-        return security
-
-
-class KubernetesBackend(DaskBackend):
-    """Tasks on a DaskCluster, which is deleted when the backend is closed."""
-
-    def __init__(self, client: Client, created: Any, limits: Limits) -> None:
-        super().__init__(client, owned=True, limits=limits)
-        self._created = created
-
-    def close(self) -> None:
-        super().close()
-        try:
-            with kubernetes(self._created.namespace):
-                delete(self._created)
-        except InputError as error:
-            warnings.warn(f"the DaskCluster {self._created.name} was not deleted: {error}", UserWarning, stacklevel=2)
+def _deleted(created: Any) -> None:
+    try:
+        with kubernetes(created.namespace):
+            delete(created)
+    except InputError as error:
+        warnings.warn(f"the DaskCluster {created.name} was not deleted: {error}", UserWarning, stacklevel=2)
 
 
 def owned(manifest: Manifest, variables: Mapping[str, str]) -> Manifest:

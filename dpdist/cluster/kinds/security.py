@@ -66,7 +66,7 @@ class SecurityConfig(BaseModel):
         ca, cert, key = (str(self.folder / name) for name in ("ca.pem", f"{role}.pem", f"{role}.key"))
         return {"require_encryption": True, "tls_ca_file": ca, f"tls_{role}_cert": cert, f"tls_{role}_key": key}
 
-    def security(self, roles: Sequence[Role] = ROLES) -> Security:
+    def security(self, roles: Sequence[Role] = ROLES, private: bool = True) -> Security:
         """Mutual TLS for these roles in this process.
 
         Raises
@@ -74,7 +74,7 @@ class SecurityConfig(BaseModel):
         InputError
             If TLS is switched off, or a file has a fault.
         """
-        for fault in certificate_faults(self.folder, roles):
+        for fault in certificate_faults(self.folder, roles, private):
             raise InputError(fault)
         return Security(**{name: value for role in roles for name, value in self.options(role).items()})
 

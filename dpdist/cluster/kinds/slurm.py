@@ -9,15 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from dpdist.cluster.kinds.base import (
-    HIDDEN_DASHBOARD,
-    ClusterConfig,
-    Count,
-    Memory,
-    Positive,
-    connected,
-    in_force,
-)
+from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, Count, Memory, Positive, connected, in_force
 from dpdist.cluster.kinds.security import PathText
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend

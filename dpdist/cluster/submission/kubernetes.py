@@ -1,7 +1,7 @@
 """The coordinator as a Kubernetes Job: evicted, it starts again elsewhere and resumes; failed for good, it stays so.
 
-What the coordinator reads and writes has to be there for whatever node it runs on: an object store, or a volume that
-all pods share.
+The operator's own DaskJob starts no evicted pod again. What the coordinator reads and writes has to be there for
+whatever node it runs on: an object store, or a volume that all pods share.
 """
 
 from __future__ import annotations
@@ -16,30 +16,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig
-from dpdist.cluster.kinds.kubernetes_api import (
-    delete,
-    kubernetes,
-    kubernetes_object,
-    named,
-    pods_of,
-    troubles,
-)
-from dpdist.cluster.kinds.kubernetes_pods import environment, pod_spec, pod_variables
-from dpdist.cluster.kinds.kubernetes_settings import Manifest
+from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, pods_of, troubles
+from dpdist.cluster.kinds.kubernetes_pods import Manifest, environment, pod_spec, pod_variables
 from dpdist.cluster.running import AGAIN, CANCELLED
-from dpdist.cluster.submission.base import (
-    Job,
-    JobState,
-    Submitter,
-    checked_name,
-    made_folder,
-    open_private,
-)
+from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError
 
 CONTAINER = "coordinator"
 #: Exit statuses after which another attempt would end the same: a sentence for the user, a wrong option, a wish.
-FINAL = (1, 2, CANCELLED)
+FINAL = [1, 2, CANCELLED]
 
 
 def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name: str) -> Manifest:
@@ -49,6 +34,21 @@ def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name:
     One that is killed is replaced ``backoff_limit`` times; one that ended with a sentence is not. On SIGTERM the
     command has ``termination_grace_period`` seconds.
     """
+    ended = {"containerName": CONTAINER, "operator": "In"}
+    labels = {JOB_NAME: "batch.kubernetes.io/job-name", JOB_UID: "batch.kubernetes.io/controller-uid"}
+    container = {
+        "name": CONTAINER,
+        "command": list(command),
+        # Name and uid of the pod's own Job, which is to own the DaskCluster, come from its labels.
+        "env": environment(pod_variables(config))
+        + [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+            for name, label in labels.items()
+        ],
+        "resources": config.coordinator_resources.manifest(),
+    }
+    # The Job itself starts pods again; podFailurePolicy asks for Never.
+    ending = {"restartPolicy": "Never", "terminationGracePeriodSeconds": config.termination_grace_period}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -58,44 +58,20 @@ def coordinator_manifest(config: KubernetesConfig, command: Sequence[str], name:
             "ttlSecondsAfterFinished": config.ttl_seconds_after_finished,
             # A pod that is being ended may still write its last checkpoint: no second one beside it.
             "podReplacementPolicy": "Failed",
-            "podFailurePolicy": {"rules": _failure_rules()},
-            "template": {"metadata": {"labels": {"app": "dpdist"}}, "spec": _coordinator_pod(config, command)},
+            # The first rule that fits holds, and an end that fits none counts as a failure.
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {"action": "Ignore", "onExitCodes": {**ended, "values": [AGAIN]}},
+                    {"action": "FailJob", "onExitCodes": {**ended, "values": FINAL}},
+                ]
+            },
+            "template": {
+                "metadata": {"labels": {"app": "dpdist"}},
+                "spec": pod_spec(config, "client", container) | ending,
+            },
         },
     }
-
-
-def _coordinator_pod(config: KubernetesConfig, command: Sequence[str]) -> Manifest:
-    container = {
-        "name": CONTAINER,
-        "command": list(command),
-        "env": [*environment(pod_variables(config)), *_job_variables()],
-        "resources": config.coordinator_resources.manifest(),
-    }
-    # The Job itself starts pods again; podFailurePolicy asks for Never.
-    ending = {"restartPolicy": "Never", "terminationGracePeriodSeconds": config.termination_grace_period}
-    return pod_spec(config, "client", container) | ending
-
-
-def _job_variables() -> list[Manifest]:
-    """Name and uid of the pod's own Job, which is to own the DaskCluster."""
-    labels = {JOB_NAME: "batch.kubernetes.io/job-name", JOB_UID: "batch.kubernetes.io/controller-uid"}
-    return [
-        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
-        for name, label in labels.items()
-    ]
-
-
-def _failure_rules() -> list[Manifest]:
-    """What a pod's end means; the first rule that fits holds, and an end that fits none counts as a failure."""
-    return [
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        {"action": "Ignore", "onExitCodes": _ended_with(AGAIN)},
-        {"action": "FailJob", "onExitCodes": _ended_with(*FINAL)},
-    ]
-
-
-def _ended_with(*statuses: int) -> Manifest:
-    return {"containerName": CONTAINER, "operator": "In", "values": list(statuses)}
 
 
 class KubernetesSubmitter(Submitter[KubernetesConfig]):

@@ -7,6 +7,9 @@ job that was put back starts, SLURM lets two minutes pass, unless the site set `
 
 The script holds paths and the command, no secrets. Credentials of an object store reach the job as SLURM passes the
 environment of whoever submits (``--export=ALL``), or lie in the user's own files, such as ``~/.aws/credentials``.
+
+submitit, which puts jobs back too, runs a pickled function, and cancels by a plain scancel, which kills before a long
+checkpoint is written.
 """
 
 from __future__ import annotations
@@ -24,14 +27,7 @@ from typing import ClassVar
 from dpdist.cluster.kinds.base import mebibytes
 from dpdist.cluster.kinds.slurm import JobConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.running import AGAIN, CANCELLED
-from dpdist.cluster.submission.base import (
-    Job,
-    JobState,
-    Submitter,
-    checked_name,
-    made_folder,
-    open_private,
-)
+from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import wait_until
 
