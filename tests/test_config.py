@@ -165,7 +165,8 @@ def test_the_command_line_has_the_names_defaults_and_sentences_of_the_spec(comma
         option = options.get(name) or options.get(f"{name}__name")
         if option is not None:
             assert each.doc in option.help and f"--{name.replace('_', '-')}" in option.opts
-            assert name not in options or each.default in ((), None) or str(each.default).lower() in option.help
+            default = ", ".join(each.default) if isinstance(each.default, tuple) else str(each.default).lower()
+            assert name not in options or each.default is None or default in option.help
     for name in ("batches", "pca"):
         assert name not in options
     flat = {name.partition("__")[2]: option for name, option in options.items() if "__" in name}

@@ -22,7 +22,7 @@ from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
-from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values
+from dpdist.inference.topics.hyperparameters import LEARNABLE, best_pseudocount, best_values
 from dpdist.inference.topics.merges import judge_online_merges
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
 from dpdist.inference.topics.online import (
@@ -178,8 +178,10 @@ def test_alpha_and_eta_of_drawn_documents_are_found() -> None:
 def test_what_cannot_be_learned_is_refused() -> None:
     with pytest.raises(InputError, match=r"should be among concentration, .*; got alpha"):
         problem_of(corpus(), learn=("alpha",))
-    with pytest.raises(InputError, match="over two words or more; got a vocabulary of one"):
-        TopicProblem(TopicModel(1, 0.5, PROCESSES[0]), "point", Batch(), NO_MOVES, learn=("pseudocount",))
+
+
+def test_a_vocabulary_of_one_word_says_nothing_of_the_pseudocount() -> None:
+    assert best_pseudocount(TopicModel(1, 0.3, PROCESSES[0]), np.array([[4.0, 2.0]])) == 0.3
 
 
 def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None:

@@ -61,8 +61,8 @@ CHOICES = [
 def model_of(**parameters) -> dpdist.HDPTopicModel:
     """A topic model with small moves."""
     plan = dpdist.TopicPlan(births=2, sample=200, iterations=5, tries=2)
-    given = {"initial_topics": 2, "moves": plan, "schedule": Memoized(batches=3), "max_laps": 12, "random_state": 0}
-    return dpdist.HDPTopicModel(**{**given, **parameters})
+    given = {"pseudocount": 0.1, "learn": (), "initial_topics": 2, "moves": plan, "schedule": Memoized(batches=3)}
+    return dpdist.HDPTopicModel(**{**given, "max_laps": 12, "random_state": 0, **parameters})
 
 
 def bits(model: dpdist.HDPTopicModel) -> tuple:
@@ -159,8 +159,8 @@ def test_the_score_is_document_completion_however_the_documents_come(fitted, tmp
 def test_hyperparameters_are_learned_and_used(fitted, tmp_path) -> None:
     given = (fitted.concentration_, fitted.document_concentration_, fitted.pseudocount_)
     assert given == (fitted.concentration, fitted.document_concentration, fitted.pseudocount)
-    model = model_of(learn=["document_concentration", "pseudocount"], max_laps=6).fit(blocks())
-    assert model.elbo_ > model_of(max_laps=6).fit(blocks()).elbo_ and model.concentration_ == model.concentration
+    model = model_of(learn=["document_concentration", "pseudocount"]).fit(blocks())
+    assert model.elbo_ > model_of().fit(blocks()).elbo_ and model.concentration_ == model.concentration
     assert model.pseudocount_ != 0.1 and model.document_concentration_ != 1.0
     counts = model.components_ * (model.pseudocount_ * WORDS + model.topic_sizes_)[:, None] - model.pseudocount_
     np.testing.assert_allclose(counts.sum(axis=0), blocks().sum(axis=0), rtol=1e-9)
@@ -382,6 +382,8 @@ def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_i
 # On the command line
 
 SETTINGS = """
+pseudocount = 0.1
+learn = []
 initial_topics = 2
 max_laps = 4
 schedule.batches = 3

@@ -368,6 +368,21 @@ def test_each_merge_is_judged_once_on_the_change_of_the_bound_that_those_before_
     assert chosen.tolist() == sorted(accepted) and len(chosen) == 5
 
 
+@pytest.mark.parametrize("wanted", [0.5, -0.5, -100.0])
+def test_merges_are_judged_on_the_best_sticks_unless_they_lose_much(wanted: float) -> None:
+    documents = corpus(4, documents=300)
+    model, total = model_of(documents), start_of(documents, 5)
+    unknown = DocumentTopics.unknown(300)
+    for pair in np.array([[0, 1], [1, 4], [2, 3]]):
+        one = np.zeros(1, dtype=np.intp), pair[None]
+        summary, measured, _ = local_step(model.posterior(total), documents, unknown, one[1], Effort(1e-7, 400))
+        gain = model.elbo(united(summary, measured, one[1], one[0])) - model.elbo(summary)
+        measured = replace(measured, entropy=measured.entropy + wanted - gain)
+        verdict = judge_merges(model, Measured(summary, measured), one[1])[1][0]
+        assert verdict.reason is (Reason.ACCEPTED if wanted > 0 else Reason.NO_GAIN)
+        assert verdict.gain == pytest.approx(wanted, abs=1e-6 if wanted > -1 else 1.0)
+
+
 def test_topics_cut_in_two_are_put_together() -> None:
     documents = corpus(5, documents=300)
     model = model_of(documents)
@@ -406,6 +421,26 @@ def run(
         if len(found) == laps:
             break
     return found
+
+
+@pytest.mark.parametrize(("learn", "tried"), [((), "birth"), (LEARNABLE, "")])
+def test_no_moves_are_tried_while_the_learned_eta_says_that_topics_still_form(
+    learn: tuple[str, ...], tried: str
+) -> None:
+    documents = corpus(6, documents=300)
+    end = run(problem_of(documents, learn=learn), documents, laps=1)[-1]
+    assert end.state.proposals[0].kind == tried and not end.state.quiet
+
+
+def test_topics_that_hold_nothing_are_all_removed_at_once() -> None:
+    documents = corpus(5, documents=300)
+    start = start_of(documents, 5)
+    empty = replace(start, words=np.append(start.words, np.zeros((40, 30)), axis=1), entropy=np.zeros(35))
+    empty = replace(
+        empty, groups=np.concatenate([start.groups[:-1], np.tile(unused(start, 1e-3), (30, 1)), start.groups[-1:]])
+    )
+    steps = run(problem_of(documents, birth=False, merge=False), documents, start=empty, laps=2)
+    assert steps[0].info.n_components == 35 and steps[1].info.n_components == 5
 
 
 @pytest.mark.parametrize("learn", [(), LEARNABLE])

@@ -16,6 +16,7 @@ from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule, Stochastic
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -94,10 +95,10 @@ class HDPTopicModel(TopicEstimator):
         self,
         concentration: float = 10.0,
         document_concentration: float = 1.0,
-        pseudocount: float = 0.1,
+        pseudocount: float = 0.5,
         *,
-        learn: Sequence[str] = (),
-        initial_topics: int = 50,
+        learn: Sequence[str] = LEARNABLE,
+        initial_topics: int = 200,
         weights: GlobalWeights = "posterior",
         schedule: Schedule | None = None,
         moves: TopicPlan | OnlinePlan | None = None,

@@ -32,7 +32,7 @@ from dpdist.runs.specs.topics import TopicSpec
 from dpdist.storage.checkpoint import Fitted
 
 #: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
-START_DOCUMENTS, START_ITERATIONS = 1000, 15
+START_DOCUMENTS, START_ITERATIONS = 1000, 5
 #: Updates of a document in a lap, about.
 UPDATES = 20
 

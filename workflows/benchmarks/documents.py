@@ -57,7 +57,7 @@ def fitted_words(documents: sparse.csr_array, topics: int, alpha: float) -> np.n
     """Expected counts (W, K) after one lap from topics found in a sample."""
     plan = TopicPlan(birth=False, merge=False, delete=False)
     model = HDPTopicModel(
-        10.0, alpha, ETA, initial_topics=topics, schedule=Memoized(1), moves=plan, max_laps=1, random_state=0
+        10.0, alpha, ETA, learn=(), initial_topics=topics, schedule=Memoized(1), moves=plan, max_laps=1, random_state=0
     )
     model.fit(documents, backend=SerialBackend())
     return np.ascontiguousarray((model.components_ * model.topic_sizes_[:, None]).T)

@@ -109,6 +109,7 @@ def memoized(
     """The memoized form, in this process."""
     model = HDPTopicModel(
         *prior,
+        learn=(),
         initial_topics=start,
         schedule=Memoized(batches),
         moves=moves,

@@ -60,7 +60,7 @@ class World:
         """Of topics fitted to documents, from so many of them."""
         prior = FITTED["nips"]
         model = HDPTopicModel(
-            *prior, initial_topics=topics, schedule=Memoized(6), effort=EFFORT, max_laps=3, random_state=0
+            *prior, learn=(), initial_topics=topics, schedule=Memoized(6), effort=EFFORT, max_laps=3, random_state=0
         )
         model.fit(documents, backend=SerialBackend())
         print(f"documents are drawn from {model.n_topics_} topics fitted to {documents.shape[0]} documents", flush=True)

@@ -44,13 +44,11 @@ _ROUNDS, _SETTLED = 50, 1e-9
 _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
 
-def check_learnable(names: tuple[str, ...], vocabulary: int) -> None:
-    """Raise :class:`InputError` unless all of `names` can be learned from documents over so many words."""
+def check_learnable(names: tuple[str, ...]) -> None:
+    """Raise :class:`InputError` unless all of `names` can be learned."""
     unknown = [str(name) for name in names if name not in LEARNABLE]
     if unknown:
         raise InputError(f"learned hyperparameters should be among {', '.join(LEARNABLE)}; got {', '.join(unknown)}.")
-    if "pseudocount" in names and vocabulary < 2:
-        raise InputError("pseudocount should be learned over two words or more; got a vocabulary of one. Leave it out.")
 
 
 def values_of(model: TopicModel) -> dict[str, float]:
@@ -109,7 +107,7 @@ def _global(sticks: Sticks) -> float:
 def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
     """The eta under which counts (W, K) have the largest evidence; the model's own where no larger is found."""
     found = replace(model, pseudocount=uphill(lambda eta: evidence_slopes(words, eta), model.pseudocount))
-    better = found.log_evidences(words).sum() >= model.log_evidences(words).sum()
+    better = found.log_evidences(words).sum() > model.log_evidences(words).sum()
     return found.pseudocount if better else model.pseudocount
 
 

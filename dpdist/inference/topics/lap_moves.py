@@ -35,6 +35,8 @@ from dpdist.inference.topics.trials import Merging, TopicMap, TopicTrials
 from dpdist.models.families.base import Rows
 
 _NONE = np.zeros(0, dtype=np.int64)
+#: Share by which a lap changes the learned eta above which topics are forming still, and no moves are tried.
+_FORMING = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +112,15 @@ def take_topic_moves(
     plan, model = problem.plan, trials.model or problem.model
     current, candidate, verdict = _merged(model, exact.current, trials.pairs, ids), None, None
     if exact.candidate is not None:
-        own = trials.candidate_model or model
-        candidate = _merged(own, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
+        candidate = _merged(
+            trials.candidate_model or model, exact.candidate, trials.candidate_pairs, trials.candidate_ids
+        )
         verdict = _verdict(plan, trials, ids, candidate.bound - current.bound, abs(current.bound))
     reason = None if verdict is None else verdict.reason
     best = candidate if candidate is not None and reason is Reason.ACCEPTED else current
+    # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
+    following = learned(problem.model, best.total, problem.learn) if problem.learn else None
+    forming = following is not None and abs(following.pseudocount / model.pseudocount - 1) > _FORMING
     cooldowns = _cooldowns(plan, trials.cooldowns.entries, verdict, lap, best.ids)
     if candidate is not None and verdict is not None and reason is Reason.REFINING:
         after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain), None
@@ -122,22 +128,20 @@ def take_topic_moves(
     else:
         topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
         refused = _refusals(trials, reason, reason is Reason.ACCEPTED or len(best.merging.chosen) > 0)
-        (after, warm_start), fitted_on = _next_trials(topics, refused), None
-    elbo = best.bound
-    if problem.learn:
-        # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
-        following = learned(problem.model, best.total, problem.learn)
-        after, elbo = replace(after, model=following, candidate_model=following), following.elbo(best.total)
-        if candidate is not None and fitted_on is not None:
-            after = replace(after, candidate_model=learned(problem.model, candidate.total, problem.learn))
-        elif after.added:  # new topics take shape under what the run began with, which leaves them free to
-            after = replace(after, candidate_model=problem.model)
-    after = replace(after, cooldowns=Cooldowns.of(cooldowns))
-    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after))
+        (after, warm_start), fitted_on = ((refused, None) if forming else _next_trials(topics, refused)), None
+    own = following
+    if following is not None and candidate is not None and fitted_on is not None:
+        own = learned(problem.model, candidate.total, problem.learn)
+    elif (
+        following is not None and after.added
+    ):  # new topics take shape under what the run began with, which leaves them free to
+        own = problem.model
+    after = replace(after, model=following, candidate_model=own, cooldowns=Cooldowns.of(cooldowns))
+    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after) or forming)
     return TopicLapMoves(
         component_map=TopicMap(reason is Reason.ACCEPTED, best.merging, fitted_on, after),
         total=best.total,
-        elbo=elbo,
+        elbo=best.bound if following is None else following.elbo(best.total),
         records=(*(() if verdict is None else (verdict,)), *best.records),
         warm_start=warm_start,
         ids=best.ids,
@@ -251,9 +255,10 @@ def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[To
 def _to_remove(
     plan: TopicPlan, total: TopicSummary, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], refused: int
 ) -> np.ndarray:
-    """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none."""
+    """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none; and whatever
+    topics hold less than a token."""
     topics, counts = len(ids), total.counts
-    number = (topics // 10 + 1) >> 2 * refused
+    number = max((topics // 10 + 1) >> 2 * refused, int((counts < 1).sum()))
     if not plan.delete or topics < 2 or refused >= plan.tries:
         return _NONE
     small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]

@@ -29,6 +29,8 @@ from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK
 
 #: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
 ROUNDING = 1e-9
+#: Nats by which a merge must lose under approximate sticks, beyond what these lose, to be refused on them.
+_SURE = 1.0
 #: Pairs whose words are added at a time.
 _CHUNK = 64
 
@@ -217,12 +219,29 @@ class _Merges(Standing):
 
 @dataclass(frozen=True, eq=False)
 class _CorpusMerges(_Merges):
-    """Merges under posteriors of the global weights, which are best for the topics that are left."""
+    """Merges under posteriors of the global weights, which are best for the topics that are left.
+
+    Most pairs lose hundreds of nats, and to search for their best sticks takes a hundred times as long as to find
+    approximate ones, which lose about as much before a merge as after it.
+    """
 
     @cached_property
     def value(self) -> float:
+        return self._value(approximate=False)
+
+    @cached_property
+    def approximate_value(self) -> float:
+        """As :attr:`value`, under approximate sticks."""
+        return self._value(approximate=True)
+
+    def gain(self, proposal: int) -> float:
+        approximate = float(self.fixed[proposal] + self.after(proposal).approximate_value - self.approximate_value)
+        lost = self.value - self.approximate_value
+        return approximate if approximate < -lost - _SURE else super().gain(proposal)
+
+    def _value(self, approximate: bool) -> float:
         summary = self.total.summary
-        return self.model.allocation_value(self.groups[self.left], summary.totals, summary.documents)
+        return self.model.allocation_value(self.groups[self.left], summary.totals, summary.documents, approximate)
 
     def noise(self, proposal: int) -> float:
         return ROUNDING * abs(self.value)

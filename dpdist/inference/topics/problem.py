@@ -181,7 +181,7 @@ class TopicProblem(Generic[Plan]):
         return METHODS[self.weights]
 
     def __post_init__(self) -> None:
-        check_learnable(self.learn, self.model.vocabulary)
+        check_learnable(self.learn)
         usual = moves_of(self.weights, self.schedule)
         if type(self.plan) is not type(usual):
             raise InputError(

@@ -88,7 +88,7 @@ class HierarchicalDirichletProcess:
         """
         topics = len(log_pi) - 1
         scale = max(1.0, documents * topics)
-        begin = self._near_optimum(log_pi, documents)
+        begin = self.approximate_sticks(log_pi, documents)
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
             sticks = Sticks(*np.exp(x).reshape(2, topics))
@@ -102,8 +102,9 @@ class HierarchicalDirichletProcess:
             raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
         return Sticks(*np.exp(found.x).reshape(2, topics))
 
-    def _near_optimum(self, log_pi: np.ndarray, documents: float) -> Sticks:
-        """Sticks of the weights that maximise ``documents * sum_k log beta_k + alpha beta . log_pi``.
+    def approximate_sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
+        """Sticks near those of :meth:`sticks` in little time: of the weights that maximise
+        ``documents * sum_k log beta_k + alpha beta . log_pi``.
 
         With many documents the bound is nearly that, and each weight is 1 / (lambda - alpha log_pi_k / documents) for
         the one lambda that makes them add up to one.

@@ -50,15 +50,20 @@ class TopicSpec(LapSpec):
     document_concentration: float = setting(
         1.0, SCALE, "alpha; larger values keep documents' proportions closer to the global weights."
     )
-    pseudocount: float = setting(0.1, SCALE, "eta of the topics' symmetric Dirichlet prior over words.")
+    pseudocount: float = setting(
+        0.5,
+        SCALE,
+        "eta of the topics' symmetric Dirichlet prior over words; where it is learned it should begin high, so that "
+        "topics form before words that are rare in a topic are given up there.",
+    )
     learn: tuple[str, ...] = setting(
-        (),
+        LEARNABLE,
         Wanted(f"a sequence of names among {', '.join(LEARNABLE)}", _are_learnable, tuple),
         "Which of these three are set anew at every lap's end, to what raises the bound most, and so only begin as "
         "given; online they follow what is best for each mini-batch, at its rate.",
     )
     initial_topics: int = setting(
-        50,
+        200,
         COUNT,
         "Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.",
     )
