@@ -100,7 +100,8 @@ def test_a_pass_in_order_is_the_pass_over_prepared_rows_whatever_the_partitions(
     case: FamilyCase, partition_rows: int
 ) -> None:
     x = grouped(case, 1500)
-    family, prepared = filled(case, x), x
+    given = filled(case, x)
+    family, prepared = given, x
     if family.has_location:
         family, prepared = family.about(x.mean(axis=0)), x - x.mean(axis=0)
     learner, rule, pruning = Conjugate(family, x.shape[1]), OpeningRule(2.0, 0.01), PruneMerge(0.002, EvidenceTest())
@@ -108,7 +109,7 @@ def test_a_pass_in_order_is_the_pass_over_prepared_rows_whatever_the_partitions(
         [(prepared, np.ones(len(x)))], empty_state(learner.width, pruning), learner, rule, pruning, np.float64
     )
     running = prune_and_merge(running, learner, rule, pruning)
-    model = sva(case.make(), concentration=2.0, prune=0.002, parallel=False, shuffle=False)
+    model = sva(given, concentration=2.0, prune=0.002, parallel=False, shuffle=False)
     model.fit(source_of(x, partition_rows))
     assert_close(model._fitted.total.table, running.table)
     assert model.pruned_weight_ == pytest.approx(running.pruned, rel=1e-8) and model.rows_seen_ == len(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import softmax
@@ -11,8 +12,10 @@ from scipy.special import softmax
 from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition, Source, rows_with_weight
+from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
+from dpdist.inference.drawing import draw_rows
+from dpdist.inference.empirical import suggested
 from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
@@ -28,16 +31,17 @@ from dpdist.inference.sva.sequence import (
     first_pass_state,
     sva_steps,
 )
-from dpdist.inference.transform import Preparation
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Rows
-from dpdist.models.families.isotropic_gaussian import IsotropicGaussian
 from dpdist.models.sufficient_statistics import Summary
 
 #: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
 SAMPLE_PER_SEED, SMALLEST_SAMPLE = 100, 10_000
 #: Components of a sequential start with a smaller share of the rows are left out.
 PRUNE = 1e-4
+#: Share of a row above which it opens a component where covariances are learned: there components overlap, and a lower
+#: one opens hundreds that are then merged.
+LIKELY = 0.5
 
 
 def kmeans_start(problem: Problem, source: Source, backend: Backend, components: int) -> Summary:
@@ -49,7 +53,7 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
         If the sample holds fewer distinct rows than components.
     """
     wanted = max(SAMPLE_PER_SEED * components, SMALLEST_SAMPLE)
-    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
+    drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
     points = problem.model.family.points(drawn.rows)
     owners = _seeded(drawn, points, components, generator(problem.seed, "k-means++"))
     with one_thread():
@@ -57,21 +61,22 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
     return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
 
 
-def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None, components: int) -> Summary:
+def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
     """The clusters of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
 
     The pass opens clusters; then the rows it saw are shared out among them, and that is what is summed. Families whose
-    covariance is learned pass as Gaussians of one variance: with their own prior the first cluster would spread over
-    everything before a second could open. That variance is what `components` clusters of k-means++ leave.
+    covariance is learned pass with the prior that clusters of the sample suggest
+    (:mod:`dpdist.inference.empirical`): with their own the first cluster would spread over everything before a second
+    could open.
 
     Raises
     ------
     InputError
-        If the allocation has no concentration to pass with, or the sample holds too few distinct rows.
+        If the allocation has no concentration to pass with.
     """
     wanted = SMALLEST_SAMPLE if rows is None else rows
-    drawn = _sample(problem, source, backend, min(1.0, wanted / rows_with_weight(source)))
-    posed = _posed_pass(problem, drawn, components)
+    drawn = draw_rows(problem.preparation, problem.seed, source, backend, wanted)
+    posed = _posed_pass(problem, drawn)
     if rows is not None:
         passed = _pass_over_sample(posed, drawn)
         with one_thread():
@@ -92,36 +97,26 @@ def no_concentration(allocation: Allocation) -> str:
     )
 
 
-def _posed_pass(problem: Problem, drawn: Sample, components: int) -> SVAProblem:
+def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
     """The pass of a start, its concentration the prior's."""
     allocation = problem.model.allocation
     near = allocation.plug_in(np.ones(1))
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(no_concentration(near))
-    family = _opening_family(problem, drawn, components) if problem.model.family.spreads else problem.model.family
+    family, rule = problem.model.family, OpeningRule(near.concentration, max_components=allocation.max_components)
+    if family.spreads:
+        with one_thread():
+            family = suggested(family, list(family.hyperparameters()), drawn.rows, drawn.weights, problem.seed)
+        rule = replace(rule, threshold=LIKELY)
     return SVAProblem(
         learner=Conjugate(family, problem.preparation.width),
         preparation=problem.preparation,
-        rule=OpeningRule(near.concentration, max_components=allocation.max_components),
+        rule=rule,
         pruning=PruneMerge(PRUNE, EvidenceTest()),
         rounds=Rounds(),
         dtype=problem.precision.dtype,
         seed=problem.seed,
     )
-
-
-def _opening_family(problem: Problem, drawn: Sample, components: int) -> IsotropicGaussian:
-    """Gaussians of the variance that `components` clusters of k-means++ leave in a sample."""
-    owners = _seeded(drawn, drawn.rows, components, generator(problem.seed, "scale of a sequential start"))
-    rows, weights = drawn.rows, drawn.weights
-    sums = np.stack([np.bincount(owners, weights * column, components) for column in rows.T], axis=1)
-    means = sums / np.bincount(owners, weights, components)[:, None]
-    middle = np.average(rows, axis=0, weights=weights)
-    left = float(np.average((rows - means[owners]) ** 2, axis=0, weights=weights).mean())
-    total = float(np.average((rows - middle) ** 2, axis=0, weights=weights).mean())
-    if not left > 0:
-        raise InputError("a sequential start needs rows that differ; the sample's lie on a few points. Start from one.")
-    return IsotropicGaussian(left, total, middle)
 
 
 def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
@@ -206,25 +201,6 @@ def _component_count(given: np.ndarray) -> int:
 
 def _total_weight(source: Source) -> float:
     return float(source.shape[0] if source.weights is None else source.weights.sum())
-
-
-def _sample(problem: Problem, source: Source, backend: Backend, chance: float) -> Sample:
-    """Rows, prepared, each drawn with the same chance."""
-    partitions = backend.share_each(source.partitions)
-    shared = backend.share((problem.preparation, problem.seed, chance))
-    drawn: Sample = backend.fetch([backend.total(_draw, partitions, [shared] * len(partitions))])[0]
-    return drawn
-
-
-def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
-    preparation, seed, chance = shared
-    rows, weights = weighing_rows(partition)
-    keys = generator(seed, "start sample", partition.index).random(rows.shape[0])
-    own = np.ones(rows.shape[0]) if weights is None else weights
-    chosen = np.flatnonzero(keys < chance)
-    with one_thread():
-        prepared = preparation.apply(rows[chosen])
-    return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), own[chosen], prepared)
 
 
 def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:

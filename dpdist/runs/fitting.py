@@ -86,7 +86,7 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
             return None
         if spec.initial == "k-means++":
             return kmeans_start(problem, source, backend, spec.starting_components)
-        return sequential_start(problem, source, backend, spec.initial_rows, spec.starting_components)
+        return sequential_start(problem, source, backend, spec.initial_rows)
     return responsibility_start(problem, source, backend, spec.initial)
 
 

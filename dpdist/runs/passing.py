@@ -14,6 +14,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import SVAPredictor, predictor_of
@@ -72,6 +73,7 @@ def _learner_for(
 ) -> tuple[Learner, Preparation]:
     if isinstance(spec.family, Family):
         family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
         return Conjugate(family, preparation.width), preparation
     if isinstance(pruning.merge, EvidenceTest):
         raise InputError(

@@ -12,6 +12,7 @@ Everything else (local step, ELBO, moves, prediction) follows from these.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -81,7 +82,8 @@ class Family(ABC):
     has_location: bool = False
     #: Whether rows may be SciPy CSR.
     accepts_sparse: bool = False
-    #: Whether a component learns its covariance, so that it may come to spread over several clusters.
+    #: Whether a component learns its covariance, so that it may come to spread over several clusters; then
+    #: :meth:`empirical` says how wide one is.
     spreads: bool = False
 
     @abstractmethod
@@ -117,6 +119,15 @@ class Family(ABC):
         """The same prior for rows from which `origin` (D,) was subtracted."""
         return self
 
+    def empirical(self: FamilyType, stats: np.ndarray, free: Collection[str]) -> FamilyType:
+        """The prior that components with statistics `stats` (K, F), none of them empty, suggest.
+
+        Parameters
+        ----------
+        free : names of the hyperparameters that may differ from what they are
+        """
+        return self
+
     def log_base_measure(self, rows: Rows) -> np.ndarray:
         """log h(x), (n,): the part of the log likelihood that no component changes."""
         return np.zeros(rows.shape[0])
@@ -145,6 +156,11 @@ def set_missing(family: FamilyType, **defaults: Any) -> FamilyType:
     """A copy of `family` in which each field that is ``None`` takes its default."""
     missing = {name: value for name, value in defaults.items() if getattr(family, name) is None}
     return replace(family, **missing) if missing else family  # type: ignore[type-var]
+
+
+def with_free(family: FamilyType, free: Collection[str], **values: Any) -> FamilyType:
+    """A copy of `family` in which those of the fields that are `free` take new values."""
+    return replace(family, **{name: value for name, value in values.items() if name in free})  # type: ignore[type-var]
 
 
 def vector(value: Any, dimension: int, name: str) -> np.ndarray:

@@ -7,6 +7,7 @@ Source: Murphy (2007), "Conjugate Bayesian analysis of the Gaussian distribution
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +26,9 @@ from dpdist.models.families.base import (
     Rows,
     set_missing,
     vector,
+    with_free,
 )
+from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import LOST
 
 
@@ -83,6 +86,20 @@ class DiagonalGaussian(Family):
 
     def about(self, origin: np.ndarray) -> DiagonalGaussian:
         return replace(self, mean=self.mean - origin)
+
+    def empirical(self, stats: np.ndarray, free: Collection[str]) -> DiagonalGaussian:
+        """The rate from the variances within components, kappa and the shape from the evidence."""
+        rate = replace(self, mean_precision=1e-9).posterior(stats).rate
+        expected = self.rate / (self.shape - 1 if self.shape > 1 else self.shape)
+        count = max(stats[:, -1].sum() - len(stats), 0.0)
+        within = (2 * (rate - self.rate).sum(axis=0) + expected) / (count + 1)
+
+        def posed(freedom: float, precision: float) -> DiagonalGaussian:
+            shape = 1 + freedom / 2 if "shape" in free else self.shape
+            rate = within * (shape - 1 if shape > 1 else shape)
+            return with_free(self, free, shape=shape, rate=rate, mean_precision=precision)
+
+        return most_evident(posed, (FREEDOM, PRECISION), stats)
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         count, dimension = rows.shape

@@ -7,6 +7,7 @@ The log evidence is that of Murphy (2007), "Conjugate Bayesian analysis of the G
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from scipy.special import gammaln
 from dpdist.core.checks import check_fields
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
+from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector, with_free
+from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import SCALE_MATRIX
 
 
@@ -77,6 +79,19 @@ class Gaussian(Family):
 
     def about(self, origin: np.ndarray) -> Gaussian:
         return replace(self, mean=self.mean - origin)
+
+    def empirical(self, stats: np.ndarray, free: Collection[str]) -> Gaussian:
+        """The scale from the covariance within components, kappa and nu from the evidence."""
+        dimension = self._dimension
+        about_means = replace(self, mean_precision=1e-9).posterior(stats).factor
+        within = wishart.within(self.scale, self.degrees_of_freedom, about_means, stats[:, -1].sum() - len(stats))
+
+        def posed(freedom: float, precision: float) -> Gaussian:
+            degrees = dimension + 1 + freedom if "degrees_of_freedom" in free else self.degrees_of_freedom
+            scale = within * max(degrees - dimension - 1, 1.0)
+            return with_free(self, free, degrees_of_freedom=degrees, scale=scale, mean_precision=precision)
+
+        return most_evident(posed, (FREEDOM, PRECISION), stats)
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         count, dimension = rows.shape

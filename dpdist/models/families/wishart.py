@@ -75,6 +75,21 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) 
         raise PrecisionError(_lost_sentence(int(least.argmin()), counts)) from None
 
 
+def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) -> np.ndarray:
+    """Covariance (D, D) within components, the prior's expected one counted as if D rows had told it.
+
+    Parameters
+    ----------
+    scale, degrees : of the prior
+    factor : (K, D, D) Cholesky factors of posterior scatters
+    count : rows, less those that told means
+    """
+    dimension = len(scale)
+    scatter = np.einsum("kij,klj->il", factor, factor) - len(factor) * scale
+    covariance: np.ndarray = scatter + dimension * scale / max(degrees - dimension - 1, 1.0)
+    return covariance / (max(count, 0.0) + dimension)
+
+
 def _lost_sentence(component: int, counts: np.ndarray) -> str:
     return (
         f"the scatter matrix of component {component} ({counts[component]:.6g} rows) lost its precision: its rows "

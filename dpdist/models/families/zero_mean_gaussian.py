@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,8 @@ from scipy.special import gammaln
 from dpdist.core.checks import check_fields
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing
+from dpdist.models.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing, with_free
+from dpdist.models.families.empirical import FREEDOM, most_evident
 from dpdist.models.families.wishart import SCALE_MATRIX
 
 
@@ -50,6 +52,17 @@ class ZeroMeanGaussian(Family):
         expected = 0.1 * squares * max(degrees - dimension - 1, 1.0)
         filled = set_missing(self, degrees_of_freedom=degrees, scale=expected)
         return replace(filled, scale=wishart.scale_matrix(filled.scale, dimension))
+
+    def empirical(self, stats: np.ndarray, free: Collection[str]) -> ZeroMeanGaussian:
+        """The scale from the covariance within components, nu from the evidence."""
+        dimension = self._dimension
+        within = wishart.within(self.scale, self.degrees_of_freedom, self.posterior(stats)[1], stats[:, -1].sum())
+
+        def posed(freedom: float) -> ZeroMeanGaussian:
+            degrees = dimension + 1 + freedom if "degrees_of_freedom" in free else self.degrees_of_freedom
+            return with_free(self, free, degrees_of_freedom=degrees, scale=within * max(degrees - dimension - 1, 1.0))
+
+        return most_evident(posed, (FREEDOM,), stats)
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
         features = np.empty((rows.shape[0], packed_width(rows.shape[1]) + 1), dtype)
@@ -113,5 +126,7 @@ class ZeroMeanGaussian(Family):
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter."""
         counts, none = stats[:, -1], np.zeros((len(stats), self._dimension))
-        scatter = wishart.posterior_scatter(self.scale, stats, none, counts, none[0], np.ones(len(stats)))
+        scatter = wishart.posterior_scatter(
+            self.scale, stats, none, counts, np.zeros(self._dimension), np.ones(len(stats))
+        )
         return self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts)

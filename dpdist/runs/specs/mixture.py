@@ -115,9 +115,7 @@ class MixtureSpec(FitSpec):
         "Concentration of the Dirichlet process, or a LearnedDirichletProcess: a Gamma prior by which it is learned.",
         {"learned_dirichlet_process": LearnedDirichletProcess, "dirichlet_process": DirichletProcess},
     )
-    initial_components: int = setting(
-        20, COUNT, "Clusters of a k-means++ start; for 'sva', of the k-means++ that sets the scale of the pass."
-    )
+    initial_components: int = setting(20, COUNT, "Clusters of a k-means++ start.")
     max_components: int | None = setting(
         None, COUNT.or_none("no bound"), "Largest number of clusters that moves may reach."
     )

@@ -27,7 +27,8 @@ class SVASpec(RowSpec):
         (Family, Likelihood),
         "a family of dpdist.families or a likelihood of dpdist.likelihoods",
         "Likelihood of a cluster, with its prior: conjugate, or one of dpdist.likelihoods, whose clusters are points "
-        "moved by stochastic gradients; hyperparameters left out are derived from the data.",
+        "moved by stochastic gradients. Hyperparameters left out are derived from the data: where covariances "
+        "are learned, from clusters of a sample.",
     )
     concentration: float = setting(1.0, SCALE, "alpha of the Dirichlet process.")
     threshold: float = setting(

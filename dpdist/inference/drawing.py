@@ -1,0 +1,31 @@
+"""Rows drawn from all partitions before the first lap, for starts and priors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition, Source, rows_with_weight
+from dpdist.execution.base import Backend
+from dpdist.inference.mixture.local_step import Sample, weighing_rows
+from dpdist.inference.transform import Preparation
+
+
+def draw_rows(preparation: Preparation, seed: int, source: Source, backend: Backend, wanted: int) -> Sample:
+    """About `wanted` rows, prepared, each drawn with the same chance."""
+    partitions = backend.share_each(source.partitions)
+    shared = backend.share((preparation, seed, min(1.0, wanted / rows_with_weight(source))))
+    drawn: Sample = backend.fetch([backend.total(_draw, partitions, [shared] * len(partitions))])[0]
+    return drawn
+
+
+def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
+    preparation, seed, chance = shared
+    rows, weights = weighing_rows(partition)
+    keys = generator(seed, "start sample", partition.index).random(rows.shape[0])
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    chosen = np.flatnonzero(keys < chance)
+    with one_thread():
+        prepared = preparation.apply(rows[chosen])
+    return Sample(keys[chosen], np.zeros(len(chosen), dtype=np.int64), own[chosen], prepared)
