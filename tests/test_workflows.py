@@ -29,6 +29,7 @@ PROMISED = {
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
     "scaling": rf"one worker / two workers: {RATIO}",
     "sequential": rf"20 +\d+ +{RATIO} +{RATIO}",
+    "small_data": rf"ratio +{RATIO}",
     "starts": r"sva +(\d+|-) +(\d+|-) +(\d+|-) +-\d+\.\d{4} at \d+ s +\d+",
 }
 

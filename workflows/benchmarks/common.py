@@ -27,14 +27,16 @@ def options(about: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def alternate(actions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
+def alternate(
+    actions: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, np.ndarray]:
     """Seconds of each action, (rounds,), taken in turn: A, B, A, B, ... after one round that is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds + 1):
         for name, action in actions.items():
-            began = time.perf_counter()
+            began = clock()
             action()
-            seconds[name].append(time.perf_counter() - began)
+            seconds[name].append(clock() - began)
     return {name: np.array(times[1:]) for name, times in seconds.items()}
 
 

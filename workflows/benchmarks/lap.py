@@ -48,7 +48,7 @@ def first_labels(x: np.ndarray, components: int) -> np.ndarray:
     return pairwise_distances_argmin(x, seeds)
 
 
-def our_lap(x: np.ndarray, labels: np.ndarray, batches: int, dtype: str) -> Callable[[], float]:
+def our_lap(x: np.ndarray, labels: np.ndarray, batches: int | None, dtype: str) -> Callable[[], float]:
     """A function that runs one more lap each time and gives the ELBO."""
     model = DPMixture(
         initial=labels,

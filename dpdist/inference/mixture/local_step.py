@@ -226,13 +226,11 @@ def visit_block(
 
 
 def _draw(block: Block, task: LocalStepTask, rng: np.random.Generator, seen: BatchSummary | None) -> Sample:
-    sampling_probabilities, keys = task.sampling_probabilities, rng.random((block.resp.shape[0],))
-    owners = (
-        block.resp.argmax(axis=1).astype(np.int64)
-        if sampling_probabilities.any()
-        else np.zeros(len(keys), dtype=np.int64)
-    )
-    chosen: np.ndarray = np.flatnonzero(keys < sampling_probabilities[owners])
+    if not task.sampling_probabilities.any():
+        none = slice(0, 0)
+        return Sample(np.zeros(0), np.zeros(0, np.int64), block.weights[none], block.rows[none], task.most, seen)
+    keys, owners = rng.random(len(block.resp)), block.resp.argmax(axis=1).astype(np.int64)
+    chosen: np.ndarray = np.flatnonzero(keys < task.sampling_probabilities[owners])
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 
 

@@ -225,11 +225,11 @@ def seed_children(
             return None
         seedings.append(owners)
     sample = _Seeding(model, model.family.features(rows), weights)
-    owned = np.stack(seedings, axis=1)[..., None] == np.arange(split.children - 1)
+    owned = np.stack(seedings, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
     tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
-    evidence = model.family.log_evidence(tried.reshape(-1, tried.shape[-1])).reshape(tried.shape[:2]).sum(axis=1)
-    best = tried[[evidence.argmax()]]
-    return sample.refined(best, split.seed_iterations)[0] * (count / weights.sum())
+    evidence = model.family.log_evidence(tried.reshape(-1, tried.shape[2])).reshape(tried.shape[:2]).sum(axis=0)
+    best = tried[:, [evidence.argmax()]]
+    return sample.refined(best, split.seed_iterations)[:, 0] * (count / weights.sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,18 +250,18 @@ class _Seeding:
         return np.asarray(self.features.T @ self.weights)
 
     def children(self, resp: np.ndarray) -> np.ndarray:
-        """Statistics (S, M, F) of children, `resp` (n, S, M - 1) being the weights that all but the last have."""
+        """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""
         own = np.asarray(self.features.T @ resp.reshape(len(resp), -1)).T.reshape(*resp.shape[1:], -1)
-        return np.concatenate([own, self.total - own.sum(axis=1, keepdims=True)], axis=1)
+        return np.concatenate([own, self.total - own.sum(axis=0, keepdims=True)])
 
     def refined(self, stats: np.ndarray, steps: int) -> np.ndarray:
-        """Statistics (S, M, F) after some steps of variational inference, each seeding by itself."""
+        """Statistics (M, S, F) after some steps of variational inference, each seeding by itself."""
         for _ in range(steps):
-            gradient = self.model.gradient(stats)
-            gaps = (gradient[:, :-1] - gradient[:, -1:]).reshape(-1, gradient.shape[2])
-            logits = (self.features @ gaps.T).reshape(-1, len(stats), stats.shape[1] - 1)
-            top = np.maximum(logits.max(axis=2, keepdims=True), 0.0)
+            gradient = np.swapaxes(self.model.gradient(np.swapaxes(stats, 0, 1)), 0, 1)
+            gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
+            logits = (self.features @ gaps.T).reshape(-1, len(stats) - 1, stats.shape[1])
+            top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
             shares = np.exp(logits - top)
-            all_shares = shares.sum(axis=2, keepdims=True) + np.exp(-top)
+            all_shares = shares.sum(axis=1, keepdims=True) + np.exp(-top)
             stats = self.children(shares * (self.weights[:, None, None] / all_shares))
         return stats
