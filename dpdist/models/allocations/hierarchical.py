@@ -20,13 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy  # which imports scipy.optimize where that is first used: it takes long
+from scipy.special import expit
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
 from dpdist.kernels.sticks import stick_bound
 
 #: When L-BFGS stops: far below what changes a bound.
-_REACH = 20.0  # a step in the logarithm of a parameter that no search needs
 _EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
 
 
@@ -86,21 +86,28 @@ class HierarchicalDirichletProcess:
         PrecisionError
             If there is no finite optimum.
         """
-        topics = len(log_pi) - 1
-        scale = max(1.0, documents * topics)
-        begin = self.approximate_sticks(log_pi, documents)
+        topics, near = len(log_pi) - 1, self.approximate_sticks(log_pi, documents)
+        scale, sizes = max(1.0, documents * topics), near.first + near.second
+        start = np.concatenate([np.log(near.first / near.second), np.log(sizes)])
+        # In units of the standard deviation that means have under the start, and with it searched apart from the
+        # sizes, the bound curves in all directions alike, and few steps are enough.
+        units = 1 / np.sqrt(1 + np.concatenate([near.first * near.second / sizes, np.zeros(topics)]))
+
+        def sticks_at(x: np.ndarray) -> Sticks:
+            odds, size = (start + units * x).reshape(2, topics)
+            return Sticks(*(np.exp(size) * expit([odds, -odds])))
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-            sticks = Sticks(*np.exp(x).reshape(2, topics))
+            sticks = sticks_at(x)
             value, by_first, by_second = self._value(sticks, log_pi, documents)
-            return -value / scale, -np.concatenate([by_first * sticks.first, by_second * sticks.second]) / scale
+            by_odds = (by_first - by_second) * sticks.first * sticks.second / (sticks.first + sticks.second)
+            by_size = by_first * sticks.first + by_second * sticks.second
+            return -value / scale, -units * np.concatenate([by_odds, by_size]) / scale
 
-        start = np.log(np.concatenate([begin.first, begin.second]))
-        bounds = np.stack([start - _REACH, start + _REACH], axis=1)
-        found = scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
+        found = scipy.optimize.minimize(negative, np.zeros(2 * topics), jac=True, method="L-BFGS-B", options=_EFFORT)
         if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
             raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
-        return Sticks(*np.exp(found.x).reshape(2, topics))
+        return sticks_at(found.x)
 
     def approximate_sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
         """Sticks near those of :meth:`sticks` in little time: of the weights that maximise
