@@ -147,10 +147,20 @@ def test_a_poison_partition_is_named_and_ends_the_run(backend: DaskBackend) -> N
     before = backend.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._workers_removed_total)
     partitions = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(12)]
     visits = [backend.map(len, [p])[0] if i != 4 else backend.map(kill_self, [p])[0] for i, p in enumerate(partitions)]
-    with pytest.raises(ClusterError, match=r"kill_self of partition 4 .* 4 worker processes ended .* memory"):
+    with pytest.raises(ClusterError, match=r"kill_self of partition 4 .* worker processes ended .* memory"):
         backend.fetch([backend.sum(visits)])
     after = backend.client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._workers_removed_total)
-    assert after - before == 4
+    assert after - before in (4, 5), "the last one by itself"
+
+
+def test_who_waits_behind_a_deadly_task_is_not_blamed() -> None:
+    settings = {**worker_settings(120.0), "distributed.scheduler.allowed-failures": 1}
+    with dask.config.set(settings), PersistentCluster(1, "1GB") as cluster, Client(cluster) as client:
+        backend = DaskBackend(client, limits=LIMITS, workers=1)
+        partitions = [backend.share(f"rows {i}", label=f"partition {i}") for i in range(8)]
+        visits = [backend.map(kill_self if i == 2 else len, [p])[0] for i, p in enumerate(partitions)]
+        with pytest.raises(ClusterError, match="kill_self of partition 2 could not be finished"):
+            backend.fetch([backend.sum(visits[::-1])])
 
 
 def test_a_task_that_never_ends_goes_to_another_worker(client: Client, tmp_path: Path) -> None:
@@ -186,6 +196,11 @@ def test_workers_that_do_nothing_end_with_a_sentence(client: Client) -> None:
     refs = lose_tasks(backend)
     with pytest.raises(ClusterLostError, match=r"no worker .* did anything for 1\.5 s, though there is work"):
         backend.fetch(refs)
+
+
+def test_workers_at_one_long_task_do_something(client: Client) -> None:
+    backend = DaskBackend(peopled(client), limits=Limits(idle_after=3.0, period=0.2), workers=2)
+    assert backend.fetch(backend.map(time.sleep, [7.0])) == [None]
 
 
 def test_a_stopped_worker_process_is_replaced(client: Client) -> None:

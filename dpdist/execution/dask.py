@@ -159,10 +159,28 @@ class DaskBackend(Backend):
         return [Held(future, label) for future in futures]
 
     def _outcomes(self, held: list[Held]) -> list[Outcome]:
-        """What came of values, once all are there; looks at the workers meanwhile."""
+        """What came of values, once all are there."""
+        futures = [one.future for one in held]
+        outcomes, error = self._wait(futures)
+        while isinstance(error, KilledWorker):
+            try:
+                self._try_one_by_one(error)
+            except OSError as gone:
+                raise judged(gone) from gone
+            outcomes, error = self._wait(futures)
+        if error is not None:
+            raise judged(error) from error
+        for one, outcome in zip(held, outcomes, strict=True):
+            if outcome.error is not None:
+                raise outcome.error
+            if one.timed is not None:
+                self._seconds[one.timed] = outcome.seconds / one.rows
+        return outcomes
+
+    def _wait(self, futures: list[Future]) -> tuple[list[Outcome], BaseException | None]:
+        """What came, or the error that came instead; looks at the workers meanwhile."""
         self._require_cluster()
         self._watch.begin()
-        futures = [one.future for one in held]
         waiting = asyncio.run_coroutine_threadsafe(_gather(self.client, futures), self.client.loop.asyncio_loop)
         try:
             while not concurrent.futures.wait([waiting], timeout=self.limits.period).done:
@@ -176,38 +194,24 @@ class DaskBackend(Backend):
         outcomes, error = waiting.result()
         if error is not None:
             self._require_cluster()
-            raise self._judged(error) from error
-        for one, outcome in zip(held, outcomes, strict=True):
-            if outcome.error is not None:
-                raise outcome.error
-            if one.timed is not None:
-                self._seconds[one.timed] = outcome.seconds / one.rows
-        return outcomes
+        return outcomes, error
 
-    def _judged(self, error: BaseException) -> BaseException:
-        """What to raise in place of a result."""
-        if not isinstance(error, KilledWorker):
-            return judged(error)
-        return deadly(described(self._first_killed() or error.task), error.allowed_failures + 1)
+    def _try_one_by_one(self, error: KilledWorker) -> None:
+        """Begin again what Dask gave up for the deaths of workers, and raise for the task that kills one by itself.
 
-    def _first_killed(self) -> Any:
-        """Of the tasks given up for the deaths of workers the one that was at work: they take the first one first.
-
-        Dask blames all that a worker was given, so that those that wait behind a deadly task are given up with it.
+        Dask blames all that a worker was given: what was there by chance is given up together with a deadly task.
         """
-        run = self._run
-
-        def first(dask_scheduler: Any) -> Any:
-            given_up = [
-                task
-                for task in dask_scheduler.tasks.values()
-                if task.suspicious > dask_scheduler.allowed_failures
-                and isinstance(task.key, tuple)
-                and str(task.key[0]).endswith(run)
-            ]
-            return min(given_up, key=lambda task: task.priority).key if given_up else None
-
-        return self.client.run_on_scheduler(first)  # sent as code: the scheduler need not have dpdist
+        suspects = self.client.run_on_scheduler(_given_up(self._run))
+        for key in suspects:
+            future = Future(key, self.client)
+            _, fault = self._wait([future])  # its end so far has to be known here before it is forgotten there
+            if len(suspects) > 1:
+                self.client.retry([future])
+                _, fault = self._wait([future])
+            if fault is not None:
+                raise deadly(described(key)) if isinstance(fault, KilledWorker) else judged(fault)
+        if not suspects:  # a task of others, on whose result ours depend
+            raise deadly(described(error.task))
 
     def _require_cluster(self) -> None:
         """Raise :class:`ClusterLostError` unless the scheduler is there, or comes back within the grace."""
@@ -235,6 +239,22 @@ class DaskBackend(Backend):
                 "the data as they were before that, or use that cluster."
             )
         return future if future.client is self.client else Future(future.key, self.client)
+
+
+def _given_up(run: str) -> Callable[[Any], list[Any]]:
+    """What lists the tasks of a run that its scheduler, which need not have dpdist, gave up: it is sent as code."""
+
+    def keys(dask_scheduler: Any) -> list[Any]:
+        return [
+            task.key
+            for task in dask_scheduler.tasks.values()
+            if task.suspicious > dask_scheduler.allowed_failures
+            and task.state == "erred"
+            and isinstance(task.key, tuple)
+            and str(task.key[0]).endswith(run)
+        ]
+
+    return keys
 
 
 def _as_call(terms: Terms, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bytes, list[Future]]:

@@ -42,8 +42,8 @@ class Limits:
 
 
 def described(key: Any) -> str:
-    """What a person calls a task: its key says it."""
-    return str(key[-1]) if isinstance(key, tuple) else str(key)
+    """What a person calls a task: the keys of ours end with it."""
+    return key[-1] if isinstance(key, tuple) and isinstance(key[-1], str) else str(key)
 
 
 def judged(error: BaseException) -> BaseException:
@@ -61,11 +61,11 @@ def judged(error: BaseException) -> BaseException:
     return error
 
 
-def deadly(task: str, deaths: int) -> ClusterError:
+def deadly(task: str) -> ClusterError:
     """The error of a task under which workers died."""
     return ClusterError(
-        f"{task} could not be finished: {deaths} worker processes ended while they had it, most likely killed for want "
-        "of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
+        f"{task} could not be finished: worker processes ended while they had it, again and again, most likely killed "
+        "for want of memory. Give workers more memory, or convert the data to smaller chunks, then resume."
     )
 
 

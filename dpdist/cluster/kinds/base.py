@@ -44,11 +44,6 @@ def in_bytes(size: str) -> int:
     return int(dask.utils.parse_bytes(size))
 
 
-def mebibytes(size: str) -> int:
-    """A size such as ``4GB`` in SLURM's megabytes of 2²⁰ bytes, rounded up."""
-    return -(-in_bytes(size) // 2**20)
-
-
 #: An amount of memory as Dask takes it, such as ``4GB``.
 Memory = Annotated[str, AfterValidator(is_size)]
 

@@ -22,9 +22,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dpdist.cluster.kinds.base import mebibytes
 from dpdist.cluster.kinds.slurm import JobConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
@@ -96,9 +95,9 @@ def job_script(
             f"the coordinator's walltime is {job.walltime}, but it is told to write its last checkpoint {lead} to "
             f"{lead + EARLY} s before the end; give it more than {lead + EARLY} s."
         )
-    given = {"partition": job.queue, "account": job.account, "time": job.walltime}
-    options = [
-        f"--job-name={name}",
+    from dask_jobqueue.slurm import SLURMJob
+
+    own = [
         # SLURM puts the job's number and the like where it finds a per cent sign.
         f'--output="{str(log).replace("%", "%%")}"',
         "--open-mode=append",
@@ -106,14 +105,11 @@ def job_script(
         f"--signal=B:USR1@{lead}",
         "--export=ALL",
         "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={job.cores}",
-        f"--mem={mebibytes(job.memory)}M",
-        *(f"--{name}={value}" for name, value in given.items() if value is not None),
-        *job.job_extra_directives,
     ]
+    asked = {name: getattr(job, name) for name in ("cores", "memory", "walltime", "queue", "account")}
+    options: dict[str, Any] = {"job_name": name, "job_extra_directives": [*own, *job.job_extra_directives]}
     return SCRIPT.format(
-        directives="\n".join(f"#SBATCH {option}" for option in options),
+        directives=SLURMJob("no scheduler", name, processes=1, **asked, **options).job_header,
         prologue="\n".join(job.job_script_prologue),
         restarts=restarts,
         command=shlex.join(job.python if part == sys.executable else part for part in command),
