@@ -177,6 +177,7 @@ def test_backends_share_map_and_sum_alike(dask_backend) -> None:
         np.testing.assert_array_equal(total, 190 * np.arange(3.0))
         nested = backend.map(add_pairwise, [refs[:2]])
         np.testing.assert_array_equal(backend.fetch(nested)[0], np.arange(3.0))
+        assert backend.fetch(backend.map(_scaled, [], [])) == []
 
 
 def _scaled(array: np.ndarray, factor: int) -> np.ndarray:

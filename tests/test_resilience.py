@@ -26,16 +26,16 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
 from dpdist.execution.connecting import connect
 from dpdist.execution.dask import DaskBackend, Held
-from dpdist.execution.faults import Limits
+from dpdist.execution.faults import TaskLimits
 from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
 from dpdist.execution.local import PersistentCluster
 from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 from tests.waiting import scheduler_address, wait_until
 
 #: Short, so that tests are.
-LIMITS = Limits(pause=0.05, period=0.2, grace=2.0, stuck_after=120.0)
+LIMITS = TaskLimits(pause=0.05, period=0.2, grace=2.0, stuck_after=120.0)
 #: A busy machine may take a slow task for a stuck one, which is begun again, and harms nothing.
-HASTY = Limits(stuck_after=4.0, period=0.2, attempts=10)
+HASTY = TaskLimits(stuck_after=4.0, period=0.2, attempts=10)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_a_task_that_never_ends_goes_to_another_worker(client: Client, tmp_path:
 
 
 def test_a_task_that_never_ends_anywhere_is_named(client: Client) -> None:
-    backend = DaskBackend(peopled(client), workers=2, limits=Limits(attempts=1, stuck_after=0.6, period=0.2))
+    backend = DaskBackend(peopled(client), workers=2, limits=TaskLimits(attempts=1, stuck_after=0.6, period=0.2))
     partition = backend.share("rows", label="partition 7")
     with pytest.raises(ClusterError, match=r"sleep_always of partition 7 did not finish within 0\.6 s on 1 workers"):
         backend.fetch(backend.map(sleep_always, [partition]))
@@ -192,14 +192,14 @@ def lose_tasks(backend: DaskBackend) -> list[Held]:
 
 
 def test_workers_that_do_nothing_end_with_a_sentence(client: Client) -> None:
-    backend = DaskBackend(peopled(client), limits=Limits(idle_after=1.5, period=0.2), workers=2)
+    backend = DaskBackend(peopled(client), limits=TaskLimits(idle_after=1.5, period=0.2), workers=2)
     refs = lose_tasks(backend)
     with pytest.raises(ClusterLostError, match=r"no worker .* did anything for 1\.5 s, though there is work"):
         backend.fetch(refs)
 
 
 def test_workers_at_one_long_task_do_something(client: Client) -> None:
-    backend = DaskBackend(peopled(client), limits=Limits(idle_after=3.0, period=0.2), workers=2)
+    backend = DaskBackend(peopled(client), limits=TaskLimits(idle_after=3.0, period=0.2), workers=2)
     assert backend.fetch(backend.map(time.sleep, [7.0])) == [None]
 
 
@@ -219,7 +219,7 @@ def test_a_stopped_worker_process_is_replaced(client: Client) -> None:
 
 
 def test_workers_killed_at_random_and_all_at_once_change_no_bit(client: Client) -> None:
-    backend = DaskBackend(peopled(client), workers=2, limits=Limits(period=0.2))
+    backend = DaskBackend(peopled(client), workers=2, limits=TaskLimits(period=0.2))
     factors = list(np.random.default_rng(0).normal(size=60) * 10.0 ** np.arange(-30, 30))
     expected = SerialBackend().total(scaled, [np.ones(5)] * 60, factors)
     killer = threading.Thread(target=kill_workers, args=(client,))
@@ -365,7 +365,7 @@ def test_a_killed_scheduler_is_told_by_every_call(tmp_path: Path) -> None:
 
 def test_a_cluster_without_workers_is_waited_for_and_given_up(tmp_path: Path) -> None:
     with scheduler(tmp_path) as (_, address):
-        backend = connect(address, limits=Limits(patience=0.5, period=0.1))
+        backend = connect(address, limits=TaskLimits(patience=0.5, period=0.1))
         with pytest.raises(ClusterLostError, match=r"had no worker, or did not answer, for .* s"):
             backend.fetch(backend.map(abs, [1]))
         backend.close()

@@ -13,7 +13,7 @@ from distributed.comm.registry import get_backend
 
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
-from dpdist.execution.faults import Limits
+from dpdist.execution.faults import TaskLimits
 from dpdist.execution.local import PersistentCluster
 from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 
@@ -28,7 +28,7 @@ def active_client() -> Client | None:
 
 
 def local_backend(
-    workers: int | None = None, memory_limit: str | float | None = "auto", limits: Limits | None = None
+    workers: int | None = None, memory_limit: str | float | None = "auto", limits: TaskLimits | None = None
 ) -> DaskBackend:
     """Start worker processes on this machine, one thread each, bound to loopback.
 
@@ -38,14 +38,14 @@ def local_backend(
     memory_limit : per worker, as Dask takes it
     limits : how long to wait and how often to try
     """
-    count, limits = workers or len(os.sched_getaffinity(0)), limits or Limits()
+    count, limits = workers or len(os.sched_getaffinity(0)), limits or TaskLimits()
     with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
         cluster = PersistentCluster(count, memory_limit)
     return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
 
 
 def connect(
-    address: str, timeout: float = 10.0, security: Security | None = None, limits: Limits | None = None
+    address: str, timeout: float = 10.0, security: Security | None = None, limits: TaskLimits | None = None
 ) -> DaskBackend:
     """A backend on the scheduler at an address, as :func:`client_of` takes it; it never ends the scheduler."""
     client = client_of(address, timeout, security)

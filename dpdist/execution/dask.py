@@ -27,7 +27,7 @@ from dpdist.core.errors import InputError
 from dpdist.core.versions import VERSIONED
 from dpdist.core.waiting import wait_until
 from dpdist.execution.base import Backend, Counts, Ref, Remote, add_results
-from dpdist.execution.faults import Limits, deadly, described, judged, scheduler_gone, stuck
+from dpdist.execution.faults import TaskLimits, deadly, described, judged, scheduler_gone, stuck
 from dpdist.execution.grouping import group_size
 from dpdist.execution.tasks import Call, Outcome, Packed, Slot, Terms, hold, pack, perform
 from dpdist.execution.versions import code_versions, refusal
@@ -79,18 +79,18 @@ class DaskBackend(Backend):
         self,
         client: Client,
         owned: bool = False,
-        limits: Limits | None = None,
+        limits: TaskLimits | None = None,
         workers: int = 0,
         ending: Callable[[], None] = lambda: None,
     ) -> None:
         self._ending = ending
-        self.client, self._owned, self.limits = client, owned, limits or Limits()
+        self.client, self._owned, self.limits = client, owned, limits or TaskLimits()
         self._run, self._calls = uuid.uuid4().hex[:12], itertools.count()
         topic = f"dpdist-tries-{self._run}"
         self._terms = Terms(topic, code_versions(), self.limits)
         self._watch = Watch(client, self.limits, workers)
         self._address = client.scheduler.address
-        self._tries, self._stuck = 0, Counter[str]()
+        self._tries, self._stuck = 0, Counter[tuple[str, str]]()  # by key and what a person calls it
         self._seconds: dict[str, float] = {}
         self._require_cluster()
         refuse_other_versions(client)
@@ -147,6 +147,8 @@ class DaskBackend(Backend):
     ) -> list[Held]:
         """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
         self._require_cluster()
+        if not rows:
+            return []
         stem = f"{name}-{next(self._calls)}-{self._run}"
         keys = [
             (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
@@ -186,7 +188,7 @@ class DaskBackend(Backend):
             while not concurrent.futures.wait([waiting], timeout=self.limits.period).done:
                 self._require_cluster()
                 self._watch.look(any(future.status == "pending" for future in futures))
-                for task, times in list(self._stuck.items()):
+                for (_, task), times in list(self._stuck.items()):
                     if times >= self.limits.attempts:
                         raise stuck(task, times, self.limits.stuck_after)
         finally:
@@ -224,7 +226,7 @@ class DaskBackend(Backend):
         """Called where a worker tells of a try that failed, on the client's own thread."""
         told = event[1]
         if "stuck" in told:
-            self._stuck[told["stuck"]] += 1
+            self._stuck[told["key"], told["stuck"]] += 1
             logger.warning("%s does not come forward; its worker is restarted", told["stuck"])
         else:
             self._tries += 1

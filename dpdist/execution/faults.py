@@ -14,7 +14,7 @@ INTERRUPTIONS = (concurrent.futures.CancelledError, asyncio.CancelledError, OSEr
 
 
 @dataclass(frozen=True)
-class Limits:
+class TaskLimits:
     """How long to wait and how often to try. Deaths of workers under one task are counted by Dask's scheduler.
 
     Parameters

@@ -21,7 +21,7 @@ import cloudpickle  # type: ignore[import-untyped]
 from distributed import get_worker
 
 from dpdist.core.errors import DpdistError
-from dpdist.execution.faults import Limits, described, unreadable
+from dpdist.execution.faults import TaskLimits, described, unreadable
 from dpdist.execution.versions import own_refusal
 
 #: Bytes up to which a shared value travels inside every task that uses it; larger ones are put on the cluster once.
@@ -64,7 +64,7 @@ class Terms:
 
     topic: str
     versions: Mapping[str, str]
-    limits: Limits
+    limits: TaskLimits
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _in_time(terms: Terms) -> Iterator[None]:
 
 
 def _end(worker: Any, topic: str, key: Any) -> None:
-    worker.log_event(topic, {"stuck": described(key)})
+    worker.log_event(topic, {"stuck": described(key), "key": str(key)})
     time.sleep(_FAREWELL)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import Client
 
-from dpdist.execution.faults import Limits, nobody_there, nobody_works
+from dpdist.execution.faults import TaskLimits, nobody_there, nobody_works
 
 logger = logging.getLogger("dpdist")
 
@@ -41,7 +41,7 @@ class Watch:
     lost : workers that went
     """
 
-    def __init__(self, client: Client, limits: Limits, workers: int = 0) -> None:
+    def __init__(self, client: Client, limits: TaskLimits, workers: int = 0) -> None:
         self._client, self._limits, self._workers = client, limits, workers
         self._seen: Mapping[str, Any] = {}
         self.lost = 0

@@ -20,7 +20,7 @@ from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
 from dpdist.execution.connecting import client_of
 from dpdist.execution.dask import DaskBackend
-from dpdist.execution.faults import Limits
+from dpdist.execution.faults import TaskLimits
 from dpdist.execution.settings import worker_environment, worker_settings
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -75,8 +75,8 @@ class ClusterConfig(BaseModel, ABC):
 
     type: str
     security: SecurityConfig | None = None
-    stuck_after: Positive = Limits.stuck_after
-    patience: Positive = Limits.patience
+    stuck_after: Positive = TaskLimits.stuck_after
+    patience: Positive = TaskLimits.patience
 
     @abstractmethod
     def launch(self) -> DaskBackend:
@@ -117,9 +117,9 @@ class ClusterConfig(BaseModel, ABC):
         """Dask's settings for scheduler and workers of this cluster."""
         return worker_settings(self.stuck_after)
 
-    def limits(self) -> Limits:
+    def limits(self) -> TaskLimits:
         """How long to wait and how often to try."""
-        return Limits(stuck_after=self.stuck_after, patience=self.patience)
+        return TaskLimits(stuck_after=self.stuck_after, patience=self.patience)
 
     def variables(self) -> dict[str, str]:
         """Environment variables that bring the settings to processes on other hosts."""
@@ -173,7 +173,7 @@ def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def connected(cluster: Any, limits: Limits) -> DaskBackend:
+def connected(cluster: Any, limits: TaskLimits) -> DaskBackend:
     """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
