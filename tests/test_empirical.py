@@ -67,7 +67,7 @@ def test_a_suggested_component_is_as_wide_as_a_cluster() -> None:
         stats[:] = 0
         described = found.describe(stats)
         spread = described["covariance"][1][0].diagonal() if "covariance" in described else described["variance"][1][0]
-        assert spread == pytest.approx(np.ones(3), rel=0.6)  # of a prior that has few rows, and of columns 40 wide
+        assert spread == pytest.approx(np.ones(3), rel=0.6)  # beside columns 40 wide
         assert found.mean_precision < 0.01
 
 

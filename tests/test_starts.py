@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -212,3 +214,68 @@ def test_a_sequential_start_of_rows_on_a_few_points_has_no_more_components() -> 
 def test_an_unknown_start_is_refused_by_name() -> None:
     with pytest.raises(dpdist.InputError, match="'sva'"):
         start(mixture(initial="svd"), source_of(clusters(0)))
+
+
+# a start from another model
+
+
+@CASES
+def test_a_model_starts_a_run_with_its_responsibilities_however_it_is_given(case: FamilyCase, tmp_path) -> None:
+    rows, weights = case.rows(np.random.default_rng(0), 400, 3), np.random.default_rng(1).integers(0, 4, 400) * 1.0
+    source, given = source_of(rows, 90, weights), {"family": case.make(), "initial_components": 4}
+    model = mixture(**given, initial="k-means++", max_laps=2).fit(rows)
+    model.save(tmp_path / "model.zarr")
+    shares = model.predict_proba(rows)
+    expected = start(mixture(**given, initial=shares[:, (weights @ shares) > 0]), source)
+    found = [start(mixture(**given, initial=each), source) for each in (model, tmp_path / "model.zarr")]
+    for each in found:
+        np.testing.assert_allclose(each.stats, expected.stats, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(each.entropy, expected.entropy, rtol=1e-7, atol=1e-7)
+    assert found[0].stats.tobytes() == found[1].stats.tobytes()
+
+
+def test_a_pass_over_a_sample_starts_a_run_of_another_family_and_transform() -> None:
+    rows = clusters(2, 1200, 4, 5, 12.0)
+    passed = dpdist.SVA(IsotropicGaussian(1.0), random_state=0).fit(rows[:300])
+    plan = dpdist.TransformPlan(center=True, pca=3)
+    found = start(mixture(initial=passed, row_transform=plan), source_of(rows))
+    assert found.counts.sum() == pytest.approx(1200) and found.stats.shape == (passed.n_components_, 10)
+    np.testing.assert_allclose(found.counts, passed.predict_proba(rows).sum(axis=0), rtol=1e-9)
+
+
+def test_a_start_leaves_out_the_components_that_no_row_belongs_to() -> None:
+    near, far = clusters(0, 300), clusters(1, 300) + 1e4
+    model = mixture(initial=np.arange(600) // 300, max_laps=1, moves=[]).fit(np.concatenate([near, far]))
+    assert model.n_components_ == 2
+    assert start(mixture(initial=model), source_of(near)).counts == pytest.approx([300])
+
+
+def test_a_run_from_another_resumes_to_the_same_bits_when_the_other_is_gone(tmp_path) -> None:
+    rows, other = clusters(0, 600), tmp_path / "other.zarr"
+    mixture(initial="k-means++", max_laps=1).fit(rows).save(other)
+    whole = mixture(initial=other, max_laps=6).fit(rows)
+    for _ in mixture(initial=other, max_laps=6).iter_fit(rows, checkpoint_path=tmp_path / "run", checkpoint_seconds=0):
+        break
+    shutil.rmtree(other)
+    resumed = dpdist.resume(tmp_path / "run", rows)
+    assert resumed.initial == str(other)
+    assert resumed._fitted.total.stats.tobytes() == whole._fitted.total.stats.tobytes()
+
+
+def test_a_fitted_start_comes_back_with_a_saved_model(tmp_path) -> None:
+    rows = clusters(0, 300)
+    passed = dpdist.SVA(random_state=0).fit(rows)
+    model = mixture(initial=passed).fit(rows)
+    model.save(tmp_path / "model")
+    again = dpdist.load(tmp_path / "model").fit(rows)
+    assert again._fitted.total.stats.tobytes() == model._fitted.total.stats.tobytes()
+
+
+def test_a_start_that_is_no_model_of_such_rows_is_refused_in_a_sentence(tmp_path) -> None:
+    rows = clusters(0, 200)
+    dpdist.HDPTopicModel(initial_topics=2, max_laps=1).fit(np.eye(4, dtype=int)).save(tmp_path / "topics")
+    for given in (tmp_path / "nowhere", tmp_path / "topics", "k-means"):
+        with pytest.raises(dpdist.InputError, match=r"initial should be 'one', .* the path of a run or model of rows"):
+            mixture(initial=given).fit(rows)
+    with pytest.raises(dpdist.InputError, match="but initial is expecting 3"):
+        mixture(initial=mixture(max_laps=1).fit(rows)).fit(rows[:, :2])

@@ -379,3 +379,12 @@ def test_unknown_settings_and_hyperparameters_are_named(run: Command, folder: Pa
     (folder / "wrong.toml").write_text('[family]\nname = "poisson"\nscale = 1.0\n')
     text = run(*asked("--config", "wrong.toml"), refused=True)
     assert "there is no setting family.scale where family is 'poisson'; leave it out, or choose 'gaussian'" in text
+
+
+def test_a_fit_starts_from_a_stored_pass(run: Command) -> None:
+    run("sva", "rows.zarr", "--out", "start.zarr", "--family", "isotropic_gaussian")
+    run("fit", "rows.zarr", "--out", "x.zarr", "--initial", "start.zarr", "--max-laps", 1)
+    model = dpdist.load("x.zarr")
+    assert model.initial == str(Path("start.zarr").absolute())
+    assert model.history_.n_components.values[0] == dpdist.load("start.zarr").n_components_
+    assert "initial should be" in run("fit", "rows.zarr", "--out", "y.zarr", "--initial", "stat.zarr", refused=True)

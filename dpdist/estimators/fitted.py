@@ -29,6 +29,7 @@ from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
+from dpdist.runs.specs.mixture import plain_start
 from dpdist.storage.checkpoint import Asked, Fitted, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
@@ -86,7 +87,7 @@ class Estimator(BaseEstimator):
 
     def spec(self) -> Any:
         """The parameters, checked."""
-        parameters = self.get_params(deep=False)
+        parameters = self._parameters()
         return self._spec_type(**{**parameters, "random_state": seed_of(parameters["random_state"])})
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -123,14 +124,21 @@ class Estimator(BaseEstimator):
     def _asked(self, seed: int) -> Asked:
         """What was asked for, where `random_state` gave `seed`.
 
-        A RandomState is kept as that seed, what says where rows begin as an array; all else is kept as it is.
+        A RandomState is kept as that seed, a start as :func:`plain_start` gives it; all else is kept as it is.
         """
-        parameters = self.get_params(deep=False)
+        parameters = self._parameters()
         if not isinstance(parameters["random_state"], Integral | None):
             parameters["random_state"] = seed
-        if not isinstance(parameters.get("initial", ""), str):
-            parameters["initial"] = np.asarray(parameters["initial"])
+        if "initial" in parameters:
+            parameters["initial"] = plain_start(parameters["initial"])
         return Asked(path_of_class(type(self)), parameters)
+
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters; in the place of a fitted estimator, what it says of rows."""
+        parameters = self.get_params(deep=False)
+        for each in (value for value in parameters.values() if isinstance(value, Estimator)):
+            check_is_fitted(each)
+        return {name: value._predictor if isinstance(value, Estimator) else value for name, value in parameters.items()}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_predictor")

@@ -14,13 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 
 from dpdist.core.errors import InputError
+from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.inference.mixture.local_step import block_rows
@@ -31,6 +32,7 @@ from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 
+_IDS = Stored(("component",), "stable identity of a component")
 #: What is written of each row: name -> shape, dtype.
 Outputs = dict[str, tuple[tuple[int, ...], str]]
 
@@ -170,7 +172,7 @@ class MixturePredictor(Predictor):
     model: Model
     preparation: Preparation
     total: Summary
-    ids: np.ndarray
+    ids: Annotated[np.ndarray, _IDS]
 
     @property
     def columns(self) -> int:
@@ -221,8 +223,8 @@ class SVAPredictor(Predictor):
     learner: Learner
     preparation: Preparation
     concentration: float
-    table: np.ndarray
-    ids: np.ndarray
+    table: Annotated[np.ndarray, Stored(("component", "feature"), "components as the pass keeps them")]
+    ids: Annotated[np.ndarray, _IDS]
 
     @property
     def columns(self) -> int:

@@ -19,7 +19,7 @@ from dpdist.inference.empirical import suggested
 from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.prediction import SVAPredictor, predictor_of
+from dpdist.inference.prediction import Predictor, predictor_of
 from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.combine import pass_over
@@ -80,13 +80,19 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     if rows is not None:
         passed = _pass_over_sample(posed, drawn)
         with one_thread():
-            sampled = _local_step(problem, predictor_of(posed, passed), drawn.rows, drawn.weights)
+            sampled = _local_step(problem, predictor_of(posed, passed), drawn.rows, drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
     *_, last = sva_steps(posed, source, first_pass_state(posed), backend)
-    shared = backend.share((problem, predictor_of(posed, last.state.running)))
-    partitions = backend.share_each(source.partitions)
+    return model_start(problem, source, backend, predictor_of(posed, last.state.running))
+
+
+def model_start(problem: Problem, source: Source, backend: Backend, model: Predictor) -> Summary:
+    """The statistics of what a fitted model, of any family and transform, says of all rows; of the components that have
+    any."""
+    shared, partitions = backend.share((problem, model)), backend.share_each(source.partitions)
     total = backend.total(_local_step_on_partition, partitions, [shared] * len(partitions))
-    return backend.fetch([total])[0]  # type: ignore[no-any-return]
+    found: Summary = backend.fetch([total])[0]
+    return found.take(np.flatnonzero(found.counts))
 
 
 def no_concentration(allocation: Allocation) -> str:
@@ -130,27 +136,26 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
         return prune_and_merge(passed, posed.learner, posed.rule, posed.pruning)
 
 
-def _local_step(problem: Problem, predictor: SVAPredictor, rows: Rows, weights: np.ndarray) -> Summary:
-    """Statistics of prepared rows shared out among the components of a pass."""
-    score, step = predictor.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
+def _local_step(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
+    """Statistics of prepared rows that a model, for which they are its `own` rows, shares out among its components."""
+    score, step = model.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
     parts = []
     for start in range(0, max(1, len(weights)), step):
-        block = rows[start : start + step]
-        parts.append(_sum_soft(problem, block, softmax(score(block), axis=1), weights[start : start + step]))
+        block = slice(start, start + step)
+        parts.append(_sum_soft(problem, rows[block], softmax(score(own[block]), axis=1), weights[block]))
     return functools.reduce(operator.add, parts)
 
 
-def _local_step_on_partition(partition: Partition, shared: tuple[Problem, SVAPredictor]) -> Summary:
-    problem, predictor = shared
+def _local_step_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
+    problem, model = shared
     rows, weights = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
+    parts = []
     with one_thread():
-        parts = [
-            _local_step(
-                problem, predictor, problem.preparation.apply(rows[a : a + BLOCK_ROWS]), own[a : a + BLOCK_ROWS]
-            )
-            for a in range(0, max(1, len(own)), BLOCK_ROWS)
-        ]
+        for start in range(0, max(1, len(own)), BLOCK_ROWS):
+            block = rows[start : start + BLOCK_ROWS]
+            both = problem.preparation.apply(block), model.preparation.apply(block)
+            parts.append(_local_step(problem, model, *both, own[start : start + BLOCK_ROWS]))
     return functools.reduce(operator.add, parts)
 
 

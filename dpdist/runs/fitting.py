@@ -17,16 +17,17 @@ from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor
-from dpdist.inference.starts import kmeans_start, responsibility_start, sequential_start
+from dpdist.inference.prediction import MixturePredictor, Predictor, predictor_of
+from dpdist.inference.starts import kmeans_start, model_start, responsibility_start, sequential_start
 from dpdist.inference.state import State
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.method import Method
-from dpdist.runs.specs.mixture import FitSpec
-from dpdist.storage.checkpoint import Fitted
+from dpdist.runs.specs.mixture import STARTS, FitSpec
+from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
 
 
@@ -81,13 +82,29 @@ def fitted_transform(plan: TransformPlan, source: Source, backend: Backend) -> t
 
 def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Backend) -> Summary | None:
     """The statistics of the first model; None for one component."""
-    if isinstance(spec.initial, str):
-        if spec.initial == "one":
-            return None
-        if spec.initial == "k-means++":
-            return kmeans_start(problem, source, backend, spec.starting_components)
-        return sequential_start(problem, source, backend, spec.initial_rows)
-    return responsibility_start(problem, source, backend, spec.initial)
+    initial = spec.initial
+    if isinstance(initial, np.ndarray):
+        return responsibility_start(problem, source, backend, initial)
+    if isinstance(initial, Predictor) or initial not in STARTS:
+        model = initial if isinstance(initial, Predictor) else _stored_model(initial)
+        model.preparation.check_source(source, "initial")
+        return model_start(problem, source, backend, model)
+    if initial == "one":
+        return None
+    if initial == "k-means++":
+        return kmeans_start(problem, source, backend, spec.starting_components)
+    return sequential_start(problem, source, backend, spec.initial_rows)
+
+
+def _stored_model(path: str) -> Predictor:
+    """The model of rows at `path`, by whichever method."""
+    store = RunStore.open(path, Problem.method, SVAProblem.method)
+    fitted, problem = store.fitted(), store.problem()
+    if fitted is None:
+        raise InputError(f"initial should be a run with a finished lap; {path} holds none yet. Go on with it first.")
+    if isinstance(problem, SVAProblem):
+        return predictor_of(problem, fitted.total)
+    return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
 
 
 class MemoizedMixture(Method[FitSpec, Problem]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -9,33 +10,53 @@ from typing import Any
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, real_array, shown
-from dpdist.core.errors import InputError
+from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.places import absolute
 from dpdist.core.settings import part, parts, setting
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import AnyMove, Move
 from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.schedules import SCHEDULES, Schedule
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import FAMILIES, Family
 from dpdist.models.mixture import Precision, dtype_of
 from dpdist.runs.specs.base import LapSpec, RowSpec
+from dpdist.storage.commits import read_attributes
 
 #: What a start may be.
 STARTS = ("one", "k-means++", "sva")
 
 
+def plain_start(value: Any) -> Any:
+    """A start as specs keep it: a name, the whole path of a run, what a model says of rows, or an array."""
+    if isinstance(value, Predictor) or (isinstance(value, str) and value in STARTS):
+        return value
+    return absolute(value) if isinstance(value, str | os.PathLike) else np.asarray(value)
+
+
 def _is_start(value: Any) -> bool:
-    if isinstance(value, str):
-        return value in STARTS
+    if isinstance(value, Predictor) or (isinstance(value, str) and value in STARTS):
+        return True
+    if isinstance(value, str | os.PathLike):
+        return _holds_rows_model(value)
     array = real_array(value)
     return array is not None and array.ndim in (1, 2) and array.size > 0
 
 
+def _holds_rows_model(path: str | os.PathLike[str]) -> bool:
+    try:
+        return read_attributes(path)["method"] in (Problem.method, SVAProblem.method)
+    except CheckpointError:
+        return False
+
+
 _START = Wanted(
-    "'one', 'k-means++', 'sva', labels or responsibilities",
+    "'one', 'k-means++', 'sva', the path of a run or model of rows, a fitted estimator, labels or responsibilities",
     _is_start,
-    lambda value: value if isinstance(value, str) else np.asarray(value),
+    plain_start,
 )
 _CONCENTRATION = Wanted(
     f"{SCALE.told}, or an allocation",
@@ -59,8 +80,8 @@ class FitSpec(RowSpec, LapSpec, ABC):
     initial: Any = setting(
         "one",
         _START,
-        "The first model; 'sva' is one sequential pass; (N,) labels and (N, K) responsibilities are kept with a saved "
-        "model.",
+        "The first model; 'sva' is one sequential pass; the path of a run, or a fitted estimator, of the same columns: "
+        "its responsibilities for all rows; (N,) labels and (N, K) responsibilities are kept with a saved model.",
     )
     initial_rows: int | None = setting(
         20_000, COUNT.or_none("all rows"), "Rows, about, that a sequential start passes over."
