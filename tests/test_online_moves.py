@@ -1,4 +1,4 @@
-"""Merges and splits judged on a mini-batch: which are tried, in which order, and what a step makes of them."""
+"""Merges, splits and deletes judged on a mini-batch: which are tried, in which order, and what a step makes of them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from dpdist.execution.base import Ref
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record
-from dpdist.inference.topics.batch_summary import Measured
-from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, local_step
+from dpdist.inference.topics.batch_summary import Measured, with_removed
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, PairSums, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.local_step import OnlineLocalStep, online_local_step
 from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, point_weights
 from dpdist.inference.topics.online import OnlineState, with_learned
+from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
 from dpdist.inference.topics.online_engine import (
     batch_steps,
     first_point_state,
@@ -49,6 +50,62 @@ from dpdist.inference.topics.trials import Merging
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from tests.test_online_topics import Splitting, bars, first, problem_of, splitting, started, summary_of
 from tests.test_topics import corpus, model_of
+
+NO_CHOICE = np.zeros(0, dtype=np.int64)
+
+# deletes
+
+
+def test_leftovers_are_drawn_from_small_topics_with_two_tokens() -> None:
+    counts = np.array([100.0, 1.9, 2.0, 60.0, 5.0, 1e-9])
+    drawn = [choose_leftovers(counts, 1, np.random.default_rng(seed)).tolist() for seed in range(20)]
+    assert sorted({k for one in drawn for k in one}) == [2, 4]
+    assert choose_leftovers(counts, 9, np.random.default_rng(0)).tolist() == [2, 4]
+    assert choose_leftovers(np.array([3.0]), 9, np.random.default_rng(0)).tolist() == []
+
+
+def test_the_gain_of_a_delete_is_the_change_of_the_recomputed_bound_and_grows_with_what_a_topic_remembers() -> None:
+    documents, effort = corpus(3), Effort(1e-7, 400)
+    model, state = model_of(documents), started(documents, 8)
+    posterior, none = point_posterior(model, state.words, state.weights), Merging(NO_PAIRS, NO_CHOICE, np.arange(8))
+    measured = Measured(*local_step(posterior, documents, DocumentTopics.unknown(60), NO_PAIRS, effort))
+    partition = ArraySource(documents).partitions[0]
+    for k in range(8):
+        fit = fit_without(partition, measured, posterior, none, np.array([k]), effort)[0]
+        tokens = 4 * fit.before.counts[k]
+        words = state.words.copy()
+        words[:, k] *= tokens / words[:, k].sum()
+        alike = replace(state, words=words)
+        after = apply_delete(alike, k)
+        others = np.flatnonzero(measured.topics.matrix(8)[:, [k]].toarray().ravel() == 0)
+        known = measured.topics.matrix(8)[others]
+        same = local_step(posterior, documents[others], DocumentTopics.of(known.toarray()), NO_PAIRS, effort)[0]
+        left = (with_removed(same, np.array([k])) + fit.after).scaled(4.0)
+        change = point_elbo(model, left, after.words, after.weights)
+        change -= point_elbo(model, (same + fit.before).scaled(4.0), alike.words, alike.weights)
+        gain = judge_deletes(model, alike, [fit], np.array([k]), 4.0, 0.0)[1][0].gain
+        assert gain == pytest.approx(change, rel=1e-6, abs=1e-5)
+        more = judge_deletes(model, replace(state, words=5 * words), [fit], np.array([k]), 4.0, 0.0)[1][0].gain
+        assert more < gain
+
+
+def test_a_topic_that_mixes_two_others_goes_and_no_other_does() -> None:
+    documents = corpus(5, documents=300)
+    problem = problem_of(documents, OnlinePlan(split=False, merge=False))
+    state = started(documents, 5)
+    for _ in range(12):
+        state = partial_step(problem, documents, 300.0, state).state
+    kept = len(state.ids)
+    mixed = np.column_stack([state.words, 0.01 * (state.words[:, 0] + state.words[:, 1])])
+    weights = np.append(state.weights[:-1], [0.5 * state.weights[-1]] * 2)
+    state = replace(state, words=mixed, weights=weights, ids=np.append(state.ids, 77), next_id=78)
+    gone = list[Record]()
+    for _ in range(12):
+        step = partial_step(problem, documents, 300.0, state)
+        gone += [one for one in step.records if one.reason is Reason.ACCEPTED]
+        state = step.state
+    assert [one.components for one in gone] == [(77,)] and len(state.ids) == kept
+
 
 # merges
 
@@ -257,7 +314,7 @@ def test_a_step_refines_its_splits_as_often_as_its_plan_says() -> None:
     documents = corpus(2, documents=300)
     state, gains = started(documents, 4), list[list[float]]()
     for iterations in (1, 2, 12):
-        problem = problem_of(documents, OnlinePlan(merge=False, iterations=iterations))
+        problem = problem_of(documents, OnlinePlan(merge=False, delete=False, iterations=iterations))
         records = partial_step(problem, documents[:100], 300.0, state).records
         gains.append([record.gain for record in sorted(records, key=lambda record: record.components)])
     assert len(gains[0]) == 4
@@ -306,12 +363,14 @@ def check_step(before: OnlineState, after: OnlineState, records: Sequence[Record
     """K is within its bound, ids are new or were there, and no topic is in two moves of a kind."""
     accepted = {
         kind: [record.components for record in records if record.kind == kind and record.reason is Reason.ACCEPTED]
-        for kind in ("merge", "split")
+        for kind in ("merge", "split", "delete")
     }
     merged = list(itertools.chain(*accepted["merge"]))
     assert len(set(merged)) == len(merged)
     assert len(set(accepted["split"])) == len(accepted["split"])
     gone, born = {second for _, second in accepted["merge"]}, len(accepted["split"])
+    gone |= {only for (only,) in accepted["delete"]}
+    assert len(accepted["delete"]) <= (not born)
     assert after.ids.tolist() == [k for k in before.ids.tolist() if k not in gone] + list(
         range(before.next_id, before.next_id + born)
     )

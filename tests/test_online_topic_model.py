@@ -36,7 +36,7 @@ from tests.test_cli import started
 from tests.waiting import wait_until
 
 WORDS = 12
-STILL = OnlinePlan(split=False, merge=False)
+STILL = OnlinePlan(split=False, merge=False, delete=False)
 
 
 def blocks(documents: int = 600, seed: int = 0) -> sparse.csr_array:

@@ -44,7 +44,7 @@ from tests.cases import online_bits
 from tests.test_topics import Fitted, changed, corpus, model_of, random_fit, start_of, value_of
 
 PROCESSES = [HierarchicalDirichletProcess(gamma, 0.7) for gamma in (0.4, 1.0, 3.0)]
-STILL = OnlinePlan(split=False, merge=False)
+STILL = OnlinePlan(split=False, merge=False, delete=False)
 
 
 def test_a_start_without_topics_is_refused() -> None:
@@ -429,7 +429,7 @@ def test_a_topic_that_is_two_is_split_in_them_and_one_that_is_one_is_not(restric
     topics[0, :10], topics[1, 10:20], topics[2, 20:] = 0.1, 0.1, 0.1
     shares = rng.dirichlet(np.full(3, 0.2), size=400)
     documents = sparse.csr_array(np.array([rng.multinomial(60, share @ topics) for share in shares]).astype(float))
-    plan = OnlinePlan(merge=False, restricted=restricted)
+    plan = OnlinePlan(merge=False, delete=False, restricted=restricted)
     problem = TopicProblem(TopicModel(30, 0.1, HierarchicalDirichletProcess(1.0, 0.5)), "point", Stochastic(4), plan)
     words = np.stack([topics[0] + topics[1], topics[2]], axis=1) * 8000.0
     words += rng.gamma(1.0, 100.0, size=words.shape)

@@ -219,9 +219,9 @@ CASES = {
         dpdist.OnlinePlan,
         of_topics("moves", weights="point", schedule=schedules.Stochastic(2, forgetting=0.5)),
         {
-            **each("split merge lasting", TRUE),
+            **each("split merge delete lasting", TRUE),
             **each("iterations max_topics restricted", NOTHING),
-            **each("splits merges alike", ZERO),
+            **each("splits merges alike deletes", ZERO),
             **each("smoothing", FRACTION),
         },
     ),

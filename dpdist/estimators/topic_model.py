@@ -37,9 +37,9 @@ class HDPTopicModel(TopicEstimator):
 
     Weights, schedule and moves are three choices. Posterior weights under Memoized or Batch, with births, merges and
     deletes, are memoized inference of Hughes, Kim & Sudderth; ``Memoized(batches=1)`` is batch variational Bayes. A
-    point estimate under Stochastic with splits and merges is oHDP-SM of Bryant & Sudderth, with neither,
-    ``OnlinePlan(split=False, merge=False)``, their oHDP; under Batch it is their bHDP, whose updates never lower the
-    bound. No other combinations are there.
+    point estimate under Stochastic with splits and merges is oHDP-SM of Bryant & Sudderth, to which deletes are added;
+    with none, ``OnlinePlan(split=False, merge=False, delete=False)``, their oHDP; under Batch it is their bHDP, whose
+    updates never lower the bound. No other combinations are there.
 
     Attributes
     ----------

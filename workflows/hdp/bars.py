@@ -71,7 +71,7 @@ def main() -> None:
         traces.append(memoized(corpus, PRIOR, start, laps, batches=8))
     for start in starts:
         traces.append(online("oHDP-SM", corpus, PRIOR, start, passes, batch, MOVES, Effort(1e-2, 100)))
-        plain = OnlinePlan(split=False, merge=False)
+        plain = OnlinePlan(split=False, merge=False, delete=False)
         traces.append(online("oHDP", corpus, PRIOR, start, passes, batch, plain, Effort(1e-2, 100)))
     if not given.small:
         traces += others(corpus, given.small)

@@ -29,7 +29,7 @@ EFFORT, FEW_AND_MANY, STARTS = Effort(tolerance=1e-2, most=60), (10, 400), (50, 
 METHODS = {
     "oHDP-SM": OnlinePlan(),
     "oHDP-SM free": OnlinePlan(restricted="free"),
-    "oHDP": OnlinePlan(split=False, merge=False),
+    "oHDP": OnlinePlan(split=False, merge=False, delete=False),
 }
 
 

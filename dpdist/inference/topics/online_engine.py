@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +35,7 @@ from dpdist.inference.topics.local_step import (
 from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
 from dpdist.inference.topics.model import point_elbo, point_posterior
 from dpdist.inference.topics.online import OnlineState, updated, with_learned
+from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
 from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,
@@ -226,10 +229,13 @@ def _online_step(
         records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
         merged, summary = _merged(state, merging), merging.apply(total, 0).summary
         state = updated(problem, merged, summary, rate)
+    batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
     if problem.plan.split and rate < 1:
-        batch = _Batch(partitions, refs, merging, summary, scale, corpus, rate, ROUNDING * abs(elbo))
         state, splits = _split(with_learned(problem, state), backend, batch, merged, state)
         records += splits
+    if problem.plan.delete and len(state.ids) == len(merged.ids):  # after a split documents are known no more
+        state, deletes = _delete(with_learned(problem, state), backend, batch, state)
+        records += deletes
     return OnlineStep(state, elbo, corpus / scale, tuple(records), time.perf_counter() - began)
 
 
@@ -267,7 +273,7 @@ def _merged(state: OnlineState, merging: Merging) -> OnlineState:
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """A mini-batch while splits are tried on it.
+    """A mini-batch while splits and deletes are tried on it.
 
     Parameters
     ----------
@@ -311,6 +317,28 @@ def _split(
     for place in chosen:
         after = apply_split(after, splits[place])
     return after, records
+
+
+def _delete(
+    problem: PointProblem, backend: Backend, batch: _Batch, state: OnlineState
+) -> tuple[OnlineState, list[Record]]:
+    """Leftovers done without after the global update that led to `state`."""
+    model, rows = problem.model, len(batch.partitions)
+    with one_thread():
+        rng = generator(problem.seed, "delete topics", state.step)
+        topics = choose_leftovers(batch.summary.counts / batch.scale, problem.plan.deletes, rng)
+        posterior = backend.share(point_posterior(model, state.words, state.weights))
+    if not len(topics):
+        return state, []
+    columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows, [problem.effort] * rows)
+    parts = backend.fetch(backend.map(fit_without, batch.partitions, batch.measured, *columns))
+    with one_thread():
+        fits = [functools.reduce(operator.add, each) for each in zip(*parts, strict=True)]
+        chosen, judged = judge_deletes(model, state, fits, topics, batch.scale, batch.noise)
+    records = [_record("delete", state.ids[[topics[one.proposal]]], one) for one in judged]
+    for place in chosen:
+        state = apply_delete(state, int(topics[place]))
+    return state, records
 
 
 def _record(kind: str, ids: np.ndarray, judged: Verdict) -> Record:

@@ -11,7 +11,8 @@ posterior   Batch       births, merges,       the same with the whole corpus as 
                         deletes
 point       Batch       none                  bHDP, Bryant & Sudderth (NeurIPS 2012)
 point       Stochastic  none                  oHDP, ibid.
-point       Stochastic  splits, merges        oHDP-SM, ibid.
+point       Stochastic  splits, merges,       oHDP-SM, ibid., with deletes
+                        deletes
 ==========  ==========  ====================  ==================================================================
 
 The others are refused: births and deletes compare numbers of topics on the bound of the whole corpus, which a
@@ -82,12 +83,14 @@ class OnlinePlan:
 
     Parameters
     ----------
-    split, merge : whether to try them; neither is oHDP, both are oHDP-SM
+    split, merge, delete : whether to try them; none is oHDP, the first two are oHDP-SM
     splits : topics that are tried to be split, at most
     merges : pairs of topics with positive covariance of theta that are tried to be made one, at most
     alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
         their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
         them out
+    deletes : small topics that are tried to be done without, at most, as
+        :mod:`dpdist.inference.topics.online_deletes` says; one goes at most
     lasting : whether topics made one must raise the bound also with their own counts in place of the words seen, as
         :mod:`dpdist.inference.topics.merges` says. Without, as in the paper, topics that few
         documents use are soon lost; with it, topics that say the same as others stay longer
@@ -103,9 +106,11 @@ class OnlinePlan:
 
     split: bool = True
     merge: bool = True
+    delete: bool = True
     splits: int = 10
     merges: int = 50
     alike: int = 20
+    deletes: int = 5
     lasting: bool = True
     iterations: int = 20
     smoothing: float = 0.1
@@ -116,9 +121,9 @@ class OnlinePlan:
         check_fields(
             self,
             " of OnlinePlan",
-            **dict.fromkeys(("split", "merge", "lasting"), FLAG),
+            **dict.fromkeys(("split", "merge", "delete", "lasting"), FLAG),
             **dict.fromkeys(("iterations", "max_topics"), COUNT),
-            **dict.fromkeys(("splits", "merges", "alike"), whole(0)),
+            **dict.fromkeys(("splits", "merges", "alike", "deletes"), whole(0)),
             smoothing=SCALE,
             restricted=one_of("shared", "free"),
         )
@@ -127,7 +132,7 @@ class OnlinePlan:
 Plan = TypeVar("Plan", bound=TopicPlan | OnlinePlan, covariant=True)
 
 #: No moves, for a point estimate.
-NO_MOVES = OnlinePlan(split=False, merge=False)
+NO_MOVES = OnlinePlan(split=False, merge=False, delete=False)
 #: The moves of each combination of weights and schedule, by their names, where no others are asked for.
 MOVES: dict[tuple[str, str], TopicPlan | OnlinePlan] = {
     ("posterior", "memoized"): TopicPlan(),

@@ -1,0 +1,138 @@
+"""Leftover topics done without, judged on a mini-batch.
+
+A topic that mixes what others tell apart is like none of them, so no merge removes it. Its documents are fitted again
+without it, and its weight is that of topics not in use, which leaves the bound of all other documents as it is. With L
+the change of the bound of its documents, scaled to the corpus, and C_k the nats that q(phi_k) costs, it may go where
+
+    L max(1, T_k / S_k) + C_k + log p(beta') - log p(beta) > 0.
+
+T_k are its own tokens, which remember the mini-batches before, and S_k those of the mini-batch: documents not seen now
+lose as much a token as those seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from dpdist.data.base import Partition
+from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
+from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
+from dpdist.inference.topics.local_step import documents_of
+from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_elbo, point_weights, word_values
+from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.summary import TopicSummary
+from dpdist.inference.topics.trials import Merging
+
+#: Tokens of a mini-batch that a topic must explain to be tried, and its share of an average topic's at most.
+_LEAST, _SMALL = 2.0, 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Without:
+    """Documents that use a topic: their sums under all topics, and under all but that one; adds over documents."""
+
+    before: TopicSummary
+    after: TopicSummary
+
+    def __add__(self, other: Without) -> Without:
+        return Without(self.before + other.before, self.after + other.after)
+
+
+def choose_leftovers(counts: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """At most `most` topics to try to do without, of those with few of the tokens (K,) of the mini-batch."""
+    able = np.flatnonzero((counts >= _LEAST) & (counts < _SMALL * counts.mean()))
+    return np.sort(rng.choice(able, size=min(most, len(able)), replace=False))
+
+
+def fit_without(
+    partition: Partition,
+    measured: Measured,
+    posterior: TopicPosterior,
+    merging: Merging,
+    topics: np.ndarray,
+    effort: Effort,
+) -> list[Without]:
+    """A partition's documents without each of `topics` (C,), their topics as `merging` has turned them."""
+    documents, known = documents_of(partition), merging.apply(measured, 0).topics
+    assert known is not None, "documents of a partition are known"
+    used, found = known.matrix(len(posterior.prior) - 1), list[Without]()
+    for k in topics.tolist():
+        own = np.flatnonzero(used[:, [k]].toarray().ravel())
+        kept, parts = np.arange(used.shape[1]) != k, list[TopicSummary]()
+        rest = np.append(posterior.prior[:-1][kept], posterior.prior[[k, -1]].sum())
+        without = TopicPosterior(np.ascontiguousarray(posterior.weights[:, kept]), rest)
+        for one, place in ((posterior, used[own]), (without, used[own][:, kept])):
+            before = DocumentTopics.of(place.toarray())
+            parts.append(local_step(one, documents[own], before, NO_PAIRS, replace(effort, fresh=True))[0])
+        found.append(Without(*parts))
+    return found
+
+
+def judge_deletes(
+    model: TopicModel, state: OnlineState, fits: Sequence[Without], topics: np.ndarray, scale: float, noise: float
+) -> tuple[list[int], list[Verdict]]:
+    """Choose at most one topic to do without: the documents of several may take up the tokens of each other.
+
+    Parameters
+    ----------
+    state : under which the documents were fitted
+    fits : of each of `topics` (C,)
+    scale : D/|S|
+    noise : nats that a gain must exceed
+
+    Returns
+    -------
+    chosen : positions in `topics`
+    judged : every topic, by its position in `topics`
+    """
+    gains = np.array([_gain(model, state, fit, k, scale) for fit, k in zip(fits, topics.tolist(), strict=True)])
+    judged = judge(_Deletes(gains, noise), gains)
+    return accepted(judged), judged
+
+
+def _gain(model: TopicModel, state: OnlineState, fit: Without, k: int, scale: float) -> float:
+    after, density = apply_delete(state, k), point_weights(model).log_density
+    own, nothing = state.words[:, [k]], np.zeros((len(state.words), 1))
+    spared = float(-word_values(model, own, nothing)[0])
+    denser = density(after.weights) - density(state.weights)
+    change = point_elbo(model, fit.after.scaled(scale), after.words, after.weights)
+    change -= point_elbo(model, fit.before.scaled(scale), state.words, state.weights)
+    lost = change - spared - denser
+    return lost * max(1.0, own.sum() / max(scale * fit.before.counts[k], 1e-300)) + spared + denser
+
+
+def apply_delete(state: OnlineState, topic: int) -> OnlineState:
+    """The state without a topic, whose weight is that of topics not in use from then on."""
+    weights = np.delete(state.weights, topic)
+    weights[-1] += state.weights[topic]
+    words = np.ascontiguousarray(np.delete(state.words, topic, axis=1))
+    return replace(state, words=words, weights=weights, ids=np.delete(state.ids, topic))
+
+
+@dataclass(frozen=True, eq=False)
+class _Deletes(Standing):
+    """Topics of which at most one goes."""
+
+    gains: np.ndarray
+    nats: float
+    gone: bool = False
+
+    def gain(self, proposal: int) -> float:
+        return float(self.gains[proposal])
+
+    def noise(self, proposal: int) -> float:
+        return self.nats
+
+    def holds(self, proposal: int) -> bool:
+        return not self.gone
+
+    def too_many_with(self, proposal: int) -> bool:
+        return False
+
+    def after(self, proposal: int) -> Self:
+        return replace(self, gone=True)
