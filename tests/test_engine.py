@@ -527,16 +527,16 @@ def test_ids_of_kept_components_stay() -> None:
 
 @pytest.mark.parametrize("family", [Gaussian(), DiagonalGaussian()], ids=lambda family: family.name)
 def test_batches_nobody_asked_for_are_as_many_as_cost_little_beside_their_rows(family) -> None:
-    rows = clusters(0, columns=6)
+    rows = clusters(0, columns=40)
     problem, state = begun(dpdist.DPMixture(family), source_of(rows, 10))
     asked, _ = begun(mixture(family=family), source_of(rows, 10))
-    numbers = [batches_that_pay(problem, count) for count in (1, 1000, 10**4, 10**5, 10**6, 10**9)]
+    numbers = [batches_that_pay(problem, count) for count in (1, 1000, 10**4, 10**5, 10**9)]
     assert problem.schedule.batches == batches_that_pay(problem, len(rows)) == len(state.order) == 1
     assert asked.schedule.batches == 4
     assert numbers == sorted(numbers)
-    assert numbers[0] == 1 < numbers[3] < numbers[-1] == 40
+    assert numbers[0] == 1 < numbers[3] <= numbers[-1] == 40
     still = replace(problem, moves=())
-    assert all(batches_that_pay(still, count) >= batches_that_pay(problem, count) for count in (10**4, 10**5))
+    assert sum(batches_that_pay(still, count) for count in (10**4, 10**5)) > numbers[2] + numbers[3]
 
 
 def test_a_run_goes_on_in_the_batches_it_began_with(tmp_path, monkeypatch) -> None:
