@@ -134,6 +134,8 @@ def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen:
     pairs : (P, 2) topics
     chosen : which of them, no topic twice
     """
+    if not len(chosen):
+        return summary
     first, second = pairs[chosen, 0], pairs[chosen, 1]
     words, entropy, groups = summary.words.copy(), summary.entropy.copy(), summary.groups.copy()
     words[:, first] += words[:, second]

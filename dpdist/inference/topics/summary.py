@@ -89,6 +89,4 @@ class TopicSummary:
         """The summary with the topics in another order."""
         index = np.asarray(topics, dtype=np.intp)
         rows = np.append(index, len(self.entropy))
-        return TopicSummary(
-            np.ascontiguousarray(self.words[:, index]), self.entropy[index], self.groups[rows], self.totals
-        )
+        return TopicSummary(np.take(self.words, index, axis=1), self.entropy[index], self.groups[rows], self.totals)
