@@ -24,6 +24,7 @@ PROMISED = {
     "lap": rf"dpdist float32 batches=20( +{RATIO}|  \d\.\d{{3}} \(\d\.\d{{3}} to \d\.\d{{3}}\)){{3}}",
     "memory": r"peak at 100000 rows / peak at 10000: coordinator \d\.\d\d, workers \d\.\d\d",
     "memory_components": r"200 +\d+ +\d+ +\d+",
+    "topic_laps": r"4 +\d+ +-\d\.\d{4} +-\d\.\d{4} +\d+\.\d\d +\d+ +\d+ +[a-z, ]+",
     "memory_documents": r"peak at 3000 documents / peak at 300: coordinator \d\.\d\d, workers \d\.\d\d",
     "overhead": r"80 +0\.01 +20 +65 +0\.4 +\d+\.\d +-?\d+\.\d",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
