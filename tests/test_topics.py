@@ -13,7 +13,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import betaln, gammaln, polygamma, psi
 
 from dpdist.core.errors import InputError, PrecisionError
-from dpdist.data import as_source
+from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import local_backend
 from dpdist.inference.moves.accept import Reason
@@ -412,7 +412,7 @@ def run(
     backend: Backend | None = None,
 ) -> list:
     """The steps that end laps."""
-    source = as_source(documents)
+    source = ArraySource(documents, partition_rows=256)
     state = first_topic_state(problem, source, start_of(documents, 2) if start is None else start)
     found = []
     for step in topic_steps(problem, source, state, backend or SerialBackend()):
@@ -688,7 +688,7 @@ def test_coherence_is_one_for_words_that_always_meet_and_minus_one_for_words_tha
 
 def fit_of(documents: sparse.csr_array, store: RunStore | None, laps: int) -> Run:
     problem = problem_of(documents, batches=3, lookahead=1, learn=LEARNABLE)
-    source = as_source(documents)
+    source = ArraySource(documents, partition_rows=256)
     state = first_topic_state(problem, source, start_of(documents, 2))
     return Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(laps), History(), store)
 
@@ -704,7 +704,7 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
     whole = fit_of(documents, None, 5)
     for _ in whole:
         pass
-    source = as_source(documents)
+    source = ArraySource(documents, partition_rows=256)
     store = RunStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint())
     fit, copies = fit_of(documents, store, 5), 0
     for step in fit:

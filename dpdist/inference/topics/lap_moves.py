@@ -110,17 +110,16 @@ def take_topic_moves(
     ids, next_id : as :class:`TopicLapMoves` gives them
     """
     plan, model = problem.plan, trials.model or problem.model
+    own = trials.candidate_model or model
     current, candidate, verdict = _merged(model, exact.current, trials.pairs, ids), None, None
     if exact.candidate is not None:
-        candidate = _merged(
-            trials.candidate_model or model, exact.candidate, trials.candidate_pairs, trials.candidate_ids
-        )
+        candidate = _merged(own, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
         verdict = _verdict(plan, trials, ids, candidate.bound - current.bound, abs(current.bound))
     reason = None if verdict is None else verdict.reason
-    best = candidate if candidate is not None and reason is Reason.ACCEPTED else current
+    best, before = (candidate, own) if candidate is not None and reason is Reason.ACCEPTED else (current, model)
     # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
-    following = learned(problem.model, best.total, problem.learn) if problem.learn else None
-    forming = following is not None and abs(following.pseudocount / model.pseudocount - 1) > _FORMING
+    following = learned(before, best.total, problem.learn) if problem.learn else None
+    forming = following is not None and abs(following.pseudocount / before.pseudocount - 1) > _FORMING
     cooldowns = _cooldowns(plan, trials.cooldowns.entries, verdict, lap, best.ids)
     if candidate is not None and verdict is not None and reason is Reason.REFINING:
         after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain), None
@@ -129,14 +128,13 @@ def take_topic_moves(
         topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
         refused = _refusals(trials, reason, reason is Reason.ACCEPTED or len(best.merging.chosen) > 0)
         (after, warm_start), fitted_on = ((refused, None) if forming else _next_trials(topics, refused)), None
-    own = following
+    then = following
     if following is not None and candidate is not None and fitted_on is not None:
-        own = learned(problem.model, candidate.total, problem.learn)
-    elif (
-        following is not None and after.added
-    ):  # new topics take shape under what the run began with, which leaves them free to
-        own = problem.model
-    after = replace(after, model=following, candidate_model=own, cooldowns=Cooldowns.of(cooldowns))
+        then = learned(own, candidate.total, problem.learn)
+    elif following is not None and after.added:
+        # New topics take shape under what the run began with, which leaves them free to.
+        then = problem.model
+    after = replace(after, model=following, candidate_model=then, cooldowns=Cooldowns.of(cooldowns))
     tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after) or forming)
     return TopicLapMoves(
         component_map=TopicMap(reason is Reason.ACCEPTED, best.merging, fitted_on, after),
