@@ -9,10 +9,14 @@ Written to --out: results.json, results.md and traces.png.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from scipy import sparse
 from shared import Corpus, Prior, Trace, hold_out, leave, memoized, online, options, others
 
+from dpdist import HDPTopicModel
+from dpdist.inference.schedules import Stochastic
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.problem import OnlinePlan
@@ -56,11 +60,32 @@ def unmatched(trace: Trace) -> int:
     return int((large & (likeness(trace).max(axis=0) <= 0.95)).sum())
 
 
+def by_defaults(starts: tuple[int, ...], draws: int, documents: int, laps: int) -> bool:
+    """Fit corpora drawn apart with nothing but defaults, memoized and stochastic; whether each finds all bars alone."""
+    clean = True
+    for start, draw, online_too in itertools.product(starts, range(draws), (False, True)):
+        form = {"weights": "point", "schedule": Stochastic(20, forgetting=0.5), "max_laps": 10} if online_too else {}
+        model = HDPTopicModel(**{"initial_topics": start, "random_state": draw, "max_laps": laps, **form})
+        model.fit(draw_documents(documents, seed=10 + draw))
+        trace = Trace("online" if online_too else "memoized", start, [], model.topic_sizes_, model.components_)
+        told = (
+            f"{model.n_topics_} topics, {found(trace)} bars found, {unmatched(trace)} unmatched, {model.n_iter_} laps"
+        )
+        print(f"{trace.method} from {start}, draw {draw}: {told}", flush=True)
+        clean &= found(trace) == 20 and not unmatched(trace)
+    return clean
+
+
 def main() -> None:
     """Run the workflow."""
     parser = options(__doc__, "hdp_bars")
     parser.add_argument("--starts", type=int, nargs="+", help="topics to begin with")
+    parser.add_argument("--defaults", action="store_true", help="only fits with defaults, from 2, 10 and 100 topics")
     given = parser.parse_args()
+    if given.defaults:
+        corpora = ((5,), 1, 320, 16) if given.small else ((2, 10, 100), 3, 2000, 60)
+        print(f"all bars and nothing beside them: {by_defaults(*corpora)}")
+        return
     starts = given.starts or ((5,) if given.small else STARTS)
     test = draw_documents(40 if given.small else 200, seed=1)
     corpus = Corpus(draw_documents(320 if given.small else 2000, seed=0), *hold_out(test, 0.8, seed=2))

@@ -205,9 +205,10 @@ def _fitted_on(plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate
 
 
 def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
-    """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics."""
+    """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics.
+    After a delete, deletes go on."""
     if changed:
-        return TopicTrials()
+        return TopicTrials(deletes_refused=-1 if trials.kind == "delete" and reason is Reason.ACCEPTED else 0)
     births, deletes = trials.births_refused, trials.deletes_refused
     if reason is not None:
         births, deletes = births + (trials.kind == "birth"), deletes + (trials.kind == "delete")
@@ -225,11 +226,11 @@ def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
 def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
     """What to try in the next lap, and the warm start of topics that it adds.
 
-    Births and deletes take turns, a birth first, until each was refused as often as the plan says.
+    Births and deletes take turns, a birth first but after a delete, until each was refused as often as the plan says.
     """
     plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words))
-    removed = _to_remove(plan, total, topics.ids, topics.cooldowns, refused.deletes_refused)
+    removed = _to_remove(plan, total, topics.ids, topics.cooldowns, max(refused.deletes_refused, 0))
     seeking = topics.sample is not None and _may_seek(plan, refused)
     if seeking and (refused.births_refused <= refused.deletes_refused or not len(removed)):
         seeds = _seek(topics, refused.births_refused)

@@ -32,7 +32,7 @@ class TopicTrials:
     candidate_pairs : (P', 2) of candidates whose unions are measured
     age : laps in which documents were fitted under the candidates before
     gain : by which their bound was higher at the end of the last of these
-    births_refused, deletes_refused : in a row
+    births_refused, deletes_refused : in a row; -1 of deletes that have the turn, for one was accepted
     cooldowns : of topics, during which it is not tried to do without them
     model, candidate_model : with the hyperparameters in force, where they are learned, for current topics and for
         candidates; None: the problem's own, and that of the current topics
