@@ -24,7 +24,7 @@ from dpdist.models.families import Family, Gaussian, ZeroMeanGaussian
 STARTS = {
     "one": {"initial": "one"},
     "k-means++": {"initial": "k-means++", "initial_components": 50},
-    "sva": {"initial": "sva", "initial_components": 50},
+    "sva": {"initial": "sva"},
 }
 SIFT_ROWS, SIFT_COLUMNS, PATCH_ROWS = 60_000, 40, 15_000
 
