@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpdist.inference import schedules, sva
     from dpdist.inference.moves.delete import Delete
     from dpdist.inference.moves.merge import Merge
+    from dpdist.inference.moves.regroup import Regroup
     from dpdist.inference.moves.sampling import Sampling
     from dpdist.inference.moves.split import Split
     from dpdist.inference.topics.documents import Effort
@@ -36,6 +37,7 @@ __all__ = [
     "OnlinePlan",
     "OutputExistsError",
     "PrecisionError",
+    "Regroup",
     "Sampling",
     "Split",
     "TopicPlan",
@@ -59,6 +61,7 @@ _HOMES = {
     "inference.moves.delete": ("Delete",),
     "inference.moves.merge": ("Merge",),
     "inference.moves.sampling": ("Sampling",),
+    "inference.moves.regroup": ("Regroup",),
     "inference.moves.split": ("Split",),
     "inference.topics.documents": ("Effort",),
     "inference.topics.problem": ("OnlinePlan", "TopicPlan"),

@@ -227,7 +227,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("fit", {"schedule": {"batches": 0}}, "setting schedule: batches should be a whole number from 1 on, or None for"),
     ("fit", {"schedule": {"name": "x"}}, "setting schedule: name should be 'memoized', 'stochastic' or 'batch'"),
     ("fit", {"moves": {"split": False}}, "setting moves should be a list of tables, as in [[moves]]; got"),
-    ("fit", {"moves": ["slpit"]}, "setting moves: name should be 'split', 'merge' or 'delete'; got 'slpit'."),
+    (
+        "fit",
+        {"moves": ["slpit"]},
+        "setting moves: name should be 'split', 'regroup', 'merge' or 'delete'; got 'slpit'.",
+    ),
     ("fit", {"moves": [{"name": "split", "childs": 3}]}, "there is no setting moves.childs; did you mean children?"),
     ("fit", {"concentration": "a"}, "concentration should be finite and above zero"),
     ("fit", {"concentration": {"shap": 1}}, "there is no setting concentration.shap; did you mean shape?"),

@@ -19,10 +19,11 @@ from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, vis
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, Merges
 from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.moves.sampling import Sampling
-from dpdist.inference.moves.split import Split, Splits
+from dpdist.inference.moves.split import Split
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import Info, State
@@ -69,8 +70,12 @@ def explicit_resp(problem: Problem, source, backend: RecordingBackend) -> tuple[
 def _replacement(tried, j: int, resp: np.ndarray, features: np.ndarray, floor: float) -> np.ndarray:
     if isinstance(tried, Merges):
         return resp[:, tried.pairs[j]].sum(axis=1, keepdims=True)
-    given = resp[:, [tried.targets[j]]] * explicit_shares(features @ tried.coefficients[j].T, floor)
-    return given if isinstance(tried, Splits) else resp[:, tried.absorbers[j]] + given
+    if isinstance(tried, Divisions):
+        held = resp[:, tried.removed(j)].sum(axis=1, keepdims=True)
+        return held * explicit_shares(features @ tried.coefficients[tried.rows_of(j)].T, floor)
+    width = tried.absorbers.shape[1]
+    shares = explicit_shares(features @ tried.coefficients[j * width : (j + 1) * width].T, floor)
+    return resp[:, tried.absorbers[j]] + resp[:, [tried.targets[j]]] * shares
 
 
 def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.ndarray) -> float:
@@ -284,7 +289,11 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
         expected = np.minimum(1.0, 1.2 * 25 / np.maximum(there, 1.0))
         drawn = following.sampling_probabilities > 0
         np.testing.assert_allclose(following.sampling_probabilities[drawn], expected[drawn], rtol=1e-6)
-        assert drawn.tolist() == Split().wants_rows(following.proposals[0], following.ids, info.lap + 1).tolist()
+        wanted = [
+            move.wants_rows(tried, following.ids, info.lap + 1)
+            for move, tried in zip(problem.moves, following.proposals, strict=True)
+        ]
+        assert drawn.tolist() == np.any(wanted, axis=0).tolist()
         state = following
     assert accepted_at_all > 0
 

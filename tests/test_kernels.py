@@ -131,40 +131,50 @@ def test_pair_entropy_is_the_change_when_two_columns_become_one(seed, floor) -> 
     assert (found <= 0.25).all()
 
 
-def divided(resp, weights, features, targets, onto, coefficients, floor):
-    """What ``divide_rows`` gives: success, statistics, counts, entropies."""
-    replacements = (*onto.shape, features.shape[1])
-    stats, counts, entropy = np.zeros(replacements), np.zeros(onto.shape), np.zeros(onto.shape)
-    done = divide_rows(resp, weights, features, targets, onto, coefficients, floor, stats, counts, entropy)
-    return done, stats, counts, entropy
+def divided(resp, weights, features, groups, onto, coefficients, floor):
+    """What ``divide_rows`` gives for groups of as many replacements each: success, statistics, counts, entropies."""
+    shape, ends = coefficients.shape, np.arange(1, len(groups) + 1) * onto.shape[1]
+    flat = coefficients.reshape(-1, shape[2])
+    stats, counts, entropy = np.zeros(flat.shape), np.zeros(onto.size), np.zeros(onto.size)
+    done = divide_rows(resp, weights, features, groups, ends, onto.ravel(), flat, floor, stats, counts, entropy)
+    return done, stats.reshape(shape), counts.reshape(onto.shape), entropy.reshape(onto.shape)
 
 
-@given(seed=SEEDS, floor=FLOORS, absorbed=st.booleans(), dtype=st.sampled_from([np.float32, np.float64]))
-def test_rows_are_divided_within_what_their_component_holds(seed, floor, absorbed, dtype) -> None:
+@given(
+    seed=SEEDS,
+    floor=FLOORS,
+    absorbed=st.booleans(),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    groups=st.sampled_from([[[4], [1]], [[4, 2], [1, -1]], [[1, 4], [5, 0]]]),
+)
+def test_rows_are_divided_within_what_their_group_holds(seed, floor, absorbed, dtype, groups) -> None:
     rng = np.random.default_rng(seed)
     resp = floored(rng.dirichlet(np.full(6, 0.3), size=20), 0.05).astype(dtype)
     features, weights = rng.normal(size=(20, 4)).astype(dtype), rng.uniform(0, 2, 20)
-    targets, coefficients = np.array([4, 1]), rng.normal(size=(2, 3, 4)).astype(dtype)
+    groups, coefficients = np.array(groups), rng.normal(size=(2, 3, 4)).astype(dtype)
     onto = np.array([[0, 2, 3], [5, 0, 3]]) if absorbed else np.full((2, 3), -1)
-    done, stats, counts, entropy = divided(resp, weights, features, targets, onto, coefficients, floor)
+    done, stats, counts, entropy = divided(resp, weights, features, groups, onto, coefficients, floor)
     assert done
     tolerance = {"rtol": 1e-9, "atol": 1e-10} if dtype == np.float64 else {"rtol": 1e-4, "atol": 1e-4}
-    for j, target in enumerate(targets):
+    for j, group in enumerate(groups):
+        mass = resp[:, group[group >= 0]].sum(axis=1, dtype=np.float64)
         share = floored(softmax(features.astype(float) @ coefficients[j].T.astype(float), axis=1), floor)
-        part = resp[:, [target]] * share
+        part = mass[:, None] * share
         held = resp[:, onto[j]].astype(float) if absorbed else np.zeros_like(part)
         change = negative_log(held + part) - negative_log(held)
         np.testing.assert_allclose(stats[j], (weights[:, None] * part).T @ features, **tolerance)
         np.testing.assert_allclose(counts[j], weights @ part, **tolerance)
         np.testing.assert_allclose(entropy[j], weights @ change, **tolerance)
-        np.testing.assert_allclose(counts[j].sum(), weights @ resp[:, target], rtol=1e-6)
+        np.testing.assert_allclose(counts[j].sum(), weights @ mass, rtol=1e-6)
 
 
 def test_rows_that_a_component_does_not_hold_are_never_looked_at() -> None:
     features = np.array([[1.0, 2.0], [np.nan, np.nan]])
     resp = np.array([[1.0, 0.0], [0.0, 1.0]])
     coefficients = np.ones((1, 2, 2))
-    done, stats, counts, _ = divided(resp, np.ones(2), features, np.array([0]), np.full((1, 2), -1), coefficients, 0.0)
+    done, stats, counts, _ = divided(
+        resp, np.ones(2), features, np.array([[0]]), np.full((1, 2), -1), coefficients, 0.0
+    )
     assert done
     np.testing.assert_allclose(counts, [[0.5, 0.5]])
     np.testing.assert_allclose(stats[0], [[0.5, 1.0], [0.5, 1.0]])
@@ -173,7 +183,9 @@ def test_rows_that_a_component_does_not_hold_are_never_looked_at() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_division_without_a_finite_largest_logit_is_reported(value) -> None:
     features = np.array([[1.0], [value]])
-    done, *_ = divided(np.ones((2, 1)), np.ones(2), features, np.array([0]), np.full((1, 2), -1), np.ones((1, 2, 1)), 0)
+    done, *_ = divided(
+        np.ones((2, 1)), np.ones(2), features, np.array([[0]]), np.full((1, 2), -1), np.ones((1, 2, 1)), 0
+    )
     assert not done
 
 

@@ -8,9 +8,9 @@ import pytest
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.change import change_from, judge_moves
 from dpdist.inference.moves.delete import Deletes
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import FAMILIES, Moments
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
@@ -55,7 +55,7 @@ class Explicit:
         self.features = self.model.family.features(rows)
         pairs = np.array([[0, 1], [2, 3], [1, 4], [0, 5]])
         self.proposals = (
-            Splits(np.array([0, 2, 4]), CHILDREN, np.zeros(3, int), np.full(3, -np.inf)),
+            Divisions.begun([(0,), (2,), (4,)], [CHILDREN] * 3),
             Merges(pairs),
             Deletes(np.array([5, 3]), np.array([[1, 2], [0, 4]])),
         )
@@ -110,9 +110,12 @@ def explicit_shares(logits: np.ndarray, floor: float) -> np.ndarray:
 def explicit_replacement(trial, proposal: int, block: Block, resp: np.ndarray) -> np.ndarray:
     if isinstance(trial, Merges):
         return resp[:, trial.pairs[proposal]].sum(axis=1, keepdims=True)
-    logits = block.features @ trial.coefficients[proposal].T
-    given = resp[:, [trial.targets[proposal]]] * explicit_shares(logits, block.posterior.precision.floor)
-    return given if isinstance(trial, Splits) else resp[:, trial.absorbers[proposal]] + given
+    width = CHILDREN if isinstance(trial, Divisions) else trial.absorbers.shape[1]
+    logits = block.features @ trial.coefficients[proposal * width : (proposal + 1) * width].T
+    shares = explicit_shares(logits, block.posterior.precision.floor)
+    if isinstance(trial, Divisions):
+        return resp[:, trial.removed(proposal)].sum(axis=1, keepdims=True) * shares
+    return resp[:, trial.absorbers[proposal]] + resp[:, [trial.targets[proposal]]] * shares
 
 
 @pytest.mark.parametrize("spread", [0.3, 8.0], ids=["soft", "hard"])
@@ -134,7 +137,7 @@ def trial_or_none(lap: Explicit, wanted: int, trial: int, proposal: int):
     none = np.zeros(0, int)
     keep = [proposal] if wanted == trial else none
     if trial == 0:
-        return Splits(splits.targets[keep], CHILDREN, splits.ages[keep], splits.gains[keep])
+        return Divisions.begun([splits.removed(j) for j in keep], [CHILDREN] * len(keep))
     return Merges(merges.pairs[keep]) if trial == 1 else Deletes(deletes.targets[keep], deletes.absorbers[keep])
 
 

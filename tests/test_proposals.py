@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,11 @@ from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.moves.delete import Deletes, propose_deletes
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.moves.split import Split, Splits, seed_children
+from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
@@ -139,21 +141,21 @@ def test_children_share_rows_as_a_model_of_nothing_else_would(case, allocation) 
     stats = rng.dirichlet(np.ones(6), size=len(rows)).T @ family.features(rows)
     stats[:3] *= 5
     posterior = model.posterior(Summary(stats, np.zeros(6)), precision)
-    splits = Splits(np.array([4, 1]), 3, np.zeros(2, int), np.full(2, -np.inf))
+    splits = Divisions.begun([(4,), (1,)], [3, 3])
     armed = splits.armed(model, posterior, Summary(stats, np.zeros(6)))
     for j, own in enumerate((stats[:3], stats[3:])):
         alone = model.posterior(Summary(own, np.zeros(3)), precision)
-        np.testing.assert_array_equal(armed.coefficients[j], alone.coefficients.T)
+        np.testing.assert_array_equal(armed.coefficients[armed.rows_of(j)], alone.coefficients.T)
         assert armed.coefficients.dtype == np.float32
     deletes = Deletes(np.array([0, 5]), np.array([[1, 2], [4, 3]])).armed(model, posterior, Summary(stats, np.zeros(6)))
-    for j, absorbers in enumerate(deletes.absorbers):
-        np.testing.assert_array_equal(deletes.coefficients[j], posterior.coefficients.T[absorbers])
+    np.testing.assert_array_equal(deletes.coefficients, posterior.coefficients.T[[1, 2, 4, 3]])
 
 
 def proposals_of(model: Model, posterior: Posterior, stats: np.ndarray) -> list[Proposals]:
     """Splits, merges and deletes of six components, ready to measure."""
     trials = [
-        Splits(np.array([5, 0, 2]), 2, np.zeros(3, int), np.full(3, -np.inf)),
+        Divisions.begun([(5,), (0,), (2,)], [2, 2, 2]),
+        Divisions.begun([(5, 1), (2, 4, 0)], [2, 4]),
         Merges(np.array([[0, 3], [2, 1], [5, 4]])),
         Deletes(np.array([1, 5]), np.array([[0, 2, 4], [3, 1, 0]])),
     ]
@@ -209,24 +211,30 @@ def test_a_child_whose_logits_are_no_numbers_is_told(bad, thin, child) -> None:
     posterior = model.posterior(Summary(np.ones((2, 4)), np.zeros(2)), Precision())
     features = family.features(sparse.csr_array(rows) if thin else rows)
     resp, _ = local_step(posterior, features, weights)
-    splits = Splits(np.array([0]), 2, np.zeros(1, int), np.zeros(1), coefficients=np.zeros((1, 2, 4)))
-    splits.coefficients[0, child, -1] = bad
+    splits = replace(Divisions.begun([(0,)], [2]), coefficients=np.zeros((2, 4)))
+    splits.coefficients[child, -1] = bad
     with pytest.raises(PrecisionError, match=r"not finite.*\.$"):
         splits.measure(Block(rows, features, weights, resp, posterior))
 
 
 @given(counts=st.lists(st.floats(0.0, 9.0), min_size=6, max_size=6, unique=True))
-def test_the_largest_part_keeps_the_identity(counts) -> None:
+def test_the_larger_one_of_a_pair_keeps_the_identity(counts) -> None:
     total = Summary(np.array(counts)[:, None], np.zeros(6))
     merges = Merges(np.array([[0, 1], [3, 2], [5, 4]]))
     for j, pair in enumerate(merges.pairs.tolist()):
         assert merges.heirs(j, total, merges.blank(1)) == (max(pair, key=lambda k: counts[k]),)
-    splits = Splits(np.array([8, 9]), 3, np.zeros(2, int), np.zeros(2))
-    for j, target in enumerate(splits.targets.tolist()):
-        own = counts[3 * j : 3 * j + 3]
-        assert splits.heirs(j, total, total) == tuple(target if c == max(own) else -1 for c in own)
     deletes = Deletes(np.array([2]), np.array([[5, 1]]))
     assert deletes.heirs(0, total, total) == (5, 1)
+
+
+def test_replacements_that_have_most_in_common_with_a_component_keep_its_identity() -> None:
+    means = np.array([[0.0], [10.0], [20.0], [30.0]])
+    old = np.array([[40.0], [10.0], [10.0], [5.0]]) * np.hstack([means, np.ones((4, 1))])
+    new = np.array([[1.0, 1.0], [189.0, 9.0], [270.0, 9.0], [80.0, 8.0], [6.0, 2.0]])
+    total, measured = Summary(old, np.zeros(4)), Summary(new, np.zeros(5))
+    groups = Divisions.begun([(0,), (2, 1, 3)], [2, 3])
+    assert groups.heirs(0, total, measured) == (0, -1)
+    assert groups.heirs(1, total, measured) == (3, 1, 2)
 
 
 @pytest.mark.parametrize(("case", "thin"), KINDS, ids=[f"{c.name} {'sparse' if t else 'dense'}" for c, t in KINDS])
@@ -235,7 +243,15 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
     rows, weights, family, _ = drawn(case, seed)
     model, split = Model(family, allocation), Split(children=3, seedings=4, seed_iterations=2)
     given_rows = sparse.csr_array(rows) if thin else rows
-    found = seed_children(model, given_rows, weights, 1234.5, split, np.random.default_rng(seed))
+    found = seed_children(
+        model,
+        family.features(given_rows),
+        family.points(given_rows),
+        weights,
+        1234.5,
+        split,
+        np.random.default_rng(seed),
+    )
     rng, points = np.random.default_rng(seed), family.points(given_rows)
     tried = []
     for _ in range(split.seedings):

@@ -19,10 +19,11 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.delete import Delete
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampling import Sampling
-from dpdist.inference.moves.split import Split, Splits, seed_children
+from dpdist.inference.moves.split import Split, seed_children
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info, State
 from dpdist.models.allocations import FiniteDirichlet
@@ -37,7 +38,7 @@ SPLIT = Split(tries=4, cooldown=3)
 SAMPLING = Sampling(100, 2**20)
 
 
-def resting(cooldowns: dict[int, Cooldown]) -> Splits:
+def resting(cooldowns: dict[int, Cooldown]) -> Divisions:
     """No splits, after some were refused."""
     return replace(SPLIT.none(), cooldowns=Cooldowns.of(cooldowns))
 
@@ -149,7 +150,7 @@ def test_a_sample_too_small_for_any_split_is_refused() -> None:
     ],
 )
 def test_children_go_on_while_their_improvement_may_reach_a_gain(age, before, gain, goes_on) -> None:
-    splits = Splits(np.array([9, 2]), 2, np.array([5, age]), np.array([0.0, before]))
+    splits = replace(Divisions.begun([(9,), (2,)], [2, 2]), ages=np.array([5, age]), gains=np.array([0.0, before]))
     assert Split(refine=6).postpones(splits, 1, gain) == goes_on
 
 
@@ -187,13 +188,13 @@ class End:
         """Id -> (age, gain) of the splits under way, before or after."""
         state = self.following if following else self.state
         tried = state.proposals[0]
-        columns = (state.ids[tried.targets].tolist(), tried.ages.tolist(), tried.gains.tolist())
+        columns = (state.ids[tried.groups[:, 0]].tolist(), tried.ages.tolist(), tried.gains.tolist())
         return {identity: (age, gain) for identity, age, gain in zip(*columns, strict=True)}
 
     def children(self, following: bool, identity: int, batch_summary: BatchSummary) -> np.ndarray:
         """Statistics of a split's children in a leaf from before or after."""
         state = self.following if following else self.state
-        place = state.ids[state.proposals[0].targets].tolist().index(identity)
+        place = state.ids[state.proposals[0].groups[:, 0]].tolist().index(identity)
         return batch_summary.measured[0].stats[state.proposals[0].rows_of(place)]
 
 
@@ -264,7 +265,10 @@ def test_rests_follow_from_refusals_moves_and_sizes(ends) -> None:
             kinds |= {"called up" for rest in kept.values() if rest.until > lap + 1}
             kept = {i: rest._replace(until=min(rest.until, lap + 1)) for i, rest in kept.items()}
         hopeless = too_few(end, kept)
-        kept |= {i: Cooldown(split.tries, lap + 1, sizes[i]) for i in hopeless}
+        for i in hopeless:
+            refusals = kept[i].refusals if i in kept else 0
+            until = lap + 1 if end.settled else lap + 1 + split.cooldown
+            kept[i] = Cooldown(refusals + 1, until, sizes[i])
         kinds |= {"hopeless"} if hopeless else set()
         kinds |= {"moved"} if set(end.resting(False)) & end.moved else set()
         kinds |= {"changed"} if len(kept) < len(expected) else set()
@@ -334,9 +338,9 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
 def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
     first = []
 
-    def spy(model, rows, weights, count, split, rng):
-        first.append(rng.random())
-        return seed_children(model, rows, weights, count, split, rng)
+    def spy(*given):
+        first.append(given[-1].random())
+        return seed_children(*given)
 
     monkeypatch.setattr("dpdist.inference.moves.split.seed_children", spy)
     for seed in (3, 4):
@@ -354,11 +358,11 @@ def test_what_a_lap_end_makes_of_every_batch_adds_up_to_what_it_makes_of_the_tot
         np.testing.assert_allclose(total.summary.stats, end.info.total.stats, atol=1e-9 * size)
         np.testing.assert_allclose(total.summary.entropy, end.info.total.entropy, atol=1e-9 * size)
         assert total.summary.base == pytest.approx(end.info.total.base)
-        assert len(end.following.proposals) == len(total.measured) == 3
+        assert len(end.following.proposals) == len(total.measured) == len(end.problem.moves)
         for tried, measured in zip(end.following.proposals, total.measured, strict=True):
             blank = tried.blank(total.summary.stats.shape[1])
             assert (blank.stats.shape, blank.entropy.shape) == (measured.stats.shape, measured.entropy.shape)
-            assert isinstance(tried, Splits) or not measured.entropy.any()
+            assert isinstance(tried, Divisions) or not measured.entropy.any()
 
 
 def test_a_lap_with_moves_or_proposals_to_come_is_not_quiet(ends) -> None:
@@ -377,9 +381,10 @@ def test_a_lap_with_moves_or_proposals_to_come_is_not_quiet(ends) -> None:
 def test_components_busy_splitting_are_no_targets_of_deletes(ends) -> None:
     deletes = 0
     for end in ends:
-        splits, _, tried = end.following.proposals
+        *_, tried = end.following.proposals
         deletes += len(tried)
-        assert not set(splits.targets.tolist()) & (set(tried.targets.tolist()) | set(tried.absorbers.ravel().tolist()))
+        reserved = [each.reserved().tolist() for each in end.following.proposals[:-1]]
+        assert not set().union(*reserved) & (set(tried.targets.tolist()) | set(tried.absorbers.ravel().tolist()))
     assert deletes > 0
 
 
@@ -387,7 +392,7 @@ def test_as_many_merges_and_deletes_are_tried_as_planned_the_best_and_the_smalle
     bounded = 0
     for end in ends:
         count, total = end.info.n_components, end.info.total
-        (_, merge, delete), (splits, merges, deletes) = end.problem.moves, end.following.proposals
+        (*_, merge, delete), (*others, merges, deletes) = end.problem.moves, end.following.proposals
         if count < 2:
             assert not len(merges) and not len(deletes)
             continue
@@ -396,7 +401,7 @@ def test_as_many_merges_and_deletes_are_tried_as_planned_the_best_and_the_smalle
         assert len(merges) <= merge.pairs * count
         bounded += len(merges) == merge.pairs * count
         assert len(deletes) <= max(1, count // 10)
-        free = np.setdiff1d(np.arange(count), splits.targets)
+        free = np.setdiff1d(np.arange(count), np.concatenate([each.reserved() for each in others]))
         if len(free) > delete.absorbers and count > delete.absorbers:
             assert len(deletes) and total.counts[deletes.targets[0]] == total.counts[free].min()
     assert bounded > 0

@@ -14,11 +14,11 @@ from dpdist.core.checks import COUNT, Wanted, whole
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.estimators.fitted import Estimator, default_backend
-from dpdist.inference.mixture.local_step import stack_rows
 from dpdist.inference.prediction import predict_partition
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
 from dpdist.inference.topics.problem import TopicProblem
+from dpdist.models.families.base import stack_rows
 
 
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):

@@ -32,7 +32,8 @@ def divide_rows(
     resp: np.ndarray,
     weights: np.ndarray,
     features: np.ndarray,
-    targets: np.ndarray,
+    groups: np.ndarray,
+    ends: np.ndarray,
     onto: np.ndarray,
     coefficients: np.ndarray,
     floor: float,
@@ -40,56 +41,64 @@ def divide_rows(
     counts: np.ndarray,
     entropy: np.ndarray,
 ) -> bool:
-    """Divide r_nk of each target k among M replacements by the softmax of their logits, and sum up.
+    """Divide what each group of components holds of a row among its replacements by the softmax of their logits.
+
+    Replacements of all groups stand one after the other, C in all.
 
     Parameters
     ----------
     resp : (n, K), responsibilities
     weights : (n,) float64, row weights c_n
     features : (n, F)
-    targets : (J,) intp, the components divided
-    onto : (J, M) intp, the component that a replacement's share is added to, or -1 for one of its own
-    coefficients : (J, M, F), the replacements' logits are ``features @ coefficients``
-    floor : float, smallest share of r_nk kept
-    stats : (J, M, F) float64, gains sum_n c_n r_nk s_njm t(x_n)
-    counts : (J, M) float64, gains sum_n c_n r_nk s_njm
-    entropy : (J, M) float64, gains sum_n c_n [h(r_n,onto + r_nk s_njm) - h(r_n,onto)]
+    groups : (J, G) intp, the components of each group, -1 where there are fewer; the group holds r_nj, their sum
+    ends : (J,) intp, behind the last replacement of each group
+    onto : (C,) intp, the component that a replacement's share is added to, or -1 for one of its own
+    coefficients : (C, F), the replacements' logits are ``features @ coefficients.T``
+    floor : float, smallest share of r_nj kept
+    stats : (C, F) float64, gains sum_n c_n r_nj s_nc t(x_n)
+    counts : (C,) float64, gains sum_n c_n r_nj s_nc
+    entropy : (C,) float64, gains sum_n c_n [h(r_n,onto + r_nj s_nc) - h(r_n,onto)]
 
     Returns
     -------
     bool
         False if some row had no finite largest logit, or a logit that is not a number.
     """
-    replacements = coefficients.shape[1]
-    share = np.empty(replacements)
-    for j in range(targets.shape[0]):
+    share = np.empty(coefficients.shape[0])
+    begin = 0
+    for j in range(groups.shape[0]):
+        end = ends[j]
         for n in range(resp.shape[0]):
-            mass = np.float64(resp[n, targets[j]])
+            mass = 0.0
+            for g in range(groups.shape[1]):
+                if groups[j, g] >= 0:
+                    mass += np.float64(resp[n, groups[j, g]])
             if mass == 0.0:
                 continue
             row = features[n]
             top = -np.inf
-            for m in range(replacements):
-                share[m] = _dot(row, coefficients[j, m])
-                top = max(top, share[m])
+            for c in range(begin, end):
+                share[c] = _dot(row, coefficients[c])
+                top = max(top, share[c])
             if not np.isfinite(top):
                 return False
             total = 0.0
-            for m in range(replacements):
-                share[m] = np.exp(share[m] - top)
-                total += share[m]
+            for c in range(begin, end):
+                share[c] = np.exp(share[c] - top)
+                total += share[c]
             if not np.isfinite(total):
                 return False
             kept = 0.0
-            for m in range(replacements):
-                if share[m] < floor * total:
-                    share[m] = 0.0
-                kept += share[m]
-            for m in range(replacements):
-                if share[m] > 0.0:
-                    part = mass * share[m] / kept
-                    held = np.float64(resp[n, onto[j, m]]) if onto[j, m] >= 0 else 0.0
-                    counts[j, m] += weights[n] * part
-                    entropy[j, m] += weights[n] * (_negative_log(held + part) - _negative_log(held))
-                    _add_scaled(stats[j, m], weights[n] * part, row)
+            for c in range(begin, end):
+                if share[c] < floor * total:
+                    share[c] = 0.0
+                kept += share[c]
+            for c in range(begin, end):
+                if share[c] > 0.0:
+                    part = mass * share[c] / kept
+                    held = np.float64(resp[n, onto[c]]) if onto[c] >= 0 else 0.0
+                    counts[c] += weights[n] * part
+                    entropy[c] += weights[n] * (_negative_log(held + part) - _negative_log(held))
+                    _add_scaled(stats[c], weights[n] * part, row)
+        begin = end
     return True

@@ -29,8 +29,8 @@ from dpdist.inference.mixture.lap_moves import ComponentMap
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.moves.change import Change
 from dpdist.inference.moves.delete import Deletes
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges
-from dpdist.inference.moves.split import Splits
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.fitting import MemoizedMixture
@@ -136,7 +136,7 @@ def settled(state: State, components: int, rng: np.random.Generator) -> tuple[St
     index, nothing = np.arange(components), np.zeros(0, dtype=np.intp)
     deletes = index[: components // 10]
     proposals = (
-        Splits(index, 2, np.zeros(components, dtype=np.intp), np.full(components, -np.inf)),
+        Divisions.begun([(k,) for k in index.tolist()], [2] * components),
         Merges(np.stack([index, np.roll(index, 1)], axis=1)),
         Deletes(deletes, np.stack([deletes + 1, deletes + 2, deletes + 3], axis=1)),
     )

@@ -22,9 +22,9 @@ from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.moves.change import change_from, judge_moves
 from dpdist.inference.moves.delete import Delete, propose_deletes
+from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.split import Splits
 from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDirichletProcess
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.mixture import Block, Model, Precision, local_step
@@ -77,8 +77,7 @@ def lap_of(components: int, allocation: Allocation, size: Size) -> Lap:
 def tried(model: Model, total: Summary) -> list[tuple[Proposals, Summary]]:
     """The proposals of a lap, the statistics of the children with them."""
     components, columns = total.stats.shape
-    everyone = np.arange(components)
-    splits = Splits(everyone, 2, np.zeros(components, int), np.full(components, -np.inf))
+    splits = Divisions.begun([(k,) for k in range(components)], [2] * components)
     children = np.repeat(0.5 * total.stats, 2, axis=0)
     children[::2, 1] += children[::2, -1]
     gains = pair_gains(model, total)

@@ -9,7 +9,6 @@ from functools import reduce
 from typing import Annotated
 
 import numpy as np
-from scipy import sparse
 
 from dpdist.core.randomness import generator
 from dpdist.core.stored import Stored
@@ -17,7 +16,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.transform import Preparation
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Rows, stack_rows
 from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary
 
@@ -106,13 +105,6 @@ class Sample:
         mine = np.flatnonzero(self.owners == component)
         mine = np.sort(mine[np.argsort(self.keys[mine], kind="stable")[:limit]])
         return self.rows[mine], self.weights[mine]
-
-
-def stack_rows(parts: list[Rows]) -> Rows:
-    """Rows one set below the other, dense or CSR as they came."""
-    if sparse.issparse(parts[0]):
-        return sparse.csr_array(sparse.vstack(parts, format="csr"))
-    return np.concatenate(parts)
 
 
 @dataclass(frozen=True, eq=False)

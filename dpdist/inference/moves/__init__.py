@@ -1,1 +1,1 @@
-"""Split, merge, delete: changes of the set of components, accepted on the exact ELBO."""
+"""Split, regroup, merge, delete: changes of the set of components, accepted on the exact ELBO."""

@@ -67,6 +67,10 @@ class Proposals(ABC):
         """Sum of A over the removed components; `evidence` (K,) holds A of every component."""
         return float(evidence[list(self.removed(proposal))].sum())
 
+    def judged(self, ids: np.ndarray) -> np.ndarray:
+        """(K,) bool, components with `ids` for which the move was tried as they are, and has not changed them yet."""
+        return np.ones(len(ids), dtype=bool)
+
     def reserved(self) -> np.ndarray:
         """Components that moves later in the list had better leave alone, because they are being worked on."""
         return np.zeros(0, dtype=np.intp)

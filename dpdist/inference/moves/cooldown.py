@@ -68,9 +68,19 @@ class Cooldowns:
         columns = (self.refusals.tolist(), self.until.tolist(), self.sizes.tolist())
         return {i: Cooldown(*values) for i, *values in zip(self.ids.tolist(), *columns, strict=True)}
 
+    def refused(self, ids: np.ndarray) -> np.ndarray:
+        """(K,) int, how often components were refused."""
+        return np.array([self.entries[i].refusals if i in self.entries else 0 for i in ids.tolist()], dtype=np.intp)
+
+    def without(self, ids: np.ndarray) -> Cooldowns:
+        """The cooldowns of all other components."""
+        kept = ~np.isin(self.ids, ids)
+        return Cooldowns(self.ids[kept], self.refusals[kept], self.until[kept], self.sizes[kept])
+
     def exhausted(self, ids: np.ndarray, tries: int) -> np.ndarray:
         """(K,) bool, which components were refused so often that they are left alone until they change."""
-        return np.array([i in self.entries and self.entries[i].refusals >= tries for i in ids.tolist()], dtype=bool)
+        exhausted: np.ndarray = self.refused(ids) >= tries
+        return exhausted
 
     def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
         """(K,) bool, which components may be tried in `lap`."""
@@ -96,8 +106,3 @@ class Cooldowns:
         if end.settled:  # a run that is about to rest tries all that it may try first
             entries = {i: each._replace(until=min(each.until, end.lap + 1)) for i, each in entries.items()}
         return Cooldowns.of(entries)
-
-    def ended(self, end: LapEnd, hopeless: Iterable[int], tries: int) -> Cooldowns:
-        """With some components, by position, left alone until they change."""
-        given = {int(end.ids[k]): Cooldown(tries, end.lap + 1, float(end.summary.counts[k])) for k in hopeless}
-        return Cooldowns.of({**self.entries, **given})

@@ -31,7 +31,7 @@ class Deletes(Proposals):
     ----------
     targets : (J,) intp
     absorbers : (J, M) intp, who takes each target's rows
-    coefficients : (J, M, F) or None before a posterior was made
+    coefficients : (J * M, F) or None before a posterior was made
     """
 
     targets: Annotated[np.ndarray, Stored(("delete",), "component that may go")]
@@ -46,12 +46,13 @@ class Deletes(Proposals):
 
     def armed(self, model: Model, posterior: Posterior, measured: Summary) -> Deletes:
         """The same deletes with the absorbers' columns of the posterior's coefficients."""
-        return replace(self, coefficients=np.ascontiguousarray(posterior.coefficients.T[self.absorbers]))
+        return replace(self, coefficients=np.ascontiguousarray(posterior.coefficients.T[self.absorbers.ravel()]))
 
     def measure(self, block: Block) -> Summary:
         if not len(self) or self.coefficients is None:
             return self.blank(block.features.shape[1])
-        return divide(block, self.targets, self.absorbers, self.coefficients)
+        ends = np.arange(1, len(self) + 1) * self.absorbers.shape[1]
+        return divide(block, self.targets[:, None], ends, self.absorbers.ravel(), self.coefficients)
 
     def removed(self, proposal: int) -> tuple[int, ...]:
         return (int(self.targets[proposal]), *(int(k) for k in self.absorbers[proposal]))

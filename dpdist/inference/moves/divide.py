@@ -1,4 +1,4 @@
-"""The rows of some components divided among replacements: what splits and deletes have workers measure."""
+"""The rows of groups of components divided among replacements: what moves that make components have workers measure."""
 
 from __future__ import annotations
 
@@ -11,28 +11,44 @@ from dpdist.models.mixture import Block, summarise
 from dpdist.models.sufficient_statistics import Summary
 
 
-def divide(block: Block, targets: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
-    """Measure what replacements make of the rows of `targets`: a summary of J * M rows."""
+def divide(block: Block, groups: np.ndarray, ends: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
+    """Measure what replacements make of the rows of groups: a summary of C rows.
+
+    Parameters
+    ----------
+    block : rows with their responsibilities
+    groups : (J, G) intp, the components of each group, -1 where there are fewer
+    ends : (J,) intp, behind the last replacement of each group
+    onto : (C,) intp, the component that a replacement's share is added to, or -1 for one of its own
+    coefficients : (C, F) of the replacements' logits
+
+    Raises
+    ------
+    PrecisionError
+        If log probabilities are not finite.
+    """
     if sparse.issparse(block.features):
-        return _divide_sparse(block, targets, onto, coefficients)
-    shape = coefficients.shape
-    stats, counts, entropy = np.zeros(shape), np.zeros(shape[:2]), np.zeros(shape[:2])
+        return _divide_sparse(block, groups, ends, onto, coefficients)
+    stats, counts, entropy = np.zeros(coefficients.shape), np.zeros(len(onto)), np.zeros(len(onto))
     floor = block.posterior.precision.floor
     finite = divide_rows(
-        block.resp, block.weights, block.features, targets, onto, coefficients, floor, stats, counts, entropy
+        block.resp, block.weights, block.features, groups, ends, onto, coefficients, floor, stats, counts, entropy
     )
     if not finite:
         raise PrecisionError("the log probabilities of a proposed component are not finite; standardise the columns.")
-    stats[:, :, -1] = counts
-    return Summary(stats.reshape(-1, shape[2]), entropy.ravel())
+    stats[:, -1] = counts
+    return Summary(stats, entropy)
 
 
-def _divide_sparse(block: Block, targets: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
-    parts = []
-    for target, places, weights in zip(targets, onto, coefficients, strict=True):
-        rows = np.flatnonzero(block.resp[:, target])
-        mass, features = block.resp[rows, target].astype(np.float64), block.features[rows]
-        logits = np.ascontiguousarray(features @ weights.T, dtype=np.float64)
+def _divide_sparse(
+    block: Block, groups: np.ndarray, ends: np.ndarray, onto: np.ndarray, coefficients: np.ndarray
+) -> Summary:
+    parts, begins = [], np.append(0, ends[:-1])
+    for group, begin, end in zip(groups, begins.tolist(), ends.tolist(), strict=True):
+        held_by_group = block.resp[:, group[group >= 0]].sum(axis=1, dtype=np.float64)
+        rows, places = np.flatnonzero(held_by_group), onto[begin:end]
+        mass, features = held_by_group[rows], block.features[rows]
+        logits = np.ascontiguousarray(features @ coefficients[begin:end].T, dtype=np.float64)
         resp, part = summarise(logits, mass, features, block.weights[rows], block.posterior)
         held = np.where(places >= 0, block.resp[rows][:, places], 0.0)
         change = _entropy_terms(held + resp) - _entropy_terms(held)

@@ -12,7 +12,7 @@ Everything else (local step, ELBO, moves, prediction) follows from these.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -197,3 +197,10 @@ def append_ones(columns: Rows, dtype: type) -> Features:
     features[:, :-1] = columns
     features[:, -1] = 1
     return features
+
+
+def stack_rows(parts: Sequence[Rows]) -> Rows:
+    """Rows one set below the other, dense or CSR as they came."""
+    if sparse.issparse(parts[0]):
+        return sparse.csr_array(sparse.vstack(parts, format="csr"))
+    return np.concatenate(parts)

@@ -1,0 +1,163 @@
+"""Sampled rows of a few components arranged anew: pairs merged, components split, or both at once.
+
+Where components share their rows out badly, a merge alone loses, and so does a split, though together they gain. All of
+these are tried on the sample and refined for some steps of variational inference; the best is followed, as long as the
+exact bound of the sample rises. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with the
+number of components free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from dpdist.inference.moves.split import Split, seed_children
+from dpdist.models.families.base import Features, Rows
+from dpdist.models.mixture import Model
+
+#: Arrangements refined of those tried, and the steps after which the best is chosen; steps that it may take to settle.
+KEPT, STEPS, MOST_STEPS = 10, 3, 30
+#: Times that the best arrangement is followed.
+ROUNDS = 4
+#: Nats a row by which an arrangement must gain in a step to go on being refined, and in a round to be followed.
+STEP_GAIN, ROUND_GAIN = 1e-4, 1e-3
+#: Share of a row below which it is not looked at when a component is split.
+FEW = 1e-2
+
+
+class Arrangement(NamedTuple):
+    """Components of a sample.
+
+    Parameters
+    ----------
+    stats : (M, F) of the responsibilities
+    elbo : of the sample under them, base measure apart
+    logits : (n, M), those responsibilities were made from, their softmax
+    """
+
+    stats: np.ndarray
+    elbo: float
+    logits: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows:
+    """Rows drawn from the whole data, with what inference needs of them.
+
+    ``features`` (n, F), ``points`` (n, D) for k-means++, ``weights`` (n,) float64.
+    """
+
+    model: Model
+    features: Features
+    points: Rows
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, model: Model, rows: Rows, weights: np.ndarray) -> SampledRows:
+        """Of prepared rows."""
+        return cls(model, model.family.features(rows), model.family.points(rows), weights)
+
+    def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
+        """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
+        gradients = [self.model.gradient(stats[None])[0] for stats in candidates]
+        logits = np.asarray(self.features @ np.concatenate(gradients).T)
+        ends = np.cumsum([len(stats) for stats in candidates])[:-1]
+        parts = np.split(logits, ends, axis=1)
+        norms = [logsumexp(part, axis=1) for part in parts]
+        resp = [np.exp(part - norm[:, None]) * self.weights[:, None] for part, norm in zip(parts, norms, strict=True)]
+        summed = np.asarray(self.features.T @ np.concatenate(resp, axis=1)).T
+        found = []
+        for part, norm, stats, gradient in zip(parts, norms, np.split(summed, ends), gradients, strict=True):
+            # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
+            entropy = float(self.weights @ norm - (stats * gradient).sum())
+            found.append(Arrangement(np.ascontiguousarray(stats), self._evidence(stats) + entropy, part))
+        return found
+
+    def _evidence(self, stats: np.ndarray) -> float:
+        allocation = self.model.allocation
+        shared = allocation.log_evidence(allocation.in_order(stats[:, -1]))
+        return float(self.model.family.log_evidence(stats).sum() + shared)
+
+    def settled(self, arrangement: Arrangement) -> Arrangement:
+        """After as many steps as it takes until the bound hardly rises."""
+        for _ in range(MOST_STEPS):
+            (after,) = self.stepped([arrangement.stats])
+            if after.elbo - arrangement.elbo < STEP_GAIN * self.weights.sum():
+                return after
+            arrangement = after
+        return arrangement
+
+    def refined(self, candidates: Sequence[np.ndarray], steps: int) -> list[Arrangement]:
+        """Each candidate after some steps."""
+        found = self.stepped(candidates)
+        for _ in range(steps - 1):
+            found = self.stepped([each.stats for each in found])
+        return found
+
+
+def rearranged(
+    sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Statistics (M', F) of the best arrangement found, and by how many nats it is better than the settled first one.
+
+    Parameters
+    ----------
+    sample : rows that components hold
+    stats : (M, F) of these components, scaled to the sample
+    split : how components are split
+    rng : of the k-means++ seedings
+    """
+    now = first = sample.settled(sample.stepped([stats])[0])
+    for _ in range(ROUNDS):
+        candidates = _candidates(sample, now, split, rng)
+        if not candidates:
+            break
+        best = max(sample.refined(candidates, STEPS), key=lambda each: each.elbo)
+        best = sample.settled(best)
+        if best.elbo - now.elbo < ROUND_GAIN * sample.weights.sum():
+            break
+        now = best
+    return now.stats, now.elbo - first.elbo
+
+
+def _candidates(sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator) -> list[np.ndarray]:
+    """The most promising arrangements, statistics (M', F) of each, by what merging and splitting seem to gain alone."""
+    found = sorted(_changes(sample, now, split, rng), key=lambda change: -change[0])
+    return [np.concatenate([np.delete(now.stats, removed, axis=0), added]) for _, removed, added in found[:KEPT]]
+
+
+def _changes(
+    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator
+) -> Iterator[tuple[float, list[int], np.ndarray]]:
+    """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
+    family, members = sample.model.family, range(len(now.stats))
+    resp = np.exp(now.logits - logsumexp(now.logits, axis=1, keepdims=True)) * sample.weights[:, None]
+    evidence = family.log_evidence(now.stats)
+    splits = {k: children for k in members if (children := _split(sample, resp[:, k], split, rng)) is not None}
+    gains = {k: float(family.log_evidence(children).sum() - evidence[k]) for k, children in splits.items()}
+    for k, children in splits.items():
+        yield gains[k], [k], children
+    for i, j in combinations(members, 2):
+        both = now.stats[[i, j]].sum(axis=0, keepdims=True)
+        alone = float(evidence[i] + evidence[j])
+        loss = float(family.log_evidence(both)[0]) - alone
+        yield loss, [i, j], both
+        anew = _split(sample, resp[:, i] + resp[:, j], split, rng)
+        if anew is not None:
+            yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
+        for k in splits.keys() - {i, j}:
+            yield loss + gains[k], [i, j, k], np.concatenate([both, splits[k]])
+
+
+def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> np.ndarray | None:
+    """Statistics (M, F) of children among which rows of `weights` (n,) are divided; None if they are too few."""
+    rows = np.flatnonzero(weights > FEW * sample.weights)
+    own = weights[rows]
+    if not len(rows):
+        return None
+    return seed_children(sample.model, sample.features[rows], sample.points[rows], own, float(own.sum()), split, rng)
