@@ -525,6 +525,7 @@ def topics(request) -> dpdist.HDPTopicModel:
     online = online if request.param == "online" else {}
     model = dpdist.HDPTopicModel(
         initial_topics=2,
+        learn=(),
         **online,
         effort=Effort(1e-9, 3000),
         max_laps=4,

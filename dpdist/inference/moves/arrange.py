@@ -25,7 +25,7 @@ KEPT, STEPS, MOST_STEPS = 10, 3, 30
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a step to go on being refined, and in a round to be followed.
-STEP_GAIN, ROUND_GAIN = 1e-4, 1e-3
+STEP_GAIN, ROUND_GAIN = 1e-4, 5e-3
 #: Share of a row below which it is not looked at when a component is split.
 FEW = 1e-2
 

@@ -94,7 +94,8 @@ class Regroup(Dividing):
     ) -> list[tuple[int, ...]]:
         """Groups to look at, each a component with its nearest; in random order, so that all have their turn.
 
-        They are disjoint, so that nothing is found in vain; but all at once where the run is about to rest.
+        They are disjoint, so that nothing is found in vain; but where the run is about to rest, all there are, of
+        every size that is left to try.
         """
         free = ~busy & (end.origins >= 0) & np.isin(np.arange(len(end.ids)), list(end.samples))
         for proposals in others:
@@ -102,10 +103,11 @@ class Regroup(Dividing):
         allowed, refusals = cooldowns.allow(end.ids, end.lap + 1, self.tries), cooldowns.refused(end.ids)
         near, groups = neighbours(end), []
         for k in generator(end.seed, "regroup", end.lap).permutation(len(end.ids)).tolist():
-            group = (k, *near[k, : self.members + int(refusals[k]) - 1].tolist())
-            if allowed[k] and free[list(group)].all():
-                groups.append(group)
-                free[list(group)] = end.settled
+            tries = range(int(refusals[k]), self.tries) if end.settled else [int(refusals[k])]
+            for group in ((k, *near[k, : self.members + tried - 1].tolist()) for tried in tries if allowed[k]):
+                if free[list(group)].all():
+                    groups.append(group)
+                    free[list(group)] = end.settled
         return groups
 
 
