@@ -134,11 +134,13 @@ class Estimator(BaseEstimator):
         return Asked(path_of_class(type(self)), parameters)
 
     def _parameters(self) -> dict[str, Any]:
-        """The parameters; in the place of a fitted estimator, what it says of rows."""
+        """The parameters; of a fitted estimator to start from, what it says of rows."""
         parameters = self.get_params(deep=False)
-        for each in (value for value in parameters.values() if isinstance(value, Estimator)):
-            check_is_fitted(each)
-        return {name: value._predictor if isinstance(value, Estimator) else value for name, value in parameters.items()}
+        start = parameters.get("initial")
+        if isinstance(start, Estimator):
+            check_is_fitted(start)
+            parameters["initial"] = start._predictor
+        return parameters
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_predictor")

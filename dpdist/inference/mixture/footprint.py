@@ -4,7 +4,8 @@ With F columns of statistics, K components, M children of a split and B batches,
 
     F K (3 (1 + M) B + 60)     sums of the batches: of components and children, as they were, in their tree and as they
                                will be; then what judging takes, a dozen arrays of F for some five replacements each
-    + F max(m, b)              features of the m rows sampled of a component to seed children, or of b rows of a block
+    + F max(m, b, g)           features of the m rows sampled of a component to seed children, of b rows of a block, or
+                               of the g rows of a group that is arranged anew
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
 
 all in one process, as in memory; on a cluster the second term is the workers'.
@@ -46,7 +47,8 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     each = min(problem.sampling.each(components, 8 * width), -(-rows // components)) if children else 0
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
     own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + judging)
-    shared = columns * max(each, block) + 3 * width * min(rows, components * each)
+    grouped = min(max((move.most_rows for move in moves), default=0), rows)
+    shared = columns * max(each, block, grouped) + 3 * width * min(rows, components * each)
     return Footprint(8.0 * (components * own + shared), 8.0 * own)
 
 

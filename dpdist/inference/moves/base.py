@@ -146,6 +146,11 @@ class Move(ABC, Generic[P]):
         """Rows of a component in which it can find replacements, as many as these at most; 0 if it draws no rows."""
         return 0
 
+    @property
+    def most_rows(self) -> int:
+        """Rows whose features it holds at a time where it looks for replacements; 0 if those of one component."""
+        return 0
+
     @abstractmethod
     def none(self) -> P:
         """No proposals, with which a run begins."""

@@ -57,7 +57,11 @@ class Regroup(Dividing):
 
     @property
     def least_rows(self) -> int:
-        return 2
+        return 1
+
+    @property
+    def most_rows(self) -> int:
+        return self.rows
 
     def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
         """All components, as long as any names a group that may be tried."""
