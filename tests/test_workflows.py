@@ -29,6 +29,7 @@ PROMISED = {
     "overhead": r"80 +0\.01 +20 +65 +0\.4 +\d+\.\d +-?\d+\.\d",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
     "scaling": rf"one worker / two workers: {RATIO}",
+    "seeds": r"clusters +sva +with +-\d\.\d{3} \(-\d\.\d{3} to -\d\.\d{3}\) +\d\.\d{3}.*",
     "sequential": rf"20 +\d+ +{RATIO} +{RATIO}",
     "small_data": rf"ratio +{RATIO}",
     "starts": r"sva +(\d+|-) +(\d+|-) +(\d+|-) +-\d+\.\d{4} at \d+ s +\d+",
