@@ -19,8 +19,6 @@ from dpdist.models.families.base import Rows
 TARGET_PARTITIONS = 80
 #: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
-#: Fewest rows of a partition where no chunks are read one by one.
-FEWEST_IN_MEMORY = 1024
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
 #: Partitions that a quick look reads.
@@ -137,8 +135,7 @@ def cut_rows(rows: int, row_bytes: int, chunk: int | None = None) -> Cut:
     chunk : rows of a storage chunk; partitions are whole chunks, or even parts of a chunk too large for that
     """
     most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
-    fewest = FEWEST_IN_MEMORY if chunk is None else FEWEST_ROWS
-    wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), fewest), most))
+    wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
     if chunk is None or chunk >= rows:
         return Cut((*_even(0, rows, wanted), rows))
     if chunk <= wanted:
