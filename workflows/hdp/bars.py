@@ -83,13 +83,13 @@ def main() -> None:
     parser.add_argument("--defaults", action="store_true", help="only fits with defaults, from 2, 10 and 100 topics")
     given = parser.parse_args()
     if given.defaults:
-        corpora = ((5,), 1, 320, 30) if given.small else ((2, 10, 100), 3, 2000, 60)
+        corpora = ((5,), 1, 320, 60) if given.small else ((2, 10, 100), 3, 2000, 60)
         print(f"all bars and nothing beside them: {by_defaults(*corpora)}")
         return
     starts = given.starts or ((5,) if given.small else STARTS)
     test = draw_documents(40 if given.small else 200, seed=1)
     corpus = Corpus(draw_documents(320 if given.small else 2000, seed=0), *hold_out(test, 0.8, seed=2))
-    laps, passes = (30, 5.0) if given.small else (60, 10.0)
+    laps, passes = 60, 5.0 if given.small else 10.0
     batch = corpus.train.shape[0] // 8 if given.small else 50
     traces = list[Trace]()
     for start in starts:
