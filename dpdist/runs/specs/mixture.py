@@ -98,7 +98,7 @@ class FitSpec(RowSpec, LapSpec, ABC):
         {move.kind: move for move in MOVES},
         Move,
         "a list of moves, such as [dpdist.Split(), dpdist.Merge()]",
-        "Which changes of the set of clusters to try; by default splits, merges and deletes.",
+        "Which changes of the set of clusters to try; by default splits, regroups, merges and deletes.",
     )
     sampling: Sampling = part(
         {"sampling": Sampling}, Sampling, "a dpdist.Sampling", "How many rows moves may draw in a lap."
