@@ -18,6 +18,8 @@ import pytest
 import xarray as xr
 import zarr
 from distributed import LocalCluster
+from sklearn.datasets import load_digits
+from sklearn.utils import Bunch
 from typer.testing import CliRunner, Result
 
 import dpdist
@@ -223,6 +225,7 @@ def test_convert_then_fit(folder) -> None:
     ],
 )
 def test_bad_input_gets_a_sentence_and_writes_nothing(folder, monkeypatch, capsys, arguments, sentence) -> None:
+    monkeypatch.setattr(connect, "__defaults__", (0.5, None, None))
     assert sentence in told(folder, monkeypatch, capsys, *arguments)
     assert not (folder / "x.zarr").exists()
 
@@ -307,7 +310,11 @@ def test_not_a_number_is_named_by_row(folder, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize(
     "where", [["--serial"], pytest.param(["--workers", "2"], marks=pytest.mark.slow)], ids=" ".join
 )
-def test_the_demo_finds_the_digits(where: list[str], tmp_path) -> None:
+def test_the_demo_finds_the_digits(where: list[str], tmp_path, monkeypatch) -> None:
+    if where == ["--serial"]:
+        digits = load_digits()
+        some = Bunch(**{name: digits[name][:400] for name in ("data", "images", "target")})
+        monkeypatch.setattr("dpdist.cli.demo.load_digits", lambda: some)
     done = dpdist_command("demo", *where, folder=tmp_path)
     assert "purity" in succeeded(done)
     for name in ("clusters.png", "trace.png"):

@@ -20,7 +20,8 @@ import zarr
 
 import dpdist
 from dpdist.core.errors import CheckpointError
-from dpdist.core.places import LocalPlace, objects, place_of
+from dpdist.core.places import LocalPlace, place_of
+from dpdist.core.places.objects import ObjectPlace
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
@@ -113,7 +114,7 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
         if step.info is not None:
             break
     at_lap_end = RunStore.open(begun).number
-    for first in range(0, 60, 3 if count == 1 else 7):
+    for turn, first in enumerate(range(0, 60, 5 if count == 1 else 11)):
         run = tmp_path / f"{first}.zarr"
         shutil.copytree(begun, run)
         fit = resumed(RunStore.open(run), as_source(rows), SerialBackend(), Limits(LAPS))
@@ -127,7 +128,7 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
         assert RunStore.open(run).number >= at_lap_end
         if failing.failed == 0:
             break
-        if first % 6 == 0:
+        if turn % 2 == 0:
             assert gone_on(rows, run).store.number and bits(run) == bits(undisturbed)
         shutil.rmtree(run)
     assert first > 20
@@ -243,7 +244,7 @@ def test_a_store_that_is_gone_for_a_while_costs_nothing(server, undisturbed, mon
         for count, _ in enumerate(fit):
             if count in (1, 5):
                 line.cut = True
-                timers.append(threading.Timer(1.5, setattr, (line, "cut", False)))
+                timers.append(threading.Timer(0.5, setattr, (line, "cut", False)))
                 timers[-1].start()
         for timer in timers:
             timer.join()
@@ -255,8 +256,8 @@ def test_a_store_that_stays_away_ends_the_run_with_a_sentence_and_the_run_goes_o
     server, undisturbed, monkeypatch
 ) -> None:
     rows, run = f"s3://{BUCKET}/rows.zarr", f"s3://{BUCKET}/away/run.zarr"
-    monkeypatch.setattr(objects, "PATIENCE", 0.3)
-    monkeypatch.setattr(objects.ObjectPlace.__init__, "__defaults__", (0.3,))
+    monkeypatch.setattr("dpdist.core.places.zarr_store.PATIENCE", 0.3)
+    monkeypatch.setattr(ObjectPlace.__init__, "__defaults__", (0.3,))
     monkeypatch.setattr(lease, "FAREWELL", 0.5)
     with behind_a_line(server) as line:
         fit = prepared(rows, run)

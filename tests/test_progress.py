@@ -527,11 +527,11 @@ def test_a_closed_client_loses_events_and_nothing_else(cluster: LocalCluster) ->
 
 
 def test_a_scheduler_that_died_loses_events_and_nothing_else() -> None:
-    cluster = started(dashboard_address="127.0.0.1:0")
-    client = Client(cluster.scheduler_address, set_as_default=False)
-    outlet = SchedulerOutlet(lambda: client)
-    assert outlet.send(lap(1))
     with dask.config.set({"distributed.comm.timeouts.connect": "500ms"}):
+        cluster = started(dashboard_address="127.0.0.1:0")
+        client = Client(cluster.scheduler_address, set_as_default=False)
+        outlet = SchedulerOutlet(lambda: client)
+        assert outlet.send(lap(1))
         cluster.close()
         assert not outlet.send(lap(2))
         with Broadcast("mute", outlet) as broadcast:

@@ -199,8 +199,8 @@ def test_workers_that_do_nothing_end_with_a_sentence(client: Client) -> None:
 
 
 def test_workers_at_one_long_task_do_something(client: Client) -> None:
-    backend = DaskBackend(peopled(client), limits=TaskLimits(idle_after=3.0, period=0.2), workers=2)
-    assert backend.fetch(backend.map(time.sleep, [7.0])) == [None]
+    backend = DaskBackend(peopled(client), limits=TaskLimits(idle_after=1.5, period=0.2), workers=2)
+    assert backend.fetch(backend.map(time.sleep, [3.5])) == [None]
 
 
 def test_a_stopped_worker_process_is_replaced(client: Client) -> None:

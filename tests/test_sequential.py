@@ -182,11 +182,11 @@ def test_predictive_with_the_new_component_integrates_to_one() -> None:
     rng, family = np.random.default_rng(0), IsotropicGaussian(1.0, 9.0, np.zeros(2))
     x = rng.permutation(np.concatenate([rng.normal(c, 1.0, size=(60, 2)) for c in (0.0, 4.0)]))
     table, _ = passed(family, x, OpeningRule())
-    axis = np.arange(-40.0, 40.0, 0.1)
+    axis = np.arange(-40.0, 40.0, 0.25)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     weights = np.append(table[:, -1], 1.0)
     predictive = Conjugate(family, 2).log_predictive(grid, table) + np.log(weights / weights.sum())
-    assert np.exp(logsumexp(predictive)) * 0.01 == pytest.approx(1.0, abs=1e-4)
+    assert np.exp(logsumexp(predictive)) * 0.25**2 == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(
