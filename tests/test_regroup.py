@@ -14,7 +14,7 @@ from dpdist.inference.moves.arrange import SampledRows, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
-from dpdist.inference.moves.regroup import Regroup, neighbours
+from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
@@ -67,7 +67,7 @@ def groups_tried(end: LapEnd, move: Regroup, others: tuple[Proposals, ...] = (),
 
 
 def test_neighbours_are_those_with_which_least_is_lost_a_row() -> None:
-    near = neighbours(end_of(*drawn()))
+    near = end_of(*drawn()).neighbours
     assert near[:6, 0].tolist() == [1, 0, 3, 2, 5, 4]
     assert all(sorted([k, *row]) == list(range(7)) for k, row in enumerate(near.tolist()))
 
@@ -84,7 +84,7 @@ def test_a_run_about_to_rest_looks_at_all_groups_and_tries_disjoint_ones() -> No
     found = Regroup(members=3).births(end, np.zeros(6, bool), Cooldowns(), ())
     tried = [group for group, stats in found.items() if stats is not None]
     assert len(tried) == 1 and 0 in tried[0]
-    assert {group[0] for group in found} >= {k for k in range(6) if 0 not in (k, *neighbours(end)[k, :2])}
+    assert {group[0] for group in found} >= {k for k in range(6) if 0 not in (k, *end.neighbours[k, :2])}
 
 
 def test_groups_have_a_member_more_at_every_try_until_they_are_left_alone() -> None:
@@ -100,7 +100,7 @@ def test_components_at_work_just_changed_without_rows_or_not_split_yet_are_in_no
     busy = np.arange(7) == 2
     changed = replace(end, origins=np.where(busy, -1, end.origins))
     unseen = replace(end, samples={k: part for k, part in end.samples.items() if k != 2})
-    nothing = Judging.none()
+    nothing = Judging.begun([], [])
     for tried in (
         groups_tried(end, move, busy=busy),
         groups_tried(changed, move),

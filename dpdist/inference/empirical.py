@@ -12,6 +12,8 @@ is highest.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -23,7 +25,7 @@ from dpdist.inference.drawing import draw_rows
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.transform import Preparation
-from dpdist.models.families.base import Family, FamilyType, Rows
+from dpdist.models.families.base import Family, FamilyType, Features, Rows
 
 #: Rows drawn, components tried at most, steps with each number of them, and how often more may be worse.
 SAMPLE, MOST_COMPONENTS, STEPS, FALLS = 10_000, 128, 5, 2
@@ -67,27 +69,31 @@ def _clustered(
     filled: FamilyType, free: list[str], rows: Rows, weights: np.ndarray, owners: np.ndarray
 ) -> tuple[FamilyType, np.ndarray]:
     """Prior and statistics after some steps from the owners (n,) of rows."""
-    stats = _sums(filled, rows, weights, owners)
+    parts = _blocks(filled, rows)
+    stats = _sums(int(owners.max()) + 1, ((owners[part], features, weights[part]) for part, features in parts))
     family = filled.empirical(stats, free)
     for _ in range(STEPS if len(stats) > 1 else 0):
         coefficients = family.coefficients(stats)
         coefficients[-1] += np.log(stats[:, -1])
-        owners = np.concatenate([(family.features(block) @ coefficients).argmax(1) for block in _blocks(family, rows)])
-        stats = _sums(filled, rows, weights, owners)
+        parts = _blocks(family, rows)
+        shared = (((features @ coefficients).argmax(1), features, weights[part]) for part, features in parts)
+        stats = _sums(len(stats), shared)
         family = filled.empirical(stats, free)
     return family, stats
 
 
-def _sums(family: Family, rows: Rows, weights: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Statistics (K, F) of the owners that have any weight."""
-    resp = np.zeros((len(owners), owners.max() + 1))
-    resp[np.arange(len(owners)), owners] = weights
-    shares = np.split(resp, np.cumsum([len(block) for block in _blocks(family, rows)])[:-1])
-    blocks = zip(shares, _blocks(family, rows), strict=True)
-    stats: np.ndarray = np.sum([share.T @ family.features(block) for share, block in blocks], axis=0)
+def _sums(components: int, parts: Iterable[tuple[np.ndarray, Features, np.ndarray]]) -> np.ndarray:
+    """Statistics (K, F) of the components that have any weight, given owners, features and weights of parts of rows."""
+    stats: np.ndarray = np.zeros(())
+    for owners, features, weights in parts:
+        resp = np.zeros((len(owners), components))
+        resp[np.arange(len(owners)), owners] = weights
+        stats = stats + resp.T @ features
     return np.ascontiguousarray(stats[stats[:, -1] > 0])
 
 
-def _blocks(family: Family, rows: Rows) -> list[Rows]:
+def _blocks(family: Family, rows: Rows) -> Iterator[tuple[slice, Features]]:
+    """Parts of rows (n, D), and the features of each."""
     step = block_rows(family.features(rows[:1]).shape[1])
-    return [rows[start : start + step] for start in range(0, len(rows), step)]
+    for start in range(0, len(rows), step):
+        yield slice(start, start + step), family.features(rows[start : start + step])

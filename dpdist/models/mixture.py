@@ -117,6 +117,13 @@ class Model:
         gradient[..., -1] += self.allocation.log_weights(stats[..., -1])
         return gradient
 
+    def gradients(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """As :meth:`gradient`, of mixtures one after the other in `stats` (C, F), each up to one of `ends` (J,)."""
+        gradients: np.ndarray = self.family.coefficients(stats).T.copy()
+        for counts, own in zip(np.split(stats[:, -1], ends[:-1]), np.split(gradients, ends[:-1]), strict=True):
+            own[:, -1] += self.allocation.log_weights(counts)
+        return gradients
+
     def posterior(self, summary: Summary, precision: Precision) -> Posterior:
         """The global step: q(theta) from statistics, in the form workers use."""
         coefficients: np.ndarray = np.ascontiguousarray(self.gradient(summary.stats).T, dtype=precision.dtype)

@@ -84,10 +84,14 @@ def digits(data: Path, columns: int) -> np.ndarray | None:
     if not path.exists():
         return None
     images = np.load(path)["images"]
-    pixels = images.reshape(len(images), -1) / 255.0
-    pixels -= pixels.mean(axis=0)
-    _, axes = np.linalg.eigh(pixels.T @ pixels)
-    return np.ascontiguousarray(pixels @ axes[:, ::-1][:, :columns])
+    return leading_components(images.reshape(len(images), -1) / 255.0, columns)
+
+
+def leading_components(x: np.ndarray, columns: int) -> np.ndarray:
+    """The leading principal components of rows (n, D), (n, columns)."""
+    centred = x - x.mean(axis=0)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    return np.ascontiguousarray(centred @ axes[:, ::-1][:, :columns])
 
 
 def store_rows(path: Path, shape: tuple[int, int], dtype: str, blocks: Iterable[np.ndarray], chunk: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from common import digits, draw_clusters, options, print_table, spread
+from common import digits, draw_clusters, leading_components, options, print_table, spread
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
@@ -42,14 +42,8 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
         found["MNIST"] = leading[:7_000]
     path = data / "sift_bsds" / "sift_bsds_train_200k.npz"
     if path.exists():
-        found["SIFT"] = components_of(np.load(path)["sift"][:10_000].astype(float), 32)
+        found["SIFT"] = leading_components(np.load(path)["sift"][:10_000].astype(float), 32)
     return found
-
-
-def components_of(x: np.ndarray, keep: int) -> np.ndarray:
-    """Leading principal components."""
-    centred = x - x.mean(axis=0)
-    return np.asarray(centred @ np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :keep])
 
 
 def fit(x: np.ndarray, start: str, seed: int, regroup: bool) -> Fit:

@@ -37,12 +37,12 @@ class Arrangement(NamedTuple):
     ----------
     stats : (M, F) of the responsibilities
     elbo : of the sample under them, base measure apart
-    logits : (n, M), those responsibilities were made from, their softmax
+    resp : (n, M), those responsibilities, times the rows' weights
     """
 
     stats: np.ndarray
     elbo: float
-    logits: np.ndarray
+    resp: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,24 +64,23 @@ class SampledRows:
 
     def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
-        gradients = [self.model.gradient(stats[None])[0] for stats in candidates]
-        logits = np.asarray(self.features @ np.concatenate(gradients).T)
-        ends = np.cumsum([len(stats) for stats in candidates])[:-1]
-        parts = np.split(logits, ends, axis=1)
-        norms = [logsumexp(part, axis=1) for part in parts]
-        resp = [np.exp(part - norm[:, None]) * self.weights[:, None] for part, norm in zip(parts, norms, strict=True)]
-        summed = np.asarray(self.features.T @ np.concatenate(resp, axis=1)).T
-        found = []
-        for part, norm, stats, gradient in zip(parts, norms, np.split(summed, ends), gradients, strict=True):
+        ends = np.cumsum([len(stats) for stats in candidates])
+        gradients = self.model.gradients(np.concatenate(candidates), ends)
+        resp = np.asarray(self.features @ gradients.T)
+        log_norms = []
+        for part in np.split(resp, ends[:-1], axis=1):
+            log_norms.append(logsumexp(part, axis=1))
+            part[...] = np.exp(part - log_norms[-1][:, None]) * self.weights[:, None]
+        stats = np.ascontiguousarray((self.features.T @ resp).T)
+        evidence, expected = self.model.family.log_evidence(stats), (stats * gradients).sum(axis=1)
+        allocation, found = self.model.allocation, []
+        for end, begin, log_norm in zip(ends, [0, *ends[:-1]], log_norms, strict=True):
+            own = slice(begin, end)
+            shared = allocation.log_evidence(allocation.in_order(stats[own, -1]))
             # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
-            entropy = float(self.weights @ norm - (stats * gradient).sum())
-            found.append(Arrangement(np.ascontiguousarray(stats), self._evidence(stats) + entropy, part))
+            entropy = self.weights @ log_norm - expected[own].sum()
+            found.append(Arrangement(stats[own], float(evidence[own].sum() + shared + entropy), resp[:, own]))
         return found
-
-    def _evidence(self, stats: np.ndarray) -> float:
-        allocation = self.model.allocation
-        shared = allocation.log_evidence(allocation.in_order(stats[:, -1]))
-        return float(self.model.family.log_evidence(stats).sum() + shared)
 
     def settled(self, arrangement: Arrangement) -> Arrangement:
         """After as many steps as it takes until the bound hardly rises."""
@@ -136,9 +135,8 @@ def _changes(
 ) -> Iterator[tuple[float, list[int], np.ndarray]]:
     """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
     family, members = sample.model.family, range(len(now.stats))
-    resp = np.exp(now.logits - logsumexp(now.logits, axis=1, keepdims=True)) * sample.weights[:, None]
     evidence = family.log_evidence(now.stats)
-    splits = {k: children for k in members if (children := _split(sample, resp[:, k], split, rng)) is not None}
+    splits = {k: children for k in members if (children := _split(sample, now.resp[:, k], split, rng)) is not None}
     gains = {k: float(family.log_evidence(children).sum() - evidence[k]) for k, children in splits.items()}
     for k, children in splits.items():
         yield gains[k], [k], children
@@ -147,7 +145,7 @@ def _changes(
         alone = float(evidence[i] + evidence[j])
         loss = float(family.log_evidence(both)[0]) - alone
         yield loss, [i, j], both
-        anew = _split(sample, resp[:, i] + resp[:, j], split, rng)
+        anew = _split(sample, now.resp[:, i] + now.resp[:, j], split, rng)
         if anew is not None:
             yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
         for k in splits.keys() - {i, j}:

@@ -112,6 +112,15 @@ class LapEnd:
         """As :func:`dpdist.inference.moves.pairs.pair_gains` of the components; found once for all moves."""
         return pair_gains(self.model, self.summary)
 
+    @cached_property
+    def neighbours(self) -> np.ndarray:
+        """(K, K - 1) the others, those first with which a component loses least evidence a row when merged."""
+        gains, counts = np.maximum(self.pair_gains, self.pair_gains.T), np.maximum(self.summary.counts, 1e-300)
+        gains = gains / np.minimum.outer(counts, counts)
+        np.fill_diagonal(gains, -np.inf)
+        nearest: np.ndarray = np.argsort(-gains, axis=1, kind="stable")[:, :-1]
+        return nearest
+
 
 class Following(NamedTuple):
     """What a move does next.

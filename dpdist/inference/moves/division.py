@@ -48,11 +48,6 @@ class Divisions(Proposals):
     coefficients: np.ndarray | None = None
 
     @classmethod
-    def none(cls) -> Divisions:
-        """No divisions."""
-        return cls(np.zeros((0, 1), np.intp), np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0))
-
-    @classmethod
     def begun(cls, groups: Sequence[tuple[int, ...]], sizes: Sequence[int]) -> Divisions:
         """Of so many replacements each, none of which was measured yet."""
         ages = np.zeros(len(groups), dtype=np.intp)
@@ -68,9 +63,7 @@ class Divisions(Proposals):
         """The same divisions with the replacements' posterior made from their statistics so far."""
         if not len(self):
             return self
-        coefficients = model.family.coefficients(measured.stats).T.copy()
-        for rows in map(self.rows_of, range(len(self))):
-            coefficients[rows, -1] += model.allocation.log_weights(measured.counts[rows])
+        coefficients = model.gradients(measured.stats, self.ends)
         return replace(self, coefficients=np.ascontiguousarray(coefficients, dtype=posterior.precision.dtype))
 
     def measure(self, block: Block) -> Summary:
@@ -154,7 +147,7 @@ class Dividing(Move[Divisions]):
         return cooldowns
 
     def none(self) -> Divisions:
-        return Divisions.none()
+        return Divisions.begun([], [])
 
     def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
         """Those that may be given replacements when the lap ends."""
@@ -185,9 +178,8 @@ class Dividing(Move[Divisions]):
         cooldowns = cooldowns.after(end, fruitless, self.cooldown)
         seeds = {group: stats for group, stats in births.items() if stats is not None}
         sizes = [int(before.sizes[j]) for j in going] + [len(stats) for stats in seeds.values()]
-        divisions = Divisions(
-            groups=_padded([*groups, *seeds]),
-            ends=np.cumsum(sizes, dtype=np.intp),
+        divisions = replace(
+            Divisions.begun([*groups, *seeds], sizes),
             ages=np.concatenate([before.ages[going].astype(np.intp) + 1, np.zeros(len(seeds), dtype=np.intp)]),
             gains=np.concatenate([[untouched[j].gain for j in going], np.full(len(seeds), -np.inf)]),
             cooldowns=cooldowns,

@@ -72,7 +72,7 @@ class Regroup(Dividing):
         changed = end.origins < 0
         if len(end.ids) < 2 or not changed.any():
             return cooldowns
-        near = neighbours(end)[:, : self.members + self.tries - 2]
+        near = end.neighbours[:, : self.members + self.tries - 2]
         return cooldowns.without(end.ids[changed[near].any(axis=1)])
 
     def births(
@@ -105,10 +105,11 @@ class Regroup(Dividing):
         for proposals in others:
             free &= proposals.judged(end.ids)
         allowed, refusals = cooldowns.allow(end.ids, end.lap + 1, self.tries), cooldowns.refused(end.ids)
-        near, groups = neighbours(end), []
+        groups: list[tuple[int, ...]] = []
         for k in generator(end.seed, "regroup", end.lap).permutation(len(end.ids)).tolist():
             tries = range(int(refusals[k]), self.tries) if end.settled else [int(refusals[k])]
-            for group in ((k, *near[k, : self.members + tried - 1].tolist()) for tried in tries if allowed[k]):
+            near = end.neighbours[k].tolist()
+            for group in ((k, *near[: self.members + tried - 1]) for tried in tries if allowed[k]):
                 if free[list(group)].all():
                     groups.append(group)
                     free[list(group)] = end.settled
@@ -124,15 +125,6 @@ def _disjoint(found: Mapping[tuple[int, ...], np.ndarray | None]) -> dict[tuple[
             kept[group] = stats
             taken.update(group if stats is not None else ())
     return kept
-
-
-def neighbours(end: LapEnd) -> np.ndarray:
-    """(K, K - 1) the other components, those first with which a component loses least evidence a row when merged."""
-    gains, counts = np.maximum(end.pair_gains, end.pair_gains.T), np.maximum(end.summary.counts, 1e-300)
-    gains = gains / np.minimum.outer(counts, counts)
-    np.fill_diagonal(gains, -np.inf)
-    nearest: np.ndarray = np.argsort(-gains, axis=1, kind="stable")[:, :-1]
-    return nearest
 
 
 def _sampled(
