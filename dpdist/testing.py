@@ -29,7 +29,7 @@ from dpdist.inference.moves.base import AnyMove, Following, LapEnd, Proposals
 from dpdist.inference.moves.change import MoveVerdict, change_from, judge_moves
 from dpdist.inference.sva import Conjugate, OpeningRule
 from dpdist.models.allocations import Allocation
-from dpdist.models.families.base import Family, Rows
+from dpdist.models.families.base import Family, Rows, dense_rows, is_sparse
 from dpdist.models.mixture import Block, Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage import codec
@@ -50,7 +50,7 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
     filled.check_moments(moments)
     _same_part("what is given is left alone by defaults", filled.with_defaults(moments), filled)
     features = filled.features(rows)
-    dense = features.toarray() if sparse.issparse(features) else features
+    dense = dense_rows(features)
     stats = np.random.default_rng(seed).dirichlet(np.ones(3), size=len(dense)).T @ dense
     _check_features(filled, rows, dense)
     _check_evidence(filled, stats)
@@ -154,7 +154,7 @@ def check_move(move: AnyMove, model: Model, rows: Rows, responsibilities: np.nda
 def _block_of(model: Model, rows: Rows, resp: np.ndarray, seed: int) -> tuple[Block, Summary]:
     """Rows of random weights with their responsibilities, the posterior that these make, and their summary."""
     features = model.family.features(rows)
-    weights = np.random.default_rng(seed).uniform(0.5, 2.0, size=features.shape[0])
+    weights = np.random.default_rng(seed).uniform(0.5, 2.0, size=(features.shape[0],))
     entropy = -weights @ (resp * np.log(resp, out=np.zeros_like(resp), where=resp > 0))
     summary = Summary(np.ascontiguousarray((features.T @ (weights[:, None] * resp)).T), entropy)
     return Block(rows, features, weights, resp, model.posterior(summary, Precision())), summary
@@ -260,18 +260,21 @@ def _check_features(family: Family, rows: Rows, dense: np.ndarray) -> None:
     """Statistics of rows (n, F) end in 1, and are each row's own, in either precision, dense or sparse."""
     _hold("the last statistic of every row is 1", dense[:, -1], 1.0)
     halves = [family.features(rows[half]) for half in (slice(None, 2), slice(2, None))]
-    apart = np.concatenate([half.toarray() if sparse.issparse(half) else half for half in halves])
+    apart = np.concatenate([dense_rows(half) for half in halves])
     _hold("statistics of a row depend on no other row", apart, dense)
     base = family.log_base_measure(rows)
     assert base.shape == (len(dense),), "the base measure has an entry a row"
     _hold("the base measure of a row depends on no other row", family.log_base_measure(rows[:2]), base[:2])
     single = family.features(rows, np.float32)
     assert single.dtype == np.float32, "statistics come in the precision asked for"
-    single = single.toarray() if sparse.issparse(single) else single
-    np.testing.assert_allclose(single, dense, rtol=1e-5, atol=1e-30, err_msg="float32 statistics are the same rounded")
+    np.testing.assert_allclose(
+        dense_rows(single), dense, rtol=1e-5, atol=1e-30, err_msg="float32 statistics are the same rounded"
+    )
     if family.accepts_sparse:
         thin = sparse.csr_array(rows)
-        _hold("sparse rows have the statistics of dense ones", family.features(thin).toarray(), dense)
+        features = family.features(thin)
+        assert is_sparse(features), "sparse rows have sparse statistics"
+        _hold("sparse rows have the statistics of dense ones", dense_rows(features), dense)
         _hold("sparse rows have the base measure of dense ones", family.log_base_measure(thin), base)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_merging_any_two_gains_the_change_of_the_evidence(counts) -> None:
 @pytest.mark.parametrize(
     "allocation",
     [*ALLOCATIONS, DirichletProcess(SMALLEST), DirichletProcess(1e3), LearnedDirichletProcess(50.0, 1.0, nodes=37)],
-    ids=lambda a: f"{a.name} {a.hyperparameters()}",
+    ids=repr,
 )
 @pytest.mark.parametrize("shape", [0.02, 0.5, 100.0], ids=["far apart", "apart", "nearly equal"])
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
@@ -239,7 +240,7 @@ def test_the_concentration_is_integrated_out(shape, rate, counts) -> None:
 
 @every_allocation
 def test_an_allocation_is_its_hyperparameters(allocation) -> None:
-    again = type(allocation)(**allocation.hyperparameters())
+    again = replace(allocation)
     counts = np.array([20.0, 5.0, 1.0])
     assert again.log_evidence(counts) == allocation.log_evidence(counts)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Rows, is_sparse
 
 
 def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
@@ -41,13 +40,13 @@ def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random
 
 
 def _squared_norms(points: Rows) -> np.ndarray:
-    squares = points.multiply(points) if sparse.issparse(points) else points * points
+    squares = points.multiply(points) if is_sparse(points) else points * points
     return np.asarray(squares.sum(axis=1)).ravel()
 
 
 def _squared_distances(points: Rows, norms: np.ndarray, chosen: int) -> np.ndarray:
     """Squared distances to one row; those lost to rounding count as zero."""
-    if sparse.issparse(points):
+    if is_sparse(points):
         seed = points[[chosen]].toarray()[0]
         distances = norms - 2 * (points @ seed) + norms[chosen]
         distances[distances < 1e-12 * (norms + norms[chosen])] = 0.0

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from dpdist.core.errors import PrecisionError
 from dpdist.inference.sva.base import FAR_OUT, Learner, OpeningRule, Pass
@@ -24,7 +23,7 @@ from dpdist.kernels.sequential_counts import Coins, Rates, Sparse, Urns
 from dpdist.kernels.sequential_diagonal import Boxes
 from dpdist.kernels.sequential_gaussian import Ellipsoids
 from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
-from dpdist.models.families.base import Family, Moments, Rows
+from dpdist.models.families.base import Family, Moments, Rows, dense_rows
 from dpdist.models.families.bernoulli import Bernoulli
 from dpdist.models.families.diagonal_gaussian import DiagonalGaussian
 from dpdist.models.families.gaussian import Gaussian
@@ -141,8 +140,7 @@ class _Predicted(Components[Rows, np.ndarray]):
 
     def row(self, rows: Rows, n: int, count: int) -> np.ndarray:
         """Features (1, F); all scores at once."""
-        row = rows[n : n + 1]
-        dense: np.ndarray = row.toarray() if sparse.issparse(row) else row
+        dense = dense_rows(rows[n : n + 1])
         log_weights = np.log(np.append(self.stats[:count, -1], self.concentration))
         self.scores[: count + 1] = log_weights + self.family.log_predictive(dense, self.stats[: count + 1])[0]
         return dense
@@ -272,7 +270,7 @@ class IsotropicGaussianPass(ConjugatePass):
 
     def run(self, rows: Rows, weights: np.ndarray) -> tuple[int, int]:
         sphere = Sphere(float(self.family.variance), 1 / float(self.family.mean_variance), self.family.mean)
-        means = np.empty((len(self.stats), rows.shape[1]), self.dtype)
+        means: np.ndarray = np.empty((len(self.stats), rows.shape[1]), self.dtype)
         return advance_isotropic(
             rows, weights, self.count, self.law, sphere, self.stats, means, self.tracked, self.block
         )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
@@ -58,10 +56,6 @@ class Allocation(ABC):
         A sequential pass takes its concentration from it, so there it should be a DirichletProcess or FiniteDirichlet.
         """
         return self
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Field name -> value."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
 
 def counts_after(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

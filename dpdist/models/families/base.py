@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from scipy import sparse
 
-from dpdist.core.checks import POSITIVE, numbers
 from dpdist.core.errors import InputError
 
 #: Rows (n, D) or features (n, F): a NumPy array or a scipy.sparse.csr_array.
-Rows = Any
-Features = Any
+Rows: TypeAlias = np.ndarray | sparse.csr_array
+Features: TypeAlias = np.ndarray | sparse.csr_array
 FamilyType = TypeVar("FamilyType", bound="Family")
 
 
@@ -59,12 +58,6 @@ def fill_zeros(scale: np.ndarray) -> np.ndarray:
     """Replace zeros by the mean of the positive entries, or by 1 where there is none."""
     positive = scale > 0.0
     return np.where(positive, scale, scale[positive].mean() if positive.any() else 1.0)
-
-
-#: Hyperparameters: a number above zero, or finite numbers, one a column, above zero or not; None leaves it to the data.
-LONE = POSITIVE.or_none("what suits the data")
-EACH = numbers().or_none("what suits the data")
-EACH_POSITIVE = numbers(positive=True).or_none("what suits the data")
 
 
 class Family(ABC):
@@ -134,8 +127,7 @@ class Family(ABC):
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """A(S_k + t(x_n)) - A(S_k), (n, K), for every row and component."""
-        dense = features.toarray() if sparse.issparse(features) else features
-        before = self.log_evidence(stats)
+        dense, before = dense_rows(features), self.log_evidence(stats)
         if len(dense) < len(stats):
             return np.stack([self.log_evidence(stats + row) for row in dense]) - before
         return np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before
@@ -147,30 +139,9 @@ class Family(ABC):
         """Coordinates of rows in which squared distances make sense; used to seed clusters."""
         return rows
 
-    def hyperparameters(self) -> dict[str, Any]:
+    def hyperparameters(self) -> dict[str, object]:
         """Field name -> value."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
-
-
-def set_missing(family: FamilyType, **defaults: Any) -> FamilyType:
-    """A copy of `family` in which each field that is ``None`` takes its default."""
-    missing = {name: value for name, value in defaults.items() if getattr(family, name) is None}
-    return replace(family, **missing) if missing else family  # type: ignore[type-var]
-
-
-def with_free(family: FamilyType, free: Collection[str], **values: Any) -> FamilyType:
-    """A copy of `family` in which those of the fields that are `free` take new values."""
-    return replace(family, **{name: value for name, value in values.items() if name in free})  # type: ignore[type-var]
-
-
-def vector(value: Any, dimension: int, name: str) -> np.ndarray:
-    """`value`, a scalar or a (D,) array, as a (D,) float64 array."""
-    array = np.asarray(value, dtype=np.float64)
-    if array.ndim > 1 or (array.ndim == 1 and array.shape[0] != dimension):
-        raise InputError(
-            f"{name} should be a number or {dimension} numbers, one a column; got an array of shape {array.shape}."
-        )
-    return np.broadcast_to(array, (dimension,)).copy()
 
 
 def require_counts(moments: Moments, family: str) -> None:
@@ -188,19 +159,33 @@ def require_counts(moments: Moments, family: str) -> None:
         )
 
 
-def append_ones(columns: Rows, dtype: type) -> Features:
-    """Rows with a last column of ones, dense or CSR as they came."""
-    if sparse.issparse(columns):
-        ones = sparse.csr_array(np.ones((columns.shape[0], 1), dtype))
-        return sparse.csr_array(sparse.hstack([columns.astype(dtype), ones], format="csr"))
-    features = np.empty((columns.shape[0], columns.shape[1] + 1), dtype)
-    features[:, :-1] = columns
-    features[:, -1] = 1
-    return features
+class LinearFamily(Family):
+    """A likelihood of rows, dense or SciPy CSR, whose statistics are the row itself and 1."""
+
+    accepts_sparse = True
+
+    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
+        if is_sparse(rows):
+            ones = sparse.csr_array(np.ones((rows.shape[0], 1), dtype))
+            return sparse.csr_array(sparse.hstack([rows.astype(dtype), ones], format="csr"))
+        features = np.empty((rows.shape[0], rows.shape[1] + 1), dtype)
+        features[:, :-1] = rows
+        features[:, -1] = 1
+        return features
+
+
+def is_sparse(rows: Rows) -> TypeGuard[sparse.csr_array]:
+    """Whether rows are SciPy's."""
+    return bool(sparse.issparse(rows))
+
+
+def dense_rows(rows: Rows) -> np.ndarray:
+    """Rows as a NumPy array."""
+    return rows.toarray() if is_sparse(rows) else rows
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
     """Rows one set below the other, dense or CSR as they came."""
-    if sparse.issparse(parts[0]):
+    if is_sparse(parts[0]):
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
     return np.concatenate(parts)

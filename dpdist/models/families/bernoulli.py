@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaln, psi
 
-from dpdist.core.checks import check_fields
 from dpdist.core.errors import InputError
-from dpdist.models.families.base import (
-    EACH_POSITIVE,
-    Family,
-    Features,
-    Moments,
-    Rows,
-    append_ones,
-    set_missing,
-    vector,
-)
+from dpdist.models.families.base import Features, LinearFamily, Moments
+from dpdist.models.hyperparameters import EachPositive, filled
 
 
 @dataclass(frozen=True, eq=False)
-class Bernoulli(Family):
+class Bernoulli(LinearFamily):
     """Independent binary columns; rows may be SciPy CSR.
 
     Parameters
@@ -36,22 +26,13 @@ class Bernoulli(Family):
     Statistics: x, 1; F = D + 1.
     """
 
-    ones: Any = None
-    zeros: Any = None
+    ones: EachPositive = EachPositive()
+    zeros: EachPositive = EachPositive()
 
     name = "bernoulli"
-    accepts_sparse = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, ones=EACH_POSITIVE, zeros=EACH_POSITIVE)
 
     def with_defaults(self, moments: Moments) -> Bernoulli:
-        filled = set_missing(self, ones=0.5, zeros=0.5)
-        return replace(
-            filled,
-            ones=vector(filled.ones, moments.dimension, "ones"),
-            zeros=vector(filled.zeros, moments.dimension, "zeros"),
-        )
+        return filled(self, moments.dimension, ones=0.5, zeros=0.5)
 
     def check_moments(self, moments: Moments) -> None:
         # For entries in {0, 1} the variance of a column is mean (1 - mean); a single 2 exceeds it by 2 / count.
@@ -62,9 +43,6 @@ class Bernoulli(Family):
                 "Bernoulli needs entries of 0 or 1; the data hold others. "
                 "Binarise them (x > threshold), or choose Poisson or Multinomial for counts."
             )
-
-    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
-        return append_ones(rows, dtype)
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         ones, zeros = self.posterior(stats)

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from dpdist.core.checks import check_fields
 from dpdist.core.errors import PrecisionError
 from dpdist.kernels.sequential_diagonal import log_factor_sums
-from dpdist.models.families.base import (
-    EACH,
-    EACH_POSITIVE,
-    LONE,
-    Family,
-    Moments,
-    Rows,
-    set_missing,
-    vector,
-    with_free,
-)
+from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
 from dpdist.models.families.wishart import LOST
+from dpdist.models.hyperparameters import Each, EachPositive, Lone, filled, with_free
 
 
 class NormalGamma(NamedTuple):
@@ -62,27 +52,19 @@ class DiagonalGaussian(Family):
     Statistics: x^2, x, 1; F = 2D + 1.
     """
 
-    mean: Any = None
-    mean_precision: Any = None
-    shape: Any = None
-    rate: Any = None
+    mean: Each = Each()
+    mean_precision: Lone = Lone()
+    shape: Lone = Lone()
+    rate: EachPositive = EachPositive()
 
     name = "diagonal_gaussian"
     spreads = True
     has_location = True
 
-    def __post_init__(self) -> None:
-        check_fields(self, mean=EACH, mean_precision=LONE, shape=LONE, rate=EACH_POSITIVE)
-
     def with_defaults(self, moments: Moments) -> DiagonalGaussian:
-        shape = 1.5 if self.shape is None else self.shape
-        expected = 0.1 * moments.spread() * (shape - 1 if shape > 1 else shape)
-        filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, shape=shape, rate=expected)
-        return replace(
-            filled,
-            mean=vector(filled.mean, moments.dimension, "mean"),
-            rate=vector(filled.rate, moments.dimension, "rate"),
-        )
+        shaped = filled(self, moments.dimension, mean=moments.mean, mean_precision=1e-4, shape=1.5)
+        shape = shaped.shape
+        return filled(shaped, moments.dimension, rate=0.1 * moments.spread() * (shape - 1 if shape > 1 else shape))
 
     def about(self, origin: np.ndarray) -> DiagonalGaussian:
         return replace(self, mean=self.mean - origin)
@@ -129,7 +111,7 @@ class DiagonalGaussian(Family):
         blocks = [-0.5 * expected, expected * post.mean, constant[:, None]]
         return np.ascontiguousarray(np.concatenate(blocks, axis=1).T)
 
-    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """A product of Student t over the columns."""
         dimension, post = self._dimension, self.posterior(stats)
         shrink = post.precision / (post.precision + 1)

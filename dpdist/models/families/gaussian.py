@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from dpdist.core.checks import check_fields
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector, with_free
+from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
-from dpdist.models.families.wishart import SCALE_MATRIX
+from dpdist.models.families.wishart import Scale
+from dpdist.models.hyperparameters import Each, Lone, filled, with_free
 
 
 class NormalWishart(NamedTuple):
@@ -53,29 +53,18 @@ class Gaussian(Family):
     Statistics: the products x_i x_j (i <= j, once each), x, 1; F = D(D+1)/2 + D + 1.
     """
 
-    mean: Any = None
-    mean_precision: Any = None
-    degrees_of_freedom: Any = None
-    scale: Any = None
+    mean: Each = Each()
+    mean_precision: Lone = Lone()
+    degrees_of_freedom: Lone = Lone()
+    scale: Scale = Scale()
 
     name = "gaussian"
     spreads = True
     has_location = True
 
-    def __post_init__(self) -> None:
-        check_fields(self, mean=EACH, mean_precision=LONE, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
-
     def with_defaults(self, moments: Moments) -> Gaussian:
-        dimension = moments.dimension
-        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
-        wishart.check_degrees(degrees, dimension)
-        expected = 0.1 * moments.spread() * max(degrees - dimension - 1, 1.0)
-        filled = set_missing(self, mean=moments.mean, mean_precision=1e-4, degrees_of_freedom=degrees, scale=expected)
-        return replace(
-            filled,
-            mean=vector(filled.mean, dimension, "mean"),
-            scale=wishart.scale_matrix(filled.scale, dimension),
-        )
+        centred = filled(self, moments.dimension, mean=moments.mean, mean_precision=1e-4)
+        return wishart.with_scale(centred, 0.1 * moments.spread())
 
     def about(self, origin: np.ndarray) -> Gaussian:
         return replace(self, mean=self.mean - origin)
@@ -119,7 +108,7 @@ class Gaussian(Family):
         )
         return np.ascontiguousarray(np.concatenate([-0.5 * matrix, linear, constant[:, None]], axis=1).T)
 
-    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
         dimension, post = self._dimension, self.posterior(stats)
         inverse = wishart.packed_inverse(post.factor)

@@ -8,14 +8,13 @@ Source: Lin (2013), eq. 22.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from dpdist.core.checks import check_fields
 from dpdist.core.errors import PrecisionError
-from dpdist.models.families.base import EACH, LONE, Family, Moments, Rows, set_missing, vector
+from dpdist.models.families.base import Family, Features, Moments, Rows
 from dpdist.models.families.wishart import LOST
+from dpdist.models.hyperparameters import Each, Lone, filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +35,16 @@ class IsotropicGaussian(Family):
     Statistics: |x|^2, x, 1; F = D + 2.
     """
 
-    variance: Any = None
-    mean_variance: Any = None
-    mean: Any = None
+    variance: Lone = Lone()
+    mean_variance: Lone = Lone()
+    mean: Each = Each()
 
     name = "isotropic_gaussian"
     has_location = True
 
-    def __post_init__(self) -> None:
-        check_fields(self, variance=LONE, mean_variance=LONE, mean=EACH)
-
     def with_defaults(self, moments: Moments) -> IsotropicGaussian:
         typical = float(moments.spread().mean())
-        filled = set_missing(self, variance=0.1 * typical, mean_variance=typical, mean=moments.mean)
-        return replace(filled, mean=vector(filled.mean, moments.dimension, "mean"))
+        return filled(self, moments.dimension, variance=0.1 * typical, mean_variance=typical, mean=moments.mean)
 
     def about(self, origin: np.ndarray) -> IsotropicGaussian:
         return replace(self, mean=self.mean - origin)
@@ -88,7 +83,7 @@ class IsotropicGaussian(Family):
         quadratic = np.full((stats.shape[0], 1), -0.5 / self.variance)
         return np.ascontiguousarray(np.concatenate([quadratic, mean / self.variance, constant[:, None]], axis=1).T)
 
-    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """N(m_k, (s^2 + 1 / precision_k) I), its distances by one matrix product."""
         mean, spread = self._mean(stats), self.variance + 1 / self._precision(stats)
         distance = features[:, :1] - 2 * features[:, 1:-1] @ mean.T + (mean**2).sum(axis=1)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 from scipy.special import gammaln, psi
 
-from dpdist.core.checks import check_fields
 from dpdist.kernels.sequential_counts import Sparse, rising_sums
-from dpdist.models.families.base import (
-    EACH_POSITIVE,
-    Family,
-    Features,
-    Moments,
-    Rows,
-    append_ones,
-    require_counts,
-    set_missing,
-    vector,
-)
+from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, is_sparse, require_counts
+from dpdist.models.hyperparameters import EachPositive, filled
 
 
 @dataclass(frozen=True, eq=False)
-class Multinomial(Family):
+class Multinomial(LinearFamily):
     """Multinomial counts; rows may be SciPy CSR.
 
     Parameters
@@ -38,23 +28,15 @@ class Multinomial(Family):
     Statistics: x, 1; F = D + 1. Base measure: the multinomial coefficient.
     """
 
-    pseudocount: Any = None
+    pseudocount: EachPositive = EachPositive()
 
     name = "multinomial"
-    accepts_sparse = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, pseudocount=EACH_POSITIVE)
 
     def with_defaults(self, moments: Moments) -> Multinomial:
-        filled = set_missing(self, pseudocount=0.5)
-        return replace(filled, pseudocount=vector(filled.pseudocount, moments.dimension, "pseudocount"))
+        return filled(self, moments.dimension, pseudocount=0.5)
 
     def check_moments(self, moments: Moments) -> None:
         require_counts(moments, "Multinomial")
-
-    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
-        return append_ones(rows, dtype)
 
     def log_base_measure(self, rows: Rows) -> np.ndarray:
         totals = np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
@@ -63,7 +45,7 @@ class Multinomial(Family):
     def points(self, rows: Rows) -> Rows:
         """Rows as proportions, so that long and short rows compare."""
         totals = np.maximum(np.asarray(rows.sum(axis=1), dtype=np.float64).ravel(), 1.0)
-        if sparse.issparse(rows):
+        if is_sparse(rows):
             return sparse.csr_array(sparse.diags_array(1 / totals) @ rows)
         return np.asarray(rows) / totals[:, None]
 
@@ -113,7 +95,7 @@ def rising_sums_of(rows: Rows, parameter: np.ndarray) -> np.ndarray:
 
 def entries_of(rows: Rows) -> Sparse:
     """Counts, dense or CSR, as kernels take them."""
-    held = rows if sparse.issparse(rows) else sparse.csr_array(np.asarray(rows))
+    held = rows if is_sparse(rows) else sparse.csr_array(np.asarray(rows))
     return Sparse(held.data.astype(np.float64), held.indices.astype(np.int64), held.indptr.astype(np.int64))
 
 
@@ -123,9 +105,9 @@ def log_factorial(counts: np.ndarray) -> np.ndarray:
     return logs
 
 
-def row_sums_of(rows: Rows, function: Any) -> np.ndarray:
+def row_sums_of(rows: Rows, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Row sums (n,) of a function with f(0) = 0 applied to every entry."""
-    if sparse.issparse(rows):
+    if is_sparse(rows):
         applied = sparse.csr_array((function(rows.data), rows.indices, rows.indptr), shape=rows.shape)
         return np.asarray(applied.sum(axis=1)).ravel()
     return np.asarray(function(rows).sum(axis=1))

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, psi
 
-from dpdist.core.checks import check_fields
-from dpdist.models.families.base import (
-    EACH_POSITIVE,
-    Family,
-    Features,
-    Moments,
-    Rows,
-    append_ones,
-    fill_zeros,
-    require_counts,
-    set_missing,
-    vector,
-)
+from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, fill_zeros, require_counts
 from dpdist.models.families.multinomial import log_factorial, rising_sums_of, row_sums_of
+from dpdist.models.hyperparameters import EachPositive, filled
 
 
 @dataclass(frozen=True, eq=False)
-class Poisson(Family):
+class Poisson(LinearFamily):
     """Independent Poisson columns; rows may be SciPy CSR.
 
     Parameters
@@ -40,25 +28,17 @@ class Poisson(Family):
     Statistics: x, 1; F = D + 1. Base measure: -sum log x!.
     """
 
-    shape: Any = None
-    rate: Any = None
+    shape: EachPositive = EachPositive()
+    rate: EachPositive = EachPositive()
 
     name = "poisson"
-    accepts_sparse = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, shape=EACH_POSITIVE, rate=EACH_POSITIVE)
 
     def with_defaults(self, moments: Moments) -> Poisson:
-        shape = vector(1.0 if self.shape is None else self.shape, moments.dimension, "shape")
-        filled = set_missing(replace(self, shape=shape), rate=shape / fill_zeros(np.maximum(moments.mean, 0.0)))
-        return replace(filled, rate=vector(filled.rate, moments.dimension, "rate"))
+        shaped = filled(self, moments.dimension, shape=1.0)
+        return filled(shaped, moments.dimension, rate=shaped.shape / fill_zeros(np.maximum(moments.mean, 0.0)))
 
     def check_moments(self, moments: Moments) -> None:
         require_counts(moments, "Poisson")
-
-    def features(self, rows: Rows, dtype: type = np.float64) -> Features:
-        return append_ones(rows, dtype)
 
     def log_base_measure(self, rows: Rows) -> np.ndarray:
         return -row_sums_of(rows, log_factorial)

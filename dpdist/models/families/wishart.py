@@ -5,34 +5,65 @@ The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] =
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeVar
+
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg.lapack import dpotri
 from scipy.special import gammaln, psi
 
 from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
+from dpdist.models.hyperparameters import Hyperparameter, filled
 
-#: The hyperparameter of the same name.
-SCALE_MATRIX = numbers(dimensions=2).or_none("what suits the data")
+if TYPE_CHECKING:
+    from dpdist.models.families.gaussian import Gaussian
+    from dpdist.models.families.zero_mean_gaussian import ZeroMeanGaussian
+
 #: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
 
 
-def scale_matrix(scale: object, dimension: int) -> np.ndarray:
-    """`scale`, a number, a diagonal or a matrix, as a (D, D) positive definite matrix."""
-    array = np.asarray(scale, dtype=np.float64)
-    if array.ndim == 0 or array.shape == (dimension,):
-        array = np.diag(np.broadcast_to(array, (dimension,)))
-    if array.shape != (dimension, dimension) or not np.allclose(array, array.T):
+class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
+    """A number, one a column or a matrix; filled, (D, D) positive definite."""
+
+    wanted = numbers(dimensions=2).or_none("what suits the data")
+
+    def complete(self, value: object, dimension: int) -> np.ndarray:
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim == 0 or array.shape == (dimension,):
+            array = np.diag(np.broadcast_to(array, (dimension,)))
+        if array.shape != (dimension, dimension) or not np.allclose(array, array.T):
+            raise InputError(
+                f"scale should be a number, {dimension} numbers or a symmetric {dimension}x{dimension} matrix; "
+                f"got {shown(value)}."
+            )
+        least = np.linalg.eigvalsh(array)[0]
+        if not least > 0:
+            raise InputError(f"scale should be positive definite; got {shown(value)}, with an eigenvalue of {least:g}.")
+        return array
+
+
+WishartFamily = TypeVar("WishartFamily", "Gaussian", "ZeroMeanGaussian")
+
+
+def with_scale(family: WishartFamily, variance: np.ndarray) -> WishartFamily:
+    """The degrees of freedom, if they are missing, and a scale by which covariances are expected to be `variance` (D,).
+
+    Raises
+    ------
+    InputError
+        If the Wishart prior is not proper.
+    """
+    dimension = len(variance)
+    known = filled(family, dimension, degrees_of_freedom=dimension + 2.0)
+    degrees = known.degrees_of_freedom
+    if not dimension - 1 < degrees < np.inf:
         raise InputError(
-            f"scale should be a number, {dimension} numbers or a symmetric {dimension}x{dimension} matrix; "
-            f"got {shown(scale)}."
+            f"degrees_of_freedom should be finite and exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
         )
-    least = np.linalg.eigvalsh(array)[0]
-    if not least > 0:
-        raise InputError(f"scale should be positive definite; got {shown(scale)}, with an eigenvalue of {least:g}.")
-    return array
+    return filled(known, dimension, scale=variance * max(degrees - dimension - 1, 1.0))
 
 
 def posterior_scatter(
@@ -134,11 +165,3 @@ def expected_log_determinant(degrees: np.ndarray, log_scale: np.ndarray, dimensi
     digammas = psi((degrees[:, None] - np.arange(dimension)) / 2).sum(axis=1)
     expected: np.ndarray = digammas + dimension * np.log(2.0) - log_scale
     return expected
-
-
-def check_degrees(degrees: float, dimension: int) -> None:
-    """Raise :class:`InputError` unless the Wishart prior is proper."""
-    if not dimension - 1 < degrees < np.inf:
-        raise InputError(
-            f"degrees_of_freedom should be finite and exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
-        )

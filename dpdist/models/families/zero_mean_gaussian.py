@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
-from dpdist.core.checks import check_fields
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import LONE, Family, Moments, Rows, fill_zeros, set_missing, with_free
+from dpdist.models.families.base import Family, Features, Moments, Rows, fill_zeros
 from dpdist.models.families.empirical import FREEDOM, most_evident
-from dpdist.models.families.wishart import SCALE_MATRIX
+from dpdist.models.families.wishart import Scale
+from dpdist.models.hyperparameters import Lone, with_free
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,23 +34,14 @@ class ZeroMeanGaussian(Family):
     Statistics: the products x_i x_j (i <= j, once each), 1; F = D(D+1)/2 + 1.
     """
 
-    degrees_of_freedom: Any = None
-    scale: Any = None
+    degrees_of_freedom: Lone = Lone()
+    scale: Scale = Scale()
 
     name = "zero_mean_gaussian"
     spreads = True
 
-    def __post_init__(self) -> None:
-        check_fields(self, degrees_of_freedom=LONE, scale=SCALE_MATRIX)
-
     def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
-        dimension = moments.dimension
-        degrees = dimension + 2.0 if self.degrees_of_freedom is None else self.degrees_of_freedom
-        wishart.check_degrees(degrees, dimension)
-        squares = fill_zeros(moments.variance + moments.mean**2)
-        expected = 0.1 * squares * max(degrees - dimension - 1, 1.0)
-        filled = set_missing(self, degrees_of_freedom=degrees, scale=expected)
-        return replace(filled, scale=wishart.scale_matrix(filled.scale, dimension))
+        return wishart.with_scale(self, 0.1 * fill_zeros(moments.variance + moments.mean**2))
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> ZeroMeanGaussian:
         """The scale from the covariance within components, nu from the evidence."""
@@ -65,7 +55,7 @@ class ZeroMeanGaussian(Family):
         return most_evident(posed, (FREEDOM,), stats)
 
     def features(self, rows: Rows, dtype: type = np.float64) -> np.ndarray:
-        features = np.empty((rows.shape[0], packed_width(rows.shape[1]) + 1), dtype)
+        features: np.ndarray = np.empty((rows.shape[0], packed_width(rows.shape[1]) + 1), dtype)
         pack_quadratic(rows, features)
         features[:, -1] = 1
         return features
@@ -83,7 +73,7 @@ class ZeroMeanGaussian(Family):
         constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
         return np.ascontiguousarray(np.concatenate([-0.5 * matrix, constant[:, None]], axis=1).T)
 
-    def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
+    def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t centred at zero, its quadratic form taken as one matrix product."""
         dimension = self._dimension
         degrees, factor = self.posterior(stats)

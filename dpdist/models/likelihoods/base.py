@@ -15,8 +15,7 @@ on models without a conjugate prior.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -181,7 +180,3 @@ class Likelihood(ABC):
         gain, pull = np.array(pairs).T[:, :, None]
         gradient = self.gradient(row, parameters) + pull * self.log_prior_gradient(parameters)
         table[touched, :-1] = self.settle(parameters + gain * self.precondition(gradient, parameters))
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """Field name -> value."""
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]

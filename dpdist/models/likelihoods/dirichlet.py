@@ -8,7 +8,6 @@ Source: Lin (2013), where documents are clustered by their proportions of topics
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, log_softmax, polygamma, psi
@@ -17,7 +16,8 @@ from dpdist.core.checks import FLAG, POSITIVE, check_fields, whole
 from dpdist.core.errors import InputError
 from dpdist.kernels.sequential import Law
 from dpdist.kernels.sequential_dirichlet import LEAST, Observed, Simplex, Steps, advance_dirichlet, evidence_rows
-from dpdist.models.families.base import LONE, Moments, Rows, set_missing
+from dpdist.models.families.base import Moments, Rows
+from dpdist.models.hyperparameters import Lone, filled
 from dpdist.models.likelihoods.base import Likelihood, Opening
 from dpdist.models.likelihoods.tilt import tabulate
 
@@ -58,29 +58,22 @@ class Dirichlet(Likelihood):
     A component starts at the posterior mean of theta given its first row.
     """
 
-    precision: Any = None
-    eta: Any = 1.0
-    delta: Any = None
+    precision: Lone = Lone()
+    eta: float = 1.0
+    delta: Lone = Lone()
     draws: int = 0
     natural: bool = True
 
     name = "dirichlet"
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            precision=LONE,
-            eta=POSITIVE,
-            delta=LONE,
-            draws=whole(0),
-            natural=FLAG,
-        )
+        check_fields(self, eta=POSITIVE, draws=whole(0), natural=FLAG)
 
     def with_defaults(self, moments: Moments) -> Dirichlet:
         variance = max(float(moments.variance.sum()), 1e-12)
         single = float((moments.mean * (1 - moments.mean)).sum()) / variance - 1
         delta = 1e-6 if moments.minimum.min() > 0 else 1e-3
-        return set_missing(self, precision=10 * max(single, 0.1), delta=delta)  # type: ignore[type-var]
+        return filled(self, moments.dimension, precision=10 * max(single, 0.1), delta=delta)
 
     def check_moments(self, moments: Moments) -> None:
         total = float(moments.mean.sum())

@@ -1,0 +1,97 @@
+"""Hyperparameters of priors: what people may give, and what the mathematics reads.
+
+    mean: Each = Each()
+
+declares a field of a frozen dataclass that may be left to the data. People give a number, numbers or None, and are told
+in a sentence where they give anything else; once it is filled the field reads as an array of a number a column.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from dataclasses import fields, replace
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from dpdist.core.checks import POSITIVE, Wanted, numbers
+from dpdist.core.errors import InputError
+
+Given = TypeVar("Given", contravariant=True)
+Filled = TypeVar("Filled", covariant=True)
+#: A dataclass with hyperparameters.
+Part = TypeVar("Part")
+
+_DATA = "what suits the data"
+
+
+class Hyperparameter(Generic[Given, Filled]):
+    """A field that takes a `Given` or None, and reads as a `Filled` where it is not None any more."""
+
+    wanted: Wanted
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, part: None, kind: type) -> None: ...
+
+    @overload
+    def __get__(self, part: object, kind: type) -> Filled: ...
+
+    def __get__(self, part: object, kind: type) -> Filled | None:
+        found: Filled | None = None if part is None else vars(part)[self.name]
+        return found
+
+    def __set__(self, part: object, value: Given | None) -> None:
+        vars(part)[self.name] = self.wanted.take(self.name, value)
+
+    def complete(self, value: object, dimension: int) -> object:
+        """A value for rows of so many columns; :class:`InputError` where it is for others."""
+        return value
+
+
+class Lone(Hyperparameter[float, float]):
+    """One number above zero."""
+
+    wanted = POSITIVE.or_none(_DATA)
+
+
+class Each(Hyperparameter[npt.ArrayLike, np.ndarray]):
+    """A number, or one a column; filled, (D,) float64."""
+
+    wanted = numbers().or_none(_DATA)
+
+    def complete(self, value: object, dimension: int) -> np.ndarray:
+        array = np.asarray(value, dtype=np.float64)
+        if array.ndim and array.shape != (dimension,):
+            raise InputError(
+                f"{self.name} should be a number or {dimension} numbers, one a column; got an array of shape "
+                f"{array.shape}."
+            )
+        return np.broadcast_to(array, (dimension,)).copy()
+
+
+class EachPositive(Each):
+    """The same, of numbers above zero."""
+
+    wanted = numbers(positive=True).or_none(_DATA)
+
+
+def filled(part: Part, dimension: int, **defaults: float | np.ndarray) -> Part:
+    """A copy for rows of `dimension` columns, in which what is None takes its default, if there is one here."""
+    values: dict[str, object] = {}
+    for field in fields(part):  # type: ignore[arg-type]
+        given = getattr(part, field.name)
+        value = defaults.get(field.name) if given is None else given
+        kind = inspect.getattr_static(type(part), field.name, None)
+        complete = isinstance(kind, Hyperparameter) and value is not None
+        values[field.name] = kind.complete(value, dimension) if complete else value
+    return replace(part, **values)  # type: ignore[type-var]
+
+
+def with_free(part: Part, free: Collection[str], **values: float | np.ndarray) -> Part:
+    """A copy in which those of the fields that are `free` take new values."""
+    return replace(part, **{name: value for name, value in values.items() if name in free})  # type: ignore[type-var]
