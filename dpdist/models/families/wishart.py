@@ -5,7 +5,7 @@ The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] =
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,6 @@ from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
 from dpdist.models.hyperparameters import Hyperparameter, filled
-
-if TYPE_CHECKING:
-    from dpdist.models.families.gaussian import Gaussian
-    from dpdist.models.families.zero_mean_gaussian import ZeroMeanGaussian
 
 #: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
@@ -45,7 +41,15 @@ class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
         return array
 
 
-WishartFamily = TypeVar("WishartFamily", "Gaussian", "ZeroMeanGaussian")
+class HasDegrees(Protocol):
+    """A family with degrees of freedom and a scale."""
+
+    @property
+    def degrees_of_freedom(self) -> float:
+        """nu."""
+
+
+WishartFamily = TypeVar("WishartFamily", bound=HasDegrees)
 
 
 def with_scale(family: WishartFamily, variance: np.ndarray) -> WishartFamily:
