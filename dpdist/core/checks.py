@@ -11,20 +11,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any
+from typing import Any, Generic, TypeGuard, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from dpdist.core.errors import InputError
 
 #: Above the largest a concentration or a pseudocount leaves sums over rows no precision: log Gamma(1e9) is known to
 #: 4e-6. Below the smallest, digamma and log Gamma of it and what they are multiplied by come near what float64 holds.
 SMALLEST, LARGEST = 1e-100, 1e9
+Kind = TypeVar("Kind")
+Plain = TypeVar("Plain", covariant=True)
 #: Letters of a value that a sentence shows.
 _SHOWN = 80
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as a sentence shows it."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
@@ -36,55 +39,55 @@ def _told(bound: float) -> str:
     return f"{bound:g}" if bound else "zero"
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     """The one number of an array without dimensions."""
     return value[()] if isinstance(value, np.ndarray) and not value.ndim else value
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: Kind) -> Kind:
     return value
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Generic[Plain]):
     """What a value has to be.
 
     Parameters
     ----------
     told : how a sentence that begins with "NAME should be" goes on
     holds : whether a value is such
-    plain : makes it a plain Python value
+    plain : makes such a value a plain Python value
     name : what a person calls it, if not by the name of the field
     """
 
     told: str
-    holds: Callable[[Any], bool]
-    plain: Callable[[Any], Any] = _as_it_is
+    holds: Callable[[object], bool]
+    plain: Callable[[Any], Plain] = _as_it_is
     name: str = ""
 
-    def take(self, name: str, value: Any) -> Any:
+    def take(self, name: str, value: object) -> Plain:
         """The value, plain; raises :class:`InputError` unless it is as wanted."""
         if not self.holds(value):
             raise InputError(f"{self.name or name} should be {self.told}; got {shown(value)}.")
         return self.plain(value)
 
-    def called(self, name: str) -> Wanted:
+    def called(self, name: str) -> Wanted[Plain]:
         """The same of something that people know by another name."""
         return replace(self, name=name)
 
-    def or_none(self, meaning: str) -> Wanted:
+    def or_none(self, meaning: str) -> Wanted[Plain | None]:
         """The same, or None, which means what `meaning` says."""
 
-        def holds(value: Any) -> bool:
+        def holds(value: object) -> bool:
             return value is None or self.holds(value)
 
-        def plain(value: Any) -> Any:
+        def plain(value: object) -> Plain | None:
             return None if value is None else self.plain(value)
 
         return Wanted(f"{self.told}, or None for {meaning}", holds, plain, self.name)
 
 
-def check_fields(owner: Any, of: str = "", /, **wanted: Wanted) -> None:
+def check_fields(owner: object, of: str = "", /, **wanted: Wanted[object]) -> None:
     """Make fields of a new, frozen dataclass plain, or raise :class:`InputError`.
 
     Parameters
@@ -97,25 +100,26 @@ def check_fields(owner: Any, of: str = "", /, **wanted: Wanted) -> None:
         object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))
 
 
-def whole(least: int, most: int | None = None) -> Wanted:
+def whole(least: int, most: int | None = None) -> Wanted[int]:
     """A whole number from `least` on, or to `most`."""
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         found = _scalar(value)
-        is_whole = isinstance(found, Integral) and not isinstance(found, bool)
-        return is_whole and least <= found and (most is None or found <= most)
+        if not isinstance(found, Integral) or isinstance(found, bool):
+            return False
+        return least <= int(found) and (most is None or int(found) <= most)
 
     return Wanted(f"a whole number from {least} {'on' if most is None else f'to {most}'}", holds, int)
 
 
 def number(
     *, above: float | None = None, least: float | None = None, below: float | None = None, most: float | None = None
-) -> Wanted:
+) -> Wanted[float]:
     """A finite number within bounds: above or at least one number, below or at most another."""
     low = -np.inf if least is None else least
     high = np.inf if most is None else most
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         return (
             is_number(value)
             and low <= value <= high
@@ -128,7 +132,7 @@ def number(
     return Wanted(f"finite and {told}" if told else "a finite number", holds, float)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is one finite number that a float holds."""
     found = _scalar(value)
     if not isinstance(found, Real) or isinstance(found, bool):
@@ -139,10 +143,10 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted:
+def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted[npt.ArrayLike]:
     """A finite number or an array of such of at most so many dimensions; `positive` if all are above zero."""
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         array = real_array(value)
         if array is None or array.ndim > dimensions or not array.size:
             return False
@@ -152,7 +156,7 @@ def numbers(*, positive: bool = False, dimensions: int = 1) -> Wanted:
     return Wanted(f"{told}, finite{' and above zero' if positive else ''}", holds)
 
 
-def real_array(value: Any) -> np.ndarray | None:
+def real_array(value: object) -> np.ndarray | None:
     """An array of real numbers of what is given, which may be ragged or text: then None."""
     try:
         array = np.asarray(value)
@@ -161,13 +165,13 @@ def real_array(value: Any) -> np.ndarray | None:
     return array if array.dtype.kind in "iuf" else None
 
 
-def one_of(*names: str) -> Wanted:
+def one_of(*names: str) -> Wanted[str]:
     """One of some names."""
     told = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
     return Wanted(told, lambda value: isinstance(value, str) and value in names, str)
 
 
-def instance(told: str, *kinds: type) -> Wanted:
+def instance(told: str, *kinds: type) -> Wanted[Any]:  # type checkers know no abstract class as type[Kind]
     """An object of one of some classes."""
     return Wanted(told, lambda value: isinstance(value, kinds))
 

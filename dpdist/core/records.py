@@ -12,7 +12,7 @@ from dpdist.core.errors import CheckpointError
 _DIGEST = "digest"
 
 
-def sealed(values: Mapping[str, Any]) -> bytes:
+def sealed(values: Mapping[str, object]) -> bytes:
     """A file of plain `values`, for people to read as well."""
     plain = json.loads(json.dumps(values))
     return json.dumps({**plain, _DIGEST: _digest(plain)}, indent=2).encode()
@@ -40,6 +40,6 @@ def unsealed(data: bytes, label: str, remedy: str) -> dict[str, Any]:
     return values
 
 
-def _digest(values: Mapping[str, Any]) -> str:
+def _digest(values: Mapping[str, object]) -> str:
     """Of values that JSON gave, whatever their order."""
     return digest_of(json.dumps(values, sort_keys=True).encode())

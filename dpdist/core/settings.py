@@ -10,10 +10,13 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from dpdist.core.checks import Wanted, instance
 
+#: Parts by name: classes, or parts whose values are the defaults.
+Kinds: TypeAlias = Mapping[str, Any]
+Value = TypeVar("Value")
 _Kind = TypeVar("_Kind", bound=type)
 _KEY = "setting"
 
@@ -27,32 +30,32 @@ class Setting:
     default : its default
     wanted : what it has to be
     doc : what it means
-    kinds : parts that a table of a TOML file may stand for, by name: classes, or parts whose values are the defaults
+    kinds : parts that a table of a TOML file may stand for
     stand_in : the part that None stands for, or None
     flat : whether the fields of its parts are options of the command line
     several : whether it holds several parts
     """
 
-    default: Any
-    wanted: Wanted
+    default: object
+    wanted: Wanted[object]
     doc: str
-    kinds: Mapping[str, Any]
-    stand_in: Any = None
+    kinds: Kinds
+    stand_in: object = None
     flat: bool = False
     several: bool = False
 
-    def take(self, name: str, value: Any) -> Any:
+    def take(self, name: str, value: object) -> object:
         """The value, plain; raises :class:`InputError` unless it is as wanted."""
         found = self.wanted.take(name, value)
         return self.stand_in if found is None else found
 
 
-def setting(default: Any, wanted: Wanted, doc: str, kinds: Mapping[str, Any] | None = None) -> Any:
+def setting(default: Value, wanted: Wanted[object], doc: str, kinds: Kinds | None = None) -> Value:
     """A field of a dataclass; arguments as for :class:`Setting`."""
     return field(default=default, metadata={_KEY: Setting(default, wanted, doc, kinds or {})})
 
 
-def part(kinds: Mapping[str, Any], base: type | tuple[type, ...], told: str, doc: str, *, flat: bool = False) -> Any:
+def part(kinds: Kinds, base: type | tuple[type, ...], told: str, doc: str, *, flat: bool = False) -> Any:
     """A field of a dataclass that holds a part, by default the first of its kinds.
 
     Parameters
@@ -67,13 +70,13 @@ def part(kinds: Mapping[str, Any], base: type | tuple[type, ...], told: str, doc
     return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, stand_in, flat)})
 
 
-def parts(default: Sequence[Any], kinds: Mapping[str, Any], base: type, told: str, doc: str) -> Any:
+def parts(default: Sequence[object], kinds: Kinds, base: type, told: str, doc: str) -> Any:
     """A field of a dataclass that holds several parts; arguments as for :func:`part`; None stands for `default`."""
 
-    def holds(value: Any) -> bool:
+    def holds(value: object) -> bool:
         return isinstance(value, list | tuple) and all(isinstance(each, base) for each in value)
 
-    wanted = Wanted(told, holds, tuple).or_none("the default")
+    wanted: Wanted[object] = Wanted(told, holds, tuple).or_none("the default")
     return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, tuple(default), several=True)})
 
 
@@ -82,7 +85,7 @@ def settings_of(kind: type) -> dict[str, Setting]:
     return {each.name: each.metadata[_KEY] for each in fields(kind) if _KEY in each.metadata}
 
 
-def check_settings(owner: Any, of: str = "") -> None:
+def check_settings(owner: object, of: str = "") -> None:
     """Make fields of a new, frozen dataclass plain, or raise :class:`InputError`; `of` follows a name in a sentence."""
     for name, each in settings_of(type(owner)).items():
         object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))

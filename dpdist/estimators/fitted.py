@@ -156,8 +156,8 @@ def chosen_backend(backend: Any) -> Backend:
     """The backend asked for, or the default; raises :class:`InputError` if it is none."""
     if backend is None:
         return default_backend()
-    found: Backend = instance("a backend of dpdist.execution", Backend).or_none("the default").take("backend", backend)
-    return found
+    wanted = instance("a backend of dpdist.execution, or None for the default", Backend)
+    return wanted.take("backend", backend)  # type: ignore[no-any-return]
 
 
 def path_of(x: Any) -> str | None:

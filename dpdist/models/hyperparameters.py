@@ -30,7 +30,7 @@ _DATA = "what suits the data"
 class Hyperparameter(Generic[Given, Filled]):
     """A field that takes a `Given` or None, and reads as a `Filled` where it is not None any more."""
 
-    wanted: Wanted
+    wanted: Wanted[object]
 
     def __set_name__(self, kind: type, name: str) -> None:
         self.name = name

@@ -20,7 +20,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
     InputError
         If it is no path, or the URL is of a kind that cannot be written to, or what it needs is not installed.
     """
-    where = os.fspath(PATH.take("path", path))
+    where: str = os.fspath(PATH.take("path", path))
     if "://" in where:
         from dpdist.core.places.objects import ObjectPlace
 

@@ -10,9 +10,14 @@ import os
 import re
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from dpdist.core.errors import DpdistError, InputError
+
+if TYPE_CHECKING:
+    from boto3 import Session
+    from obstore.auth.boto3 import Boto3CredentialProvider
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Config
 
 #: How URLs of object stores begin; only the first kind is tested against servers.
 SCHEMES = ("s3", "gs", "az")
@@ -46,22 +51,23 @@ def is_object_url(path: str) -> bool:
     return path.partition("://")[0] in SCHEMES and "://" in path
 
 
-def connected(url: str, patience: float) -> Any:
+def connected(url: str, patience: float) -> ObjectStore:
     """The obstore store of what is below a URL, made anew when the environment's settings change."""
     settings = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_SETTINGS)))
     return _prefix_store(*parts_of(url), patience, settings)
 
 
 @functools.lru_cache(maxsize=64)
-def _prefix_store(scheme: str, bucket: str, prefix: str, patience: float, settings: tuple[tuple[str, str], ...]) -> Any:
+def _prefix_store(
+    scheme: str, bucket: str, prefix: str, patience: float, settings: tuple[tuple[str, str], ...]
+) -> ObjectStore:
     stores, environment = library("obstore.store"), dict(settings)
     retry = _retry(environment, patience)
     if scheme != "s3":
         return stores.from_url(f"{scheme}://{bucket}/{prefix}", retry_config=retry)
-    config = _aws_config(environment)
-    provider = config.pop("credential_provider", None)
+    config, provider = _aws_config(environment)
     endpoint = config.get("endpoint") or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    client: dict[str, Any] = {} if "AWS_TIMEOUT" in environment else {"timeout": "120s"}
+    client: ClientConfig = {} if "AWS_TIMEOUT" in environment else {"timeout": "120s"}
     if (endpoint or "").startswith("http:"):
         client["allow_http"] = True
     return stores.S3Store(
@@ -87,7 +93,7 @@ def parts_of(url: str) -> tuple[str, str, str]:
     return scheme, bucket, prefix.strip("/")
 
 
-def _retry(environment: dict[str, str], patience: float) -> dict[str, Any]:
+def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
     """Repetitions within `patience` seconds, with pauses from a tenth of a second to five seconds."""
     attempts = environment.get("AWS_MAX_ATTEMPTS", "1000")
     if not attempts.isdecimal() or int(attempts) < 1:
@@ -103,33 +109,31 @@ def _retry(environment: dict[str, str], patience: float) -> dict[str, Any]:
     }
 
 
-def _aws_config(environment: dict[str, str]) -> dict[str, Any]:
+def _aws_config(environment: dict[str, str]) -> tuple[S3Config, Boto3CredentialProvider | None]:
     """What the environment leaves open, from boto3's profiles and roles."""
     keys = "AWS_ACCESS_KEY_ID" in environment or environment.get("AWS_SKIP_SIGNATURE", "").lower() == "true"
     region = "AWS_REGION" in environment or "AWS_DEFAULT_REGION" in environment
     if keys and region:
-        return {}
+        return {}, None
     try:
         boto3 = importlib.import_module("boto3")
     except ModuleNotFoundError:
-        return {}
+        return {}, None
     session = boto3.Session()
-    config = {} if region or session.region_name is None else {"region": session.region_name}
-    if not keys:
-        config["credential_provider"] = _credentials(session)
+    config: S3Config = {} if region or session.region_name is None else {"region": session.region_name}
     if "AWS_ENDPOINT_URL" not in environment and "AWS_ENDPOINT_URL_S3" not in environment:
         config |= _profile_endpoint(session)
-    return config
+    return config, None if keys else _credentials(session)
 
 
-def _credentials(session: Any) -> Any:
+def _credentials(session: Session) -> Boto3CredentialProvider:
     """What gives obstore a boto3 session's credentials, and fresh ones when they expire."""
     if session.get_credentials() is None:
         raise InputError(_NO_CREDENTIALS)
     return importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider(session)
 
 
-def _profile_endpoint(session: Any) -> dict[str, Any]:
+def _profile_endpoint(session: Session) -> S3Config:
     """The endpoint that a profile sets, if it is not Amazon's own."""
     endpoint = str(session.client("s3", region_name=session.region_name or "us-east-1").meta.endpoint_url)
     return {} if re.search(r"\.amazonaws\.com(\.cn)?/?$", endpoint) else {"endpoint": endpoint}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from zarr.storage import ObjectStore
 
@@ -25,7 +25,7 @@ def zarr_store(url: str, read_only: bool = True) -> ObjectStore:
 
 def _patient(
     method: Callable[Concatenate[_ToldStore, _Arguments], Awaitable[_Answer]],
-) -> Callable[Concatenate[_ToldStore, _Arguments], Coroutine[Any, Any, _Answer]]:
+) -> Callable[Concatenate[_ToldStore, _Arguments], Coroutine[object, None, _Answer]]:
     """A method that is called again while connections break, and whose failures are sentences."""
 
     async def repeated(store: _ToldStore, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
@@ -55,7 +55,7 @@ class _ToldStore(ObjectStore):
         super().__init__(connected(url, PATIENCE), read_only=read_only)
         self.url = url
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[[str, bool], ObjectStore], tuple[str, bool]]:
         return zarr_store, (self.url, self.read_only)
 
     def __eq__(self, other: object) -> bool:

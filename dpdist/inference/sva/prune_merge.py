@@ -121,7 +121,7 @@ class DistanceTest(MergeTest):
 
 _TESTS = ("auto", "evidence", "distance", "absolute distance")
 #: What a person may ask for.
-MERGE = Wanted(
+MERGE: Wanted[str | MergeTest | None] = Wanted(
     f"one of {', '.join(map(repr, _TESTS))}, a merge test, or None for no merges",
     lambda value: value is None or isinstance(value, MergeTest) or (isinstance(value, str) and value in _TESTS),
 )
