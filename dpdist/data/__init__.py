@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy.typing as npt
 from zarr import Array as ZarrArray
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
-from dpdist.data.base import Partition, Source
+from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
 from dpdist.data.zarr import ZarrSource
@@ -31,7 +33,7 @@ __all__ = [
 ]
 
 
-def as_source(data: Any, weights: Any = None) -> Source:
+def as_source(data: object, weights: Weights = None) -> Source:
     """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array or a corpus.
 
     Parameters
@@ -54,21 +56,21 @@ def as_source(data: Any, weights: Any = None) -> Source:
     if isinstance(data, ZarrArray):
         return ZarrSource(data, weights)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
-    if _is_of(inner, "dask.array", "Array"):
+    if _is_of(inner, "Array", "dask.array"):
         return _dask().DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
 
 
-def _names(data: Any) -> Names | None:
+def _names(data: object) -> Names | None:
     """Names of the columns of a data frame, or of an array of xarray that has labels along them."""
-    if any(_is_of(data, library, "DataFrame") for library in ("pandas", "polars", "dask.dataframe")):
+    if _is_of(data, "DataFrame", "pandas", "polars", "dask.dataframe"):
         return as_names(list(data.columns))
-    if _is_of(data, "xarray", "DataArray") and data.ndim == 2 and data.dims[1] in data.indexes:
+    if _is_of(data, "DataArray", "xarray") and data.ndim == 2 and data.dims[1] in data.indexes:
         return as_names(list(data.indexes[data.dims[1]]))
     return None
 
 
-def _stored(path: str, weights: Any) -> Source:
+def _stored(path: str, weights: Weights) -> Source:
     """The source at a path or URL."""
     if path.endswith((".npy", ".csv", ".parquet", ".fvecs", ".bvecs")):
         raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
@@ -83,27 +85,26 @@ def _stored(path: str, weights: Any) -> Source:
     return CorpusSource.open(path)
 
 
-def stream_blocks(data: Any) -> Iterator[Any] | None:
+def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
     """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
-    if _is_of(data, "dask.bag", "Bag"):
+    if _is_of(data, "Bag", "dask.bag"):
         return _dask().bag_blocks(data)
     return data if isinstance(data, Iterator) else None
 
 
-def _is_of(value: Any, module: str, name: str) -> bool:
-    """Whether `value` is of a class of a module; one that was not imported has made no values."""
-    found = sys.modules.get(module)
-    return found is not None and isinstance(value, getattr(found, name))
+def _is_of(value: object, name: str, *modules: str) -> TypeGuard[Any]:
+    """Whether `value` is of a class of such a name in one of some modules; one not imported has made no values."""
+    return any(module in sys.modules and isinstance(value, getattr(sys.modules[module], name)) for module in modules)
 
 
-def _dask() -> Any:
+def _dask() -> ModuleType:
     """The source of dask collections, imported with them: workers of other sources start without."""
     from dpdist.data import dask
 
     return dask
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> type[DaskSource]:
     """The source of dask.array, imported on first use."""
     if name == "DaskSource":
         return _dask().DaskSource

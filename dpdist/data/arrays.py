@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
-from dpdist.data.base import (
-    Cut,
-    Partition,
-    Source,
-    cut_rows,
-    require_shape,
-    require_weights,
-)
+from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows, require_shape
 from dpdist.data.columns import Names
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Rows, is_sparse
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayPartition(Partition):
     """A slice of an array, with the rows themselves."""
 
-    index: int
-    start: int
-    stop: int
     values: Rows
     weights: np.ndarray | None
 
@@ -37,12 +25,7 @@ class ArrayPartition(Partition):
         return self.values, self.weights
 
 
-def partition_of(index: int, start: int, stop: int, weights: np.ndarray | None, values: Rows) -> ArrayPartition:
-    """A partition of rows that came last, as when a cluster brings them."""
-    return ArrayPartition(index, start, stop, values, weights)
-
-
-class ArraySource(Source):
+class ArraySource(TableSource):
     """A NumPy array or SciPy sparse matrix.
 
     Parameters
@@ -56,57 +39,28 @@ class ArraySource(Source):
 
     def __init__(
         self,
-        values: Any,
-        weights: Any = None,
+        values: object,
+        weights: Weights = None,
         partition_rows: int | None = None,
         cut: Cut | None = None,
         names: Names | None = None,
     ) -> None:
-        self.values = _as_rows(values)
-        self.sparse = sparse.issparse(self.values)
-        self.label = "the data"
-        require_shape(self.values.shape, self.label)
-        self.shape = (int(self.values.shape[0]), int(self.values.shape[1]))
-        self.weights = require_weights(weights, self.shape[0])
-        self._partition_rows, self._cut, self.names = partition_rows, cut, names
+        self.values = _as_csr(values) if sparse.issparse(values) else _as_array(values)
+        self.sparse = is_sparse(self.values)
+        super().__init__(self.values, "the data", weights, names)
+        rows, columns = self.shape
+        if cut is not None:
+            self.cut = cut
+        elif partition_rows is not None:
+            self.cut = Cut((*range(0, rows, partition_rows), rows))
+        else:
+            self.cut = cut_rows(rows, columns * self.values.dtype.itemsize)
 
-    @cached_property
-    def cut(self) -> Cut:
-        """Boundaries of the partitions."""
-        rows = self.shape[0]
-        if self._cut is not None:
-            return self._cut
-        if self._partition_rows is not None:
-            return Cut((*range(0, rows, self._partition_rows), rows))
-        return cut_rows(rows, self.shape[1] * self.values.dtype.itemsize)
-
-    @property
-    def partitions(self) -> list[Partition]:
-        values, weights = self.values, self.weights
-        return [
-            ArrayPartition(i, a, b, values[a:b], None if weights is None else weights[a:b])
-            for i, a, b in self.cut.ranges()
-        ]
-
-    def identity(self) -> dict[str, Any]:
-        kind = "csr" if sparse.issparse(self.values) else "dense"
-        return {
-            "shape": list(self.shape),
-            "dtype": str(self.values.dtype),
-            "kind": kind,
-            "cut": self.cut.digest(),
-        }
+    def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> ArrayPartition:
+        return ArrayPartition(index, start, stop, self.values[start:stop], weights)
 
 
-def _as_rows(values: Any) -> Rows:
-    rows = _as_csr(values) if sparse.issparse(values) else _as_array(values)
-    if rows.dtype.kind not in "biuf":
-        kind = "Complex data not supported" if rows.dtype.kind == "c" else f"got dtype {rows.dtype}"
-        raise InputError(f"the data should be real numbers; {kind}. Convert them to float first.")
-    return rows
-
-
-def _as_csr(values: Any) -> sparse.csr_array:
+def _as_csr(values: sparse.sparray) -> sparse.csr_array:
     """CSR with one stored entry a place, so that functions of entries may be taken."""
     require_shape(values.shape, "the data")
     if values.format in ("csr", "csc", "bsr"):
@@ -127,7 +81,7 @@ def _require_pointers(pointers: np.ndarray, entries: int) -> None:
         )
 
 
-def _as_array(values: Any) -> np.ndarray:
+def _as_array(values: object) -> np.ndarray:
     if np.ma.is_masked(values):
         raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
     try:

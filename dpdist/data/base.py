@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.digests import digest_of_rows
@@ -23,10 +25,13 @@ FEWEST_ROWS, MOST_ROWS = 256, 262_144
 MOST_BYTES = 64 * 2**20
 #: Partitions that a quick look reads.
 GLANCED = 3
+#: Row weights as people give them.
+Weights: TypeAlias = npt.ArrayLike | None
 #: Key of a fingerprint under which the digests of the partitions are.
 DIGESTS = "partitions"
 
 
+@dataclass(frozen=True, eq=False)
 class Partition(ABC):
     """A fixed range of rows; picklable and small unless the rows are in memory."""
 
@@ -75,10 +80,10 @@ class Source(ABC):
         """The partitions, in row order."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Shape, dtype and chunking, as plain values."""
 
-    def fingerprint(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, object]:
         """Identity of the data: :meth:`identity` and a digest of each partition, which is read if no pass was made."""
         digests = self.digests or [partition.digest() for partition in self.partitions]
         return {**self.identity(), DIGESTS: list(digests)}
@@ -153,6 +158,59 @@ def _even(start: int, stop: int, wanted: int) -> list[int]:
     return [start + (stop - start) * p // parts for p in range(parts)]
 
 
+class Table(Protocol):
+    """An array of whatever library."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of its entries."""
+
+
+class TableSource(Source):
+    """Rows of one two-dimensional table of real numbers, cut where `cut` says.
+
+    Parameters
+    ----------
+    table : what holds them
+    label : how messages name it
+    weights : (N,) row weights, optional
+    names : of the columns, if they have any
+
+    Raises
+    ------
+    InputError
+        If the table or the weights are not such.
+    """
+
+    cut: Cut
+
+    def __init__(self, table: Table, label: str, weights: Weights, names: Names | None) -> None:
+        self.label, self.names, self.dtype = label, names, table.dtype
+        require_shape(table.shape, label)
+        if table.dtype.kind not in "biuf":
+            kind = "Complex data not supported" if table.dtype.kind == "c" else f"got dtype {table.dtype}"
+            raise InputError(f"{label} should be real numbers; {kind}. Convert them to float first.")
+        self.shape = (int(table.shape[0]), int(table.shape[1]))
+        self.weights = require_weights(weights, self.shape[0])
+
+    @cached_property
+    def partitions(self) -> list[Partition]:  # type: ignore[override]
+        weights = self.weights
+        return [self.partition(i, a, b, None if weights is None else weights[a:b]) for i, a, b in self.cut.ranges()]
+
+    @abstractmethod
+    def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> Partition:
+        """Rows `start` to `stop` with their weights."""
+
+    def identity(self) -> dict[str, object]:
+        kind = "csr" if self.sparse else "dense"
+        return {"shape": list(self.shape), "dtype": str(self.dtype), "kind": kind, "cut": self.cut.digest()}
+
+
 def require_shape(shape: tuple[int, ...], label: str) -> None:
     """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
     if len(shape) != 2:
@@ -166,7 +224,7 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
         )
 
 
-def require_weights(weights: Any, rows: int) -> np.ndarray | None:
+def require_weights(weights: Weights, rows: int) -> np.ndarray | None:
     """Row weights as (rows,) float64, finite and not negative; None stays None."""
     if weights is None:
         return None

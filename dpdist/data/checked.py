@@ -6,7 +6,6 @@ import functools
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,9 +32,6 @@ class CheckedPartition(Partition):
     run : how messages name the run
     """
 
-    index: int
-    start: int
-    stop: int
     inner: Partition
     expected: str
     session: str
@@ -74,12 +70,12 @@ class RemoteCheckedPartition(CheckedPartition, Remote):
     """A checked partition whose rows a cluster holds."""
 
     @property
-    def future(self) -> Any:  # type: ignore[override]
+    def future(self) -> object:  # type: ignore[override]
         """Of the rows."""
         return self.inner.future  # type: ignore[attr-defined]
 
     @property
-    def completion(self) -> Callable[[Any], Partition]:
+    def completion(self) -> Callable[[Rows], Partition]:
         complete = self.inner.completion  # type: ignore[attr-defined]
         return functools.partial(_completed, complete, self.expected, self.session, self.run)
 
@@ -107,7 +103,7 @@ class CheckedSource(Source):
             for each, digest in zip(self._source.partitions, self._expected, strict=True)
         ]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return self._source.identity()
 
     def prepare_for_laps(self) -> None:
@@ -119,6 +115,6 @@ def _checked(inner: Partition, expected: str, session: str, run: str) -> Checked
     return kind(inner.index, inner.start, inner.stop, inner, expected, session, run)
 
 
-def _completed(complete: Callable[[Any], Partition], expected: str, session: str, run: str, bulk: Any) -> Partition:
+def _completed(complete: Callable[[Rows], Partition], expected: str, session: str, run: str, bulk: Rows) -> Partition:
     """A checked partition made where the rows of it are."""
     return _checked(complete(bulk), expected, session, run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 from dpdist.core.errors import InputError
 
@@ -17,7 +16,7 @@ Names = tuple[str, ...]
 _TOLD = 5
 
 
-def as_names(labels: Sequence[Any]) -> Names | None:
+def as_names(labels: Sequence[object]) -> Names | None:
     """The labels of columns as names; None where none of them is text.
 
     Raises

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import zarr
 
-from dpdist.core.outputs import claim_folder, put_in_place, written_aside
+from dpdist.core.outputs import claim_folder, written_aside
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.readers import Table, open_table
 from dpdist.data.zarr import COMPLETE, NAMES
@@ -59,11 +59,8 @@ def convert(
     """
     target = claim_folder(out, overwrite)
     table = open_table(os.fspath(source), columns)
-    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with written_aside(aside):
-        shape = _write(table, aside, progress)
-        put_in_place(aside, target)
-    return shape
+    with written_aside(target) as aside:
+        return _write(table, aside, progress)
 
 
 def chunk_rows(rows: int, row_bytes: int) -> int:

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import zarr
@@ -21,7 +21,7 @@ from scipy import sparse
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dpdist.core.errors import InputError
-from dpdist.core.outputs import claim_folder, put_in_place, written_aside
+from dpdist.core.outputs import claim_folder, written_aside
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
@@ -34,6 +34,8 @@ from dpdist.data.documents import (
 )
 from dpdist.data.zarr import COMPLETE
 
+#: What documents are called.
+Ids: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
 #: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
 ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
 #: Largest chunk, in bytes.
@@ -79,9 +81,9 @@ def convert_corpus(
 
 def write_corpus(
     path: str | os.PathLike[str],
-    documents: Documents | Iterable[Any],
+    documents: Iterable[sparse.csr_array],
     vocabulary: Sequence[str] | None = None,
-    document_ids: Sequence[int] | Sequence[str] | np.ndarray | None = None,
+    document_ids: Ids | None = None,
     overwrite: bool = False,
 ) -> tuple[int, int]:
     """Write documents as a corpus, in bounded memory.
@@ -133,10 +135,13 @@ def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -
 
 
 def _write(
-    target: Path, documents: Iterable[Any], vocabulary: Sequence[str] | None, document_ids: Any, label: str
+    target: Path,
+    documents: Iterable[sparse.csr_array],
+    vocabulary: Sequence[str] | None,
+    document_ids: Ids | None,
+    label: str,
 ) -> tuple[int, int]:
-    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with written_aside(aside):
+    with written_aside(target) as aside:
         group = zarr.open_group(aside, mode="w", zarr_format=3)
         with _Heap(aside / "heap") as heap:
             for block in documents:
@@ -148,11 +153,10 @@ def _write(
             digest = _store_counts(group, heap)
             told = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
         group.update_attributes({FORMAT: LAYOUT, **told, "sha256": digest, COMPLETE: True})
-        put_in_place(aside, target)
     return shape
 
 
-def _checked(block: Any, vocabulary: Sequence[str] | None, first: int, label: str) -> sparse.csr_array:
+def _checked(block: sparse.sparray, vocabulary: Sequence[str] | None, first: int, label: str) -> sparse.csr_array:
     rows = check_block(block, first, label)
     if vocabulary is not None and rows.shape[1] != len(vocabulary):
         raise InputError(
@@ -229,7 +233,7 @@ def _store_counts(group: zarr.Group, heap: _Heap) -> str:
     return digest.hexdigest()
 
 
-def _store_names(group: zarr.Group, vocabulary: Sequence[str] | None, document_ids: Any, documents: int) -> None:
+def _store_names(group: zarr.Group, vocabulary: Sequence[str] | None, document_ids: Ids | None, documents: int) -> None:
     if vocabulary is not None:
         _store_strings(group, "vocabulary", list(vocabulary))
     if document_ids is None:

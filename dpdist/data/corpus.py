@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
@@ -47,13 +46,10 @@ def partition_name(index: int) -> str:
     return f"partitions/{index:06d}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CorpusPartition(Partition):
     """A range of documents of a corpus, which is named by its path or URL and opened where it is loaded."""
 
-    index: int
-    start: int
-    stop: int
     path: str
     words: int
 
@@ -150,7 +146,7 @@ class CorpusSource(Source):
             return _read(f"{self.path}/document_ids", f"document_ids of {self.label}")
         return self._strings("document_ids")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {
             "shape": list(self.shape),
             "dtype": "int32",

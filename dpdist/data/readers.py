@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 from collections import Counter
@@ -17,14 +16,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from dpdist.core.errors import DpdistError, InputError
+from dpdist.core.errors import InputError
 from dpdist.data.base import require_shape
 from dpdist.data.columns import Names
+from dpdist.data.files import reading, require_file
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
 
 #: What a CSV file holds where a number is missing, in its first line.
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
@@ -73,8 +77,7 @@ def open_table(source: str, columns: Sequence[str] | None) -> Table:
         raise InputError(
             f"{source} should end in one of {', '.join(READERS)}; got '{ending}'. Save it as one of those."
         )
-    if not path.is_file():
-        raise InputError(f"there is no file at {source}; check the path. It should be a file on local disk.")
+    require_file(path)
     return READERS[ending](path, columns)
 
 
@@ -108,20 +111,6 @@ def _refuse_columns(columns: Sequence[str] | None, path: Path) -> None:
         raise InputError(f"columns are chosen by name from CSV and Parquet; {path} has no names. Leave them out.")
 
 
-@contextlib.contextmanager
-def _reading(path: Path, kind: str) -> Iterator[None]:
-    """Tell of a damaged file in a sentence."""
-    try:
-        yield
-    except DpdistError:
-        raise
-    except (ValueError, OSError) as error:
-        told = str(error).strip().rstrip(".")
-        raise InputError(
-            f"{path} should be {kind}, but cannot be read as such: {told}. Mend it or save it anew."
-        ) from error
-
-
 def _slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     for start in range(0, len(array), rows):
         yield array[start : start + rows]
@@ -132,7 +121,7 @@ def _slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
 
 def _open_npy(path: Path, columns: Sequence[str] | None) -> Table:
     _refuse_columns(columns, path)
-    with _reading(path, "a NumPy array of numbers"):
+    with reading(path, "a NumPy array of numbers"):
         array = np.lib.format.open_memmap(path, mode="r")
     require_shape(array.shape, str(path))
     dtype = _stored_dtype(array.dtype, str(path))
@@ -191,7 +180,7 @@ def _require_width(widths: np.ndarray, width: int, start: int, path: Path) -> No
 
 
 def _open_csv(path: Path, columns: Sequence[str] | None) -> Table:
-    with _reading(path, "CSV of numbers"):
+    with reading(path, "CSV of numbers"):
         head = pd.read_csv(path, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True)
     first = [str(cell) for cell in head.iloc[0]]
     header = not all(map(_is_number, first))
@@ -204,7 +193,7 @@ def _open_csv(path: Path, columns: Sequence[str] | None) -> Table:
     rows = max(1, _count_lines(path) - header)
 
     def blocks(size: int) -> Iterator[np.ndarray]:
-        with _reading(path, "CSV of numbers"):
+        with reading(path, "CSV of numbers"):
             for frame in _read_frames(path, header, size, None if len(chosen) == len(names) else sorted(set(places))):
                 yield np.column_stack([_numbers(frame[i], names[i], path) for i in places])
 
@@ -257,55 +246,55 @@ def _count_lines(path: Path) -> int:
 
 
 def _open_parquet(path: Path, columns: Sequence[str] | None) -> Table:
-    arrow, parquet = _pyarrow("pyarrow"), _pyarrow("pyarrow.parquet")
-    with _reading(path, "Parquet"):
-        file = parquet.ParquetFile(path, memory_map=True)
+    with reading(path, "Parquet"):
+        file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
         schema = file.schema_arrow
         index = _index_columns(schema)
     names = _chosen(columns, schema.names, path, index)
     rows = file.metadata.num_rows
     require_shape((rows, len(names)), str(path))
     types = [schema.field(name).type for name in names]
-    if len(names) == 1 and _is_list(arrow, types[0]):
+    if len(names) == 1 and _is_list(types[0]):
         width, numbers = _list_width(file, names[0]), types[0].value_type
         require_shape((rows, width), str(path))
-        dtype = _arrow_dtype(arrow, numbers, names[0], path)
+        dtype = _arrow_dtype(numbers, names[0], path)
         block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
         told = None
     else:
         width, told = len(names), tuple(names)
-        dtype = np.result_type(*(_arrow_dtype(arrow, t, n, path) for t, n in zip(types, names, strict=True)))
+        dtype = np.result_type(*(_arrow_dtype(t, n, path) for t, n in zip(types, names, strict=True)))
         block = functools.partial(_column_block, names=names, dtype=dtype, path=path)
 
     def blocks(size: int) -> Iterator[np.ndarray]:
-        with _reading(path, "Parquet"):
+        with reading(path, "Parquet"):
             yield from map(block, file.iter_batches(size, columns=names))
 
     return Table((rows, width), dtype, blocks, told)
 
 
-def _index_columns(schema: Any) -> list[str]:
+def _index_columns(schema: pyarrow.Schema) -> list[str]:
     """Columns that hold the index of a data frame: those that pandas or Dask recorded as such, whatever their names."""
     recorded = (schema.pandas_metadata or {}).get("index_columns", [])
     unnamed = [name for name in schema.names if name.startswith(_UNNAMED_INDEX)]
     return unnamed + [name for name in recorded if isinstance(name, str)]  # a range is recorded as a dictionary
 
 
-def _pyarrow(module: str) -> ModuleType:
+def _pyarrow(part: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        importlib.import_module("pyarrow")
+        return importlib.import_module(f"pyarrow.{part}")
     except ImportError as error:
         raise InputError("reading Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'") from error
 
 
-def _is_list(arrow: Any, kind: Any) -> bool:
-    types = arrow.types
+def _is_list(kind: pyarrow.DataType) -> bool:
+    types = _pyarrow("types")
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _arrow_dtype(arrow: Any, kind: Any, name: str, path: Path) -> np.dtype:
+def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
     """The dtype for a column of numbers, or :class:`InputError` naming it."""
-    types = arrow.types
+    types = _pyarrow("types")
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         raise InputError(
             f"column '{name}' of {path} should hold numbers; got {kind}. Choose columns of numbers, or one column of "
@@ -314,20 +303,20 @@ def _arrow_dtype(arrow: Any, kind: Any, name: str, path: Path) -> np.dtype:
     return _stored_dtype(np.dtype(kind.to_pandas_dtype()), f"column '{name}' of {path}")
 
 
-def _list_width(file: Any, name: str) -> int:
+def _list_width(file: ParquetFile, name: str) -> int:
     """Length of the first vector."""
     return len(next(file.iter_batches(1, columns=[name])).column(0)[0].as_py() or ())
 
 
-def _column_block(batch: Any, names: list[str], dtype: np.dtype, path: Path) -> np.ndarray:
+def _column_block(batch: pyarrow.RecordBatch, names: list[str], dtype: np.dtype, path: Path) -> np.ndarray:
     """Columns of a batch side by side, (n, columns)."""
     return np.column_stack([_arrow_values(batch.column(name), name, dtype, path) for name in names])
 
 
-def _vector_block(batch: Any, name: str, width: int, dtype: np.dtype, path: Path) -> np.ndarray:
+def _vector_block(batch: pyarrow.RecordBatch, name: str, width: int, dtype: np.dtype, path: Path) -> np.ndarray:
     """Vectors of a batch, (n, width)."""
     column = batch.column(name)
-    lengths = np.asarray(_pyarrow("pyarrow.compute").list_value_length(column).fill_null(-1))
+    lengths = np.asarray(_pyarrow("compute").list_value_length(column).fill_null(-1))
     if (lengths != width).any():
         wrong = lengths[lengths != width][0]
         raise InputError(
@@ -337,7 +326,7 @@ def _vector_block(batch: Any, name: str, width: int, dtype: np.dtype, path: Path
     return _arrow_values(column.flatten(), name, dtype, path).reshape(-1, width)
 
 
-def _arrow_values(values: Any, name: str, dtype: np.dtype, path: Path) -> np.ndarray:
+def _arrow_values(values: pyarrow.Array, name: str, dtype: np.dtype, path: Path) -> np.ndarray:
     """Numbers as `dtype`; missing ones become NaN, which integers have not."""
     if values.null_count and dtype.kind != "f":
         raise InputError(

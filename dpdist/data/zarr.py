@@ -9,9 +9,7 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
@@ -24,14 +22,7 @@ from zarr.storage import StorePath, WrapperStore
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
 from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.data.base import (
-    Cut,
-    Partition,
-    Source,
-    cut_rows,
-    require_shape,
-    require_weights,
-)
+from dpdist.data.base import Partition, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
 from dpdist.models.families.base import Rows
 
@@ -56,9 +47,6 @@ class ZarrPartition(Partition):
     Connections are kept by each process, metadata are read at each load. An array that was given open travels itself.
     """
 
-    index: int
-    start: int
-    stop: int
     array: zarr.Array | str
     weights: np.ndarray | None
 
@@ -81,7 +69,7 @@ class ZarrPartition(Partition):
         return f"{super().label} of {self.array}" if isinstance(self.array, str) else super().label
 
 
-class ZarrSource(Source):
+class ZarrSource(TableSource):
     """A two-dimensional Zarr array.
 
     Parameters
@@ -93,19 +81,16 @@ class ZarrSource(Source):
     """
 
     def __init__(
-        self, array: zarr.Array, weights: Any = None, label: str = "the Zarr array", path: str | None = None
+        self, array: zarr.Array, weights: Weights = None, label: str = "the Zarr array", path: str | None = None
     ) -> None:
-        self.array, self.label, self.path = array, label, path
-        require_shape(array.shape, label)
-        if array.dtype.kind not in "biuf":
-            raise InputError(f"{label} should hold real numbers; got dtype {array.dtype}. Convert it to float.")
-        self.shape = (int(array.shape[0]), int(array.shape[1]))
-        self.weights = require_weights(weights, self.shape[0])
-        named: Any = array.attrs.get(NAMES)
-        self.names = None if named is None else as_names(named)
+        super().__init__(array, label, weights, as_names(array.attrs.get(NAMES, [])))
+        self.array, self.path = array, path
+        # Whole chunks, or even parts of large ones.
+        chunk = int((array.shards or array.chunks)[0])
+        self.cut = cut_rows(self.shape[0], self.shape[1] * array.dtype.itemsize, chunk)
 
     @classmethod
-    def open(cls, path: str, weights: Any = None) -> ZarrSource:
+    def open(cls, path: str, weights: Weights = None) -> ZarrSource:
         """Open the array at `path`, or the one named ``rows`` in the group there.
 
         Raises
@@ -134,27 +119,11 @@ class ZarrSource(Source):
         _warn_of_absent_chunks(node, str(path))
         return source
 
-    @cached_property
-    def cut(self) -> Cut:
-        """Boundaries of the partitions: whole chunks, or even parts of large ones."""
-        chunk = int((self.array.shards or self.array.chunks)[0])
-        return cut_rows(self.shape[0], self.shape[1] * self.array.dtype.itemsize, chunk)
+    def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> ZarrPartition:
+        return ZarrPartition(index, start, stop, self.array if self.path is None else self.path, weights)
 
-    @property
-    def partitions(self) -> list[Partition]:
-        weights, array = self.weights, self.array if self.path is None else self.path
-        return [
-            ZarrPartition(i, a, b, array, None if weights is None else weights[a:b]) for i, a, b in self.cut.ranges()
-        ]
-
-    def identity(self) -> dict[str, Any]:
-        return {
-            "shape": list(self.shape),
-            "dtype": str(self.array.dtype),
-            "kind": "dense",
-            "chunks": [int(c) for c in self.array.chunks],
-            "cut": self.cut.digest(),
-        }
+    def identity(self) -> dict[str, object]:
+        return {**super().identity(), "chunks": [int(c) for c in self.array.chunks]}
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import zarr
 
-from dpdist.core.outputs import claim_folder, put_in_place, written_aside
+from dpdist.core.outputs import claim_folder, written_aside
 from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
 from dpdist.execution import Backend
@@ -59,8 +59,7 @@ def write_predictions(
     """
     predictor.check_source(source)
     outputs, target, partitions = predictor.outputs(top, density), claim_folder(out, overwrite), source.partitions
-    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    with written_aside(aside):
+    with written_aside(target) as aside:
         _create(str(aside), source.shape[0], outputs, predictor.ids)
         shared = backend.share(predictor)
         # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
@@ -70,7 +69,6 @@ def write_predictions(
             refs = backend.map(_predictions, backend.share_each(group), *columns)
             for partition, found in zip(group, backend.fetch(refs), strict=True):
                 _store(str(aside), partition, found)
-        put_in_place(aside, target)
 
 
 _OUTPUTS = {

@@ -22,6 +22,7 @@ from dpdist.data.documents.ldac import read_ldac
 from dpdist.data.documents.npz import read_npz
 from dpdist.data.documents.text import read_vocabulary
 from dpdist.data.documents.tokens import from_tokens
+from dpdist.data.files import require_file
 
 __all__ = ["FORMATS", "MOST", "Documents", "check_block", "from_tokens", "open_documents", "read_vocabulary"]
 
@@ -52,8 +53,7 @@ def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] 
     reader = FORMATS.get(_format_by_name(path) if format == "auto" else format)
     if reader is None:
         raise InputError(f"format should be one of auto, {', '.join(FORMATS)}; got '{format}'. Choose one of those.")
-    if not path.is_file():
-        raise InputError(f"there is no file at {source}; check the path. It should be a file on local disk.")
+    require_file(path)
     return Documents(reader(path, None if vocabulary is None else len(vocabulary)), vocabulary)
 
 

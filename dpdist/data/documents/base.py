@@ -1,17 +1,14 @@
-"""What readers of documents give, and how they tell of files that are damaged."""
+"""What readers of documents give."""
 
 from __future__ import annotations
 
-import contextlib
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scipy import sparse
 
-from dpdist.core.errors import DpdistError, InputError
+from dpdist.core.errors import InputError
 
 #: Bounds on a block: documents, and entries where it has more than one document.
 BLOCK_DOCUMENTS, BLOCK_ENTRIES = 2**14, 2**19
@@ -41,17 +38,3 @@ def require_vocabulary(words: int, vocabulary: int | None, path: Path) -> None:
             f"the vocabulary should have {words} words, one for each of {path}; got {vocabulary}. "
             "Give the vocabulary that belongs to it, one word a line."
         )
-
-
-@contextlib.contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
-    """Tell of a damaged file in a sentence."""
-    try:
-        yield
-    except DpdistError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        told = str(error).strip().rstrip(".")
-        raise InputError(
-            f"{path} should be {kind}, but cannot be read as such: {told}. Mend it or fetch it again."
-        ) from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import sparse
 
@@ -13,7 +11,7 @@ from dpdist.core.errors import InputError
 MOST = int(np.iinfo(np.int32).max)
 
 
-def check_block(block: Any, first: int, label: str) -> sparse.csr_array:
+def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_array:
     """Counts as int32 CSR, words in order and each once in a document.
 
     Parameters

@@ -6,27 +6,27 @@ import contextlib
 import gzip
 import re
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.documents.base import reading
+from dpdist.data.files import reading
 
 #: Bytes of text read at once.
 _READ_BYTES = 2**22
 
 
 @contextlib.contextmanager
-def opened(path: Path, kind: str) -> Iterator[IO[bytes]]:
+def opened(path: Path, kind: str) -> Iterator[BufferedIOBase]:
     """A file to read lines from, gzip's or not."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with reading(path, kind), opener(path, "rb") as stream:
+    with reading(path, kind), gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
         yield stream
 
 
-def read_lines(stream: IO[bytes], first: int) -> Iterator[tuple[int, list[bytes]]]:
+def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[bytes]]]:
     """Some lines at a time, with the number of the first of them; empty lines at the very end are left out."""
     lines = stream.readlines(_READ_BYTES)
     while lines:
