@@ -1,4 +1,10 @@
-"""The bound of a hierarchical Dirichlet process as a function of its global sticks."""
+"""The bound of a hierarchical Dirichlet process as a function of its global sticks, and where it is highest.
+
+What is left before stick k is a product over the sticks before it, so a step of Newton's method on all sticks at once
+is found by one recursion over the sticks backwards and one forwards, as in optimal control, where what is left is the
+state. Source: Dunn & Bertsekas, Efficient dynamic programming implementations of Newton's method for unconstrained
+optimal control problems, J. Optimization Theory and Applications 63 (1989).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,10 @@ import math
 import numpy as np
 
 from dpdist.kernels.jit import jit
-from dpdist.kernels.special import digamma, trigamma
+from dpdist.kernels.special import digamma, tetragamma, trigamma
+
+#: Share of the bound that a step promises below which it is the last one, and the least that steps are damped.
+_SETTLED, _LEAST_DAMPING = 1e-10, 1e-3
 
 
 @jit
@@ -47,3 +56,92 @@ def stick_bound(
         by_second[k] = (zeros[k] - b) * trigamma(b) - shared - slope * a
         tail += a / (a + b) * (pull[k] - tail)
     return float(bound + tail)
+
+
+@jit
+def _stick_curvature(
+    a: float, b: float, one: float, zero: float, slope: float
+) -> tuple[float, float, float, float, float]:
+    """First derivatives of a stick's share of the bound by its log odds log(a/b) and log size log(a + b), then second
+    ones by odds twice, both, and size twice; `slope` is that of the bound by the stick's mean."""
+    size, mean = a + b, a / (a + b)
+    spread, excess = mean * b, one + zero - size
+    shared, bend = excess * trigamma(size), trigamma(size) - excess * tetragamma(size)
+    by_a, by_b = (one - a) * trigamma(a) - shared, (zero - b) * trigamma(b) - shared
+    aa = (one - a) * tetragamma(a) - trigamma(a) + bend
+    bb = (zero - b) * tetragamma(b) - trigamma(b) + bend
+    turn = by_a - by_b + slope / size
+    return (
+        spread * turn,
+        a * by_a + b * by_b,
+        spread**2 * (aa - 2 * bend + bb) + spread * (1 - 2 * mean) * turn,
+        spread * (a * (aa - bend) + b * (bend - bb) + by_a - by_b),
+        a * a * aa + 2 * a * b * bend + b * b * bb + a * by_a + b * by_b,
+    )
+
+
+@jit
+def _newton_step(
+    first: np.ndarray,
+    second: np.ndarray,
+    ones: np.ndarray,
+    zeros: np.ndarray,
+    pull: np.ndarray,
+    damping: float,
+    step: np.ndarray,
+) -> float:
+    """Changes of log odds and log sizes (2, K), overwritten, and the nats that they promise; NaN where the bound is not
+    concave, for all that it is damped."""
+    topics = first.shape[0]
+    left, gains, passed = np.empty(topics), np.empty((2, topics)), 1.0
+    for k in range(topics):
+        left[k] = passed
+        passed *= second[k] / (first[k] + second[k])
+    tail, ahead, bend, promise = pull[topics], 0.0, 0.0, 0.0  # of what is left after stick k: slope and curvature
+    for k in range(topics - 1, -1, -1):
+        a, b, lead = first[k], second[k], pull[k] - tail
+        mean, kept = a / (a + b), b / (a + b)
+        moved = -left[k] * mean * kept  # of what is left, by the log odds
+        g, h, gg, gh, hh = _stick_curvature(a, b, ones[k], zeros[k], left[k] * lead)
+        g, gg, cross = g + moved * ahead, gg + moved**2 * bend, lead * mean * kept + kept * moved * bend
+        gg, hh = gg - damping * (ones[k] + zeros[k]) * mean * kept, hh - damping
+        if not (gg < 0.0 and gg * hh > gh * gh):
+            return math.nan
+        scale = gg * hh - gh * gh
+        step[0, k], step[1, k] = (gh * h - hh * g) / scale, (gh * g - gg * h) / scale
+        gains[0, k], gains[1, k] = -hh * cross / scale, gh * cross / scale
+        promise += 0.5 * (g * step[0, k] + h * step[1, k])
+        ahead, bend = kept * ahead + cross * step[0, k], kept * kept * bend + cross * gains[0, k]
+        tail += mean * lead
+    shift = 0.0
+    for k in range(topics):
+        mean, kept = first[k] / (first[k] + second[k]), second[k] / (first[k] + second[k])
+        step[0, k] += gains[0, k] * shift
+        step[1, k] += gains[1, k] * shift
+        shift = kept * shift - left[k] * mean * kept * step[0, k]
+    return promise
+
+
+@jit
+def climb_sticks(
+    first: np.ndarray, second: np.ndarray, ones: np.ndarray, zeros: np.ndarray, pull: np.ndarray, most: int
+) -> bool:
+    """Move sticks to where :func:`stick_bound` is highest, in at most so many steps; whether they got there."""
+    topics = first.shape[0]
+    step, slopes, a, b = np.empty((2, topics)), np.empty((2, topics)), np.empty(topics), np.empty(topics)
+    bound, damping = stick_bound(first, second, ones, zeros, pull, slopes[0], slopes[1]), 0.0
+    for _ in range(most):
+        promise = _newton_step(first, second, ones, zeros, pull, damping, step)
+        last = damping < 1.0 and promise <= _SETTLED * max(1.0, abs(bound))
+        for k in range(topics):
+            odds, size = first[k] / second[k] * math.exp(step[0, k]), (first[k] + second[k]) * math.exp(step[1, k])
+            a[k], b[k] = size * odds / (1.0 + odds), size / (1.0 + odds)
+        found = stick_bound(a, b, ones, zeros, pull, slopes[0], slopes[1]) if promise >= 0.0 else -np.inf
+        if last or found > bound:
+            first[:], second[:], bound = a, b, found
+            damping = 0.0 if damping < _LEAST_DAMPING else damping / 10
+        else:
+            damping = max(10 * damping, _LEAST_DAMPING)
+        if last:
+            return np.isfinite(found)
+    return False

@@ -10,6 +10,9 @@ from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.special import digamma, trigamma
 
+#: Logarithms above which exponentials are neither zero nor infinite.
+_NEAR = -600.0
+
 
 @jit
 def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> None:
@@ -28,15 +31,22 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
             sums[k] += words[w, k]
     for k in range(topics):
         sums[k] = digamma(size * pseudocount + sums[k])
+    least = sums.min()
     absent = digamma(pseudocount)
+    without = np.exp(absent - sums)  # most words are in few topics: this saves most of the exponentials
     for w in range(size):
-        top = -np.inf
+        top = absent - least
         for k in range(topics):
-            value = (absent if words[w, k] == 0.0 else digamma(pseudocount + words[w, k])) - sums[k]
-            weights[w, k] = value
-            top = max(top, value)
+            if words[w, k] != 0.0:
+                weights[w, k] = digamma(pseudocount + words[w, k]) - sums[k]
+                top = max(top, weights[w, k])
+        near = absent > _NEAR and top > _NEAR
+        scale = math.exp(-top) if near else 0.0
         for k in range(topics):
-            weights[w, k] = math.exp(weights[w, k] - top)
+            if words[w, k] != 0.0:
+                weights[w, k] = math.exp(weights[w, k] - top)
+            else:
+                weights[w, k] = without[k] * scale if near else math.exp(absent - sums[k] - top)
 
 
 @jit

@@ -137,12 +137,12 @@ def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen:
     if not len(chosen):
         return summary
     first, second = pairs[chosen, 0], pairs[chosen, 1]
-    words, entropy, groups = summary.words.copy(), summary.entropy.copy(), summary.groups.copy()
-    words[:, first] += words[:, second]
-    entropy[first] += entropy[second] + measured.entropy[chosen]
-    groups[first] = measured.groups[chosen]
-    kept = np.setdiff1d(np.arange(len(entropy)), second)
-    return TopicSummary(words, entropy, groups, summary.totals).take(kept)
+    kept = np.setdiff1d(np.arange(len(summary.entropy)), second)
+    found, place = summary.take(kept), np.searchsorted(kept, first)
+    found.words[:, place] += summary.words[:, second]
+    found.entropy[place] += summary.entropy[second] + measured.entropy[chosen]
+    found.groups[place] = measured.groups[chosen]
+    return found
 
 
 def unused(summary: TopicSummary, prior: float) -> np.ndarray:

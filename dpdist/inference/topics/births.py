@@ -20,6 +20,8 @@ from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSumm
 _EFFORT = Effort(tolerance=1e-2, most=30)
 #: Iterations in which documents may take up any topic; then they settle among those they have.
 _FRESH = 4
+#: Documents whose expected counts of all words are held at once.
+_BLOCK = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +134,11 @@ def _explained(
 
 def _at_entries(used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array) -> np.ndarray:
     """``(used @ words.T)`` where `documents` have counts, in the order of their data."""
-    rows = np.repeat(np.arange(documents.shape[0]), np.diff(documents.indptr))
     found = np.empty(len(documents.data))
-    for start in range(0, len(rows), 65536):
-        part = slice(start, start + 65536)
-        found[part] = np.asarray(used[rows[part]].multiply(words[documents.indices[part]]).sum(axis=1)).ravel()
+    for start in range(0, documents.shape[0], _BLOCK):
+        indptr = documents.indptr[start : start + _BLOCK + 1]
+        rows, part = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), slice(indptr[0], indptr[-1])
+        found[part] = (used[start : start + _BLOCK] @ words.T)[rows, documents.indices[part]]
     return found
 
 
@@ -157,5 +159,5 @@ def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) 
         if not sampling_probabilities.sum() > 0:
             break
         chosen.append(int(rng.choice(len(mass), p=sampling_probabilities / sampling_probabilities.sum())))
-        nearest = np.maximum(nearest, (unit @ unit[[chosen[-1]]].T).toarray().ravel())
+        nearest = np.maximum(nearest, unit @ unit[[chosen[-1]]].toarray()[0])
     return np.ascontiguousarray(counts[chosen].toarray().T)

@@ -29,8 +29,8 @@ from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK
 
 #: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
 ROUNDING = 1e-9
-#: Nats by which a merge must lose under approximate sticks, beyond what these lose, to be refused on them.
-_SURE = 1.0
+#: Nats by which a merge must seem to lose to be refused for that.
+_SURE = 5.0
 #: Pairs whose words are added at a time.
 _CHUNK = 64
 
@@ -101,8 +101,12 @@ def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple
     chosen : positions in `pairs`, no topic twice
     judged : every pair, by its position in `pairs`
     """
-    words = _change(pairs, lambda of: model.log_evidences(of(total.summary.words)))
-    return _chosen(_CorpusMerges(model, total, pairs, words + total.pairs.entropy, *_all_left(total)))
+    summary = total.summary
+    fixed = total.pairs.entropy + _change(pairs, lambda of: model.log_evidences(of(summary.words)))
+    log_pi, unions = summary.groups[:, LOG_PI], total.pairs.groups[:, LOG_PI]
+    weights = model.allocation.union_gains(log_pi, summary.documents, pairs, unions)
+    promise = fixed + _group_gains(total, pairs) + weights
+    return _chosen(_CorpusMerges(model, total, pairs, fixed, *_all_left(total), promise=promise), promise)
 
 
 def judge_online_merges(
@@ -123,11 +127,11 @@ def judge_online_merges(
     fixed = total.pairs.entropy + _group_gains(total, pairs) + _word_gains(model, state, total, pairs, lasting)
     bound = point_elbo(model, total.summary, state.words, state.weights)
     left = _all_left(total)
-    return _chosen(_OnlineMerges(model, total, pairs, fixed, *left, weights=state.weights, bound=bound))
+    return _chosen(_OnlineMerges(model, total, pairs, fixed, *left, weights=state.weights, bound=bound), fixed)
 
 
-def _chosen(merges: _Merges) -> tuple[np.ndarray, list[Verdict]]:
-    judged = judge(merges, merges.fixed)
+def _chosen(merges: _Merges, promise: np.ndarray) -> tuple[np.ndarray, list[Verdict]]:
+    judged = judge(merges, promise)
     return np.array(sorted(accepted(judged)), dtype=np.intp), judged
 
 
@@ -221,27 +225,20 @@ class _Merges(Standing):
 class _CorpusMerges(_Merges):
     """Merges under posteriors of the global weights, which are best for the topics that are left.
 
-    Most pairs lose hundreds of nats, and to search for their best sticks takes a hundred times as long as to find
-    approximate ones, which lose about as much before a merge as after it.
+    Most pairs lose hundreds of nats, which `promise` (P,) tells nearly: only where it is not far below zero are the
+    best weights looked for.
     """
+
+    promise: np.ndarray = field(kw_only=True)
 
     @cached_property
     def value(self) -> float:
-        return self._value(approximate=False)
-
-    @cached_property
-    def approximate_value(self) -> float:
-        """As :attr:`value`, under approximate sticks."""
-        return self._value(approximate=True)
+        summary = self.total.summary
+        return self.model.allocation_value(self.groups[self.left], summary.totals, summary.documents)
 
     def gain(self, proposal: int) -> float:
-        approximate = float(self.fixed[proposal] + self.after(proposal).approximate_value - self.approximate_value)
-        lost = self.value - self.approximate_value
-        return approximate if approximate < -lost - _SURE else super().gain(proposal)
-
-    def _value(self, approximate: bool) -> float:
-        summary = self.total.summary
-        return self.model.allocation_value(self.groups[self.left], summary.totals, summary.documents, approximate)
+        promise = float(self.promise[proposal])
+        return promise if promise < -_SURE else super().gain(proposal)
 
     def noise(self, proposal: int) -> float:
         return ROUNDING * abs(self.value)

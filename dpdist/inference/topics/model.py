@@ -81,15 +81,11 @@ class TopicModel:
         log_evidences(words, self.pseudocount, found)
         return found
 
-    def allocation_value(
-        self, groups: np.ndarray, totals: np.ndarray, documents: float, approximate: bool = False
-    ) -> float:
-        """All of the bound but evidences and entropies, under the best sticks, or `approximate` ones, which give a
-        little less."""
+    def allocation_value(self, groups: np.ndarray, totals: np.ndarray, documents: float) -> float:
+        """All of the bound but evidences and entropies, under the best sticks."""
         log_pi = groups[:, LOG_PI]
-        sticks = (self.allocation.approximate_sticks if approximate else self.allocation.sticks)(log_pi, documents)
         local = groups[:, LOG_GAMMA].sum() + groups[:, SLACK].sum() - totals[LOG_GAMMA_SUM]
-        return float(local + self.allocation.value(sticks, log_pi, documents))
+        return float(local + self.allocation.value(self.allocation.sticks(log_pi, documents), log_pi, documents))
 
     def elbo(self, total: TopicSummary) -> float:
         """The bound on all documents of `total`, in nats, every constant included."""

@@ -61,7 +61,7 @@ class TopicPlan:
     delete: bool = True
     births: int = 200
     sample: int = 1000
-    iterations: int = 15
+    iterations: int = 5
     tries: int = 2
     refine: int = 6
     cooldown: int = 20

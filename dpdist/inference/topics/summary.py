@@ -88,5 +88,7 @@ class TopicSummary:
     def take(self, topics: Sequence[int] | np.ndarray) -> TopicSummary:
         """The summary with the topics in another order."""
         index = np.asarray(topics, dtype=np.intp)
+        if np.array_equal(index, np.arange(len(self.entropy))):
+            return self
         rows = np.append(index, len(self.entropy))
         return TopicSummary(np.take(self.words, index, axis=1), self.entropy[index], self.groups[rows], self.totals)

@@ -20,14 +20,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy  # which imports scipy.optimize where that is first used: it takes long
-from scipy.special import expit
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
-from dpdist.kernels.sticks import stick_bound
+from dpdist.kernels.sticks import climb_sticks, stick_bound
 
-#: When L-BFGS stops: far below what changes a bound.
-_EFFORT = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-14, "gtol": 1e-10}
+#: Steps of Newton's method, at most; a few are enough.
+_MOST = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,35 +78,19 @@ class HierarchicalDirichletProcess:
         return self._value(sticks, log_pi, documents)[1:]
 
     def sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
-        """The sticks that maximise :meth:`value`, by L-BFGS from a start that depends on the arguments alone.
+        """The sticks that maximise :meth:`value`, by Newton's method from a start that depends on the arguments alone.
 
         Raises
         ------
         PrecisionError
             If there is no finite optimum.
         """
-        topics, near = len(log_pi) - 1, self.approximate_sticks(log_pi, documents)
-        scale, sizes = max(1.0, documents * topics), near.first + near.second
-        start = np.concatenate([np.log(near.first / near.second), np.log(sizes)])
-        # In units of the standard deviation that means have under the start, and with it searched apart from the
-        # sizes, the bound curves in all directions alike, and few steps are enough.
-        units = 1 / np.sqrt(1 + np.concatenate([near.first * near.second / sizes, np.zeros(topics)]))
-
-        def sticks_at(x: np.ndarray) -> Sticks:
-            odds, size = (start + units * x).reshape(2, topics)
-            return Sticks(*(np.exp(size) * expit([odds, -odds])))
-
-        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-            sticks = sticks_at(x)
-            value, by_first, by_second = self._value(sticks, log_pi, documents)
-            by_odds = (by_first - by_second) * sticks.first * sticks.second / (sticks.first + sticks.second)
-            by_size = by_first * sticks.first + by_second * sticks.second
-            return -value / scale, -units * np.concatenate([by_odds, by_size]) / scale
-
-        found = scipy.optimize.minimize(negative, np.zeros(2 * topics), jac=True, method="L-BFGS-B", options=_EFFORT)
-        if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
-            raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
-        return sticks_at(found.x)
+        near = self.approximate_sticks(log_pi, documents)
+        ones, zeros = self._coefficients(len(log_pi) - 1, documents)
+        pull = self.document_concentration * np.asarray(log_pi, dtype=np.float64)
+        if not climb_sticks(near.first, near.second, ones, zeros, pull, _MOST):
+            raise PrecisionError("the global weights have no finite optimum; are all counts finite?")
+        return near
 
     def approximate_sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
         """Sticks near those of :meth:`sticks` in little time: of the weights that maximise
@@ -119,12 +102,39 @@ class HierarchicalDirichletProcess:
         ones, zeros = self._coefficients(len(log_pi) - 1, documents)
         if documents <= 0:
             return Sticks(ones, zeros)
+        weights = 1 / (self._multiplier(log_pi, documents) - self.document_concentration * log_pi / documents)
+        means = weights[:-1] / np.cumsum(weights[::-1])[::-1][:-1]
+        return Sticks(means * (ones + zeros), (1 - means) * (ones + zeros))
+
+    def union_gains(self, log_pi: np.ndarray, documents: float, pairs: np.ndarray, unions: np.ndarray) -> np.ndarray:
+        """About what :meth:`value` gains where two topics are made one, (P,).
+
+        Lambda is as it is for all topics, but for one step of Newton's method, and another stick costs about
+        log(documents) nats more.
+
+        Parameters
+        ----------
+        log_pi, documents : as of :meth:`value`
+        pairs : (P, 2) topics
+        unions : (P,) sums over documents of E log pi of both
+        """
+        if documents <= 0:
+            return np.zeros(len(pairs))
+        multiplier, alpha = self._multiplier(log_pi, documents), self.document_concentration
+        weights = 1 / (multiplier - alpha * log_pi / documents)
+        union, apart = 1 / np.maximum(multiplier - alpha * unions / documents, 1e-300), weights[pairs]
+        excess = union - apart.sum(axis=1)
+        squares = (weights**2).sum() - (apart**2).sum(axis=1) + union**2
+        gains = documents * (1 + np.log(union) - np.log(apart).sum(axis=1) - excess**2 / (2 * squares))
+        found: np.ndarray = gains - documents * np.log(alpha) - np.log(self.concentration) + np.log(documents)
+        return found
+
+    def _multiplier(self, log_pi: np.ndarray, documents: float) -> float:
+        """The lambda that makes weights add up to one."""
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
         shift = scipy.optimize.brentq(lambda x: (1 / (x + (pull - least))).sum() - 1, 1.0, len(log_pi), xtol=1e-14)
-        weights = 1 / (shift + (pull - least))
-        means = weights[:-1] / np.cumsum(weights[::-1])[::-1][:-1]
-        return Sticks(means * (ones + zeros), (1 - means) * (ones + zeros))
+        return float(shift) - least
 
     def _value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[float, np.ndarray, np.ndarray]:
         topics = len(sticks.first)
