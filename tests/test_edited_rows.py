@@ -19,7 +19,7 @@ from scipy import sparse
 
 import dpdist
 from dpdist.core.errors import CheckpointError
-from dpdist.data import ArraySource, DaskSource, Source, as_source, checked
+from dpdist.data import ArraySource, DaskSource, Source, as_source, base
 from dpdist.data.base import DIGESTS, GLANCED, spread_over
 from dpdist.data.checked import CheckedSource
 from dpdist.data.corpora import write_corpus
@@ -174,8 +174,8 @@ def test_rows_edited_in_place_between_two_resumptions_are_noticed(tmp_path) -> N
 def test_a_partition_is_checked_once_a_session(tmp_path, monkeypatch) -> None:
     mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr").close()
     taken: list[int] = []
-    digest = checked.digest_of_rows
-    monkeypatch.setattr(checked, "digest_of_rows", lambda *given: (taken.append(1), digest(*given))[1])
+    digest = base.digest_of_rows
+    monkeypatch.setattr(base, "digest_of_rows", lambda *given: (taken.append(1), digest(*given))[1])
     for laps in (3, 4):
         taken.clear()
         dpdist.resume(tmp_path / "run.zarr", ArraySource(REAL, partition_rows=SIZE), max_laps=laps)

@@ -21,7 +21,7 @@ class ArrayPartition(Partition):
     values: Rows
     weights: np.ndarray | None
 
-    def load(self) -> tuple[Rows, np.ndarray | None]:
+    def read(self) -> tuple[Rows, np.ndarray | None]:
         return self.values, self.weights
 
 

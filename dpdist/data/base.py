@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.digests import digest_of_rows
-from dpdist.core.errors import InputError
+from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.columns import Names
 from dpdist.models.families.base import Rows
 
@@ -31,6 +31,25 @@ Weights: TypeAlias = npt.ArrayLike | None
 DIGESTS = "partitions"
 
 
+#: Partitions that this process found to be as expected: session and index.
+_CHECKED: set[tuple[str, int]] = set()
+
+
+class Expected(NamedTuple):
+    """What a partition of a run that is resumed has to hold.
+
+    Parameters
+    ----------
+    digest : of what it was
+    session : tells one resumption from another, for the data may change between two
+    run : how messages name the run
+    """
+
+    digest: str
+    session: str
+    run: str
+
+
 @dataclass(frozen=True, eq=False)
 class Partition(ABC):
     """A fixed range of rows; picklable and small unless the rows are in memory."""
@@ -38,14 +57,35 @@ class Partition(ABC):
     index: int
     start: int
     stop: int
+    expected: Expected | None = field(default=None, kw_only=True)
 
     @abstractmethod
-    def load(self) -> tuple[Rows, np.ndarray | None]:
+    def read(self) -> tuple[Rows, np.ndarray | None]:
         """The rows (n, D) as stored, and their weights (n,) if they have any."""
+
+    def load(self) -> tuple[Rows, np.ndarray | None]:
+        """What :meth:`read` gives, compared with what is expected, once a session in each process.
+
+        Raises
+        ------
+        CheckpointError
+            If it is not that.
+        """
+        rows, weights = self.read()
+        expected = self.expected
+        if expected is not None and (expected.session, self.index) not in _CHECKED:
+            if digest_of_rows(rows, weights) != expected.digest:
+                raise CheckpointError(
+                    f"the data changed since the checkpoint in {expected.run}: {self.label} does not hold the rows and "
+                    "weights that the run began with; restore them, or start a new run."
+                )
+            _CHECKED.add((expected.session, self.index))
+        return rows, weights
 
     def digest(self) -> str:
         """Of the rows and their weights, read anew."""
-        return digest_of_rows(*self.load())
+        rows, weights = self.load()
+        return digest_of_rows(rows, weights) if self.expected is None else self.expected.digest
 
     @property
     def rows(self) -> int:

@@ -66,6 +66,23 @@ def _lines(names: Sequence[str]) -> str:
     return "".join(f"- {name}\n" for name in names[:_TOLD]) + more
 
 
+def check_same_words(known: Names | None, own: Names | None, documents: str, model: str) -> None:
+    """Raise :class:`InputError` if documents are known to be counted over other words than a model was fitted to.
+
+    Parameters
+    ----------
+    known, own : of the model and of the documents, as many
+    documents, model : how the message names them
+    """
+    if known is None or own is None or known == own:
+        return
+    place = next(w for w, (word, other) in enumerate(zip(known, own, strict=True)) if word != other)
+    raise InputError(
+        f"the words of {documents} should be those that {model} was fitted to, in their order; column "
+        f"{place} is {own[place]!r} and was {known[place]!r}. Count the documents over that vocabulary."
+    )
+
+
 def listed(names: Names, most: int = 8) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

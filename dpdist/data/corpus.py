@@ -53,7 +53,7 @@ class CorpusPartition(Partition):
     path: str
     words: int
 
-    def load(self) -> tuple[sparse.csr_array, None]:
+    def read(self) -> tuple[sparse.csr_array, None]:
         """The counts (n, W) int32 as CSR, words in order, each once; no weights.
 
         Raises

@@ -39,7 +39,7 @@ class DaskPartition(Partition):
     key: Hashable
     graph: Mapping[Hashable, object]
 
-    def load(self) -> tuple[Rows, np.ndarray | None]:
+    def read(self) -> tuple[Rows, np.ndarray | None]:
         return np.asarray(dask.get(self.graph, self.key)), self.weights
 
 
@@ -50,12 +50,14 @@ class PersistedPartition(Partition, Remote):
     weights: np.ndarray | None
     future: Future
 
-    def load(self) -> tuple[Rows, np.ndarray | None]:
+    def read(self) -> tuple[Rows, np.ndarray | None]:
         return np.asarray(self.future.result()), self.weights
 
     @property
     def completion(self) -> Callable[[np.ndarray], ArrayPartition]:
-        return functools.partial(ArrayPartition, self.index, self.start, self.stop, weights=self.weights)
+        return functools.partial(
+            ArrayPartition, self.index, self.start, self.stop, weights=self.weights, expected=self.expected
+        )
 
 
 class DaskSource(TableSource):

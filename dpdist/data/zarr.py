@@ -50,7 +50,7 @@ class ZarrPartition(Partition):
     array: zarr.Array | str
     weights: np.ndarray | None
 
-    def load(self) -> tuple[Rows, np.ndarray | None]:
+    def read(self) -> tuple[Rows, np.ndarray | None]:
         """The rows and their weights.
 
         Raises

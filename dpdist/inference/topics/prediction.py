@@ -21,8 +21,8 @@ from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
+from dpdist.data.columns import Names, check_same_words
 from dpdist.data.documents import check_block
-from dpdist.data.vocabularies import Words, check_same_words
 from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Outputs, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
@@ -62,7 +62,7 @@ class DocumentPredictor:
     global_weights: np.ndarray
     tokens: float
     ids: np.ndarray
-    vocabulary: Words | None = None
+    vocabulary: Names | None = None
 
     @property
     def prior(self) -> np.ndarray:
@@ -102,7 +102,7 @@ class DocumentPredictor:
     def check_source(self, source: Source, model: str = "the model") -> None:
         """Raise :class:`InputError` unless documents are over the words of the model; `model` is named in messages."""
         self.check_words(source.shape[1])
-        check_same_words(self.vocabulary, source, model)
+        check_same_words(self.vocabulary, source.names, source.label, model)
 
     def outputs(self, top: int, density: bool) -> Outputs:
         """What :meth:`predictions` gives: proportions, the largest topic, and on request the `top` largest."""

@@ -146,8 +146,7 @@ class PointWeights:
 
 def _onward(weights: np.ndarray) -> np.ndarray:
     """Sums of the weights from each on, (K + 1,)."""
-    onward: np.ndarray = np.cumsum(weights[::-1])[::-1]
-    return onward
+    return np.asarray(np.cumsum(weights[::-1])[::-1])
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:

@@ -92,8 +92,7 @@ class _Sticks:
         """sum_{begin <= k < end} log(1 - both / left_k), (P,), by a product of _NEAR factors, none below 1/3."""
         k = np.maximum(end - np.arange(1, _NEAR + 1)[:, None], -1)
         factors = 1 - np.where(k >= begin, both / self.left[k], 0.0)
-        logs: np.ndarray = np.log(factors.prod(axis=0))
-        return logs
+        return np.asarray(np.log(factors.prod(axis=0)))
 
 
 def _sums_of_powers(left: np.ndarray) -> np.ndarray:

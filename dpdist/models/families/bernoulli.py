@@ -46,8 +46,7 @@ class Bernoulli(LinearFamily):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         ones, zeros = self.posterior(stats)
-        evidence: np.ndarray = (betaln(ones, zeros) - betaln(self.ones, self.zeros)).sum(axis=1)
-        return evidence
+        return np.asarray((betaln(ones, zeros) - betaln(self.ones, self.zeros)).sum(axis=1))
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         ones, zeros = self.posterior(stats)

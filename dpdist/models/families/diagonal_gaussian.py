@@ -100,8 +100,7 @@ class DiagonalGaussian(Family):
             - gammaln(self.shape)
             + 0.5 * np.log(self.mean_precision / post.precision)
         )
-        evidence: np.ndarray = columns.sum(axis=1) - 0.5 * self._dimension * np.log(2 * np.pi) * counts
-        return evidence
+        return np.asarray(columns.sum(axis=1) - 0.5 * self._dimension * np.log(2 * np.pi) * counts)
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         post = self.posterior(stats)
@@ -120,8 +119,7 @@ class DiagonalGaussian(Family):
         log_factor_sums(rows, post.mean, shrink / (2 * post.rate), sums)
         each = gammaln(post.shape + 0.5) - gammaln(post.shape) + 0.5 * np.log(shrink / (2 * np.pi))
         level = dimension * each[:, 0] - 0.5 * np.log(post.rate).sum(axis=1)
-        predictive: np.ndarray = level - (post.shape[:, 0] + 0.5) * sums
-        return predictive
+        return np.asarray(level - (post.shape[:, 0] + 0.5) * sums)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         post = self.posterior(stats)
@@ -132,8 +130,7 @@ class DiagonalGaussian(Family):
         post = self.posterior(stats)
         spread = np.sqrt(post.rate * (post.precision + 1) / (post.shape * post.precision))
         freedom = np.broadcast_to(2 * post.shape, post.mean.shape)
-        draws: np.ndarray = post.mean + spread * rng.standard_t(freedom)
-        return draws
+        return np.asarray(post.mean + spread * rng.standard_t(freedom))
 
     @property
     def _dimension(self) -> int:

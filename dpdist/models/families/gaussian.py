@@ -92,8 +92,7 @@ class Gaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         constant = 0.5 * self._dimension * np.log(np.pi)
-        evidence: np.ndarray = self._level(self.posterior(stats)) - self._prior_level - constant * stats[:, -1]
-        return evidence
+        return np.asarray(self._level(self.posterior(stats)) - self._prior_level - constant * stats[:, -1])
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension, post = self._dimension, self.posterior(stats)
@@ -123,8 +122,7 @@ class Gaussian(Family):
             + 0.5 * dimension * np.log(shrink / np.pi)
             - 0.5 * wishart.log_determinant(post.factor)
         )
-        tail: np.ndarray = level - 0.5 * (post.degrees + 1) * np.log1p(shrink * distance)
-        return tail
+        return np.asarray(level - 0.5 * (post.degrees + 1) * np.log1p(shrink * distance))
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         post = self.posterior(stats)
@@ -140,8 +138,7 @@ class Gaussian(Family):
         freedom = post.degrees - dimension + 1
         normal = np.einsum("kij,kj->ki", post.factor, rng.standard_normal(post.mean.shape))
         stretch = np.sqrt((post.precision + 1) / (post.precision * rng.chisquare(freedom)))
-        draws: np.ndarray = post.mean + stretch[:, None] * normal
-        return draws
+        return np.asarray(post.mean + stretch[:, None] * normal)
 
     @property
     def _dimension(self) -> int:
@@ -149,12 +146,11 @@ class Gaussian(Family):
 
     def _level(self, post: NormalWishart) -> np.ndarray:
         """Log normaliser (K,) of Normal-Wishart densities, what all have alike apart."""
-        level: np.ndarray = (
+        return np.asarray(
             wishart.log_gamma(post.degrees / 2, self._dimension)
             - 0.5 * post.degrees * wishart.log_determinant(post.factor)
             - 0.5 * self._dimension * np.log(post.precision)
         )
-        return level
 
     @cached_property
     def _prior_level(self) -> float:

@@ -68,13 +68,12 @@ class IsotropicGaussian(Family):
                 "variance. Standardise the columns (row_transform=TransformPlan(scale=True)) or "
                 "give the family a larger variance."
             )
-        evidence: np.ndarray = (
+        return np.asarray(
             -0.5 * dimension * np.log(2 * np.pi * self.variance) * counts
             - 0.5 * squares / self.variance
             - 0.5 * dimension * np.log(precision * self.mean_variance)
             + 0.5 * fitted / self.variance
         )
-        return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension, mean, precision = self.mean.shape[0], self._mean(stats), self._precision(stats)
@@ -88,8 +87,7 @@ class IsotropicGaussian(Family):
         mean, spread = self._mean(stats), self.variance + 1 / self._precision(stats)
         distance = features[:, :1] - 2 * features[:, 1:-1] @ mean.T + (mean**2).sum(axis=1)
         level = -0.5 * self.mean.shape[0] * np.log(2 * np.pi * spread)
-        predictive: np.ndarray = level - 0.5 * np.maximum(distance, 0.0) / spread
-        return predictive
+        return np.asarray(level - 0.5 * np.maximum(distance, 0.0) / spread)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         mean = self._mean(stats)
@@ -99,17 +97,13 @@ class IsotropicGaussian(Family):
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         spread = np.sqrt(self.variance + 1 / self._precision(stats))
         mean = self._mean(stats)
-        draws: np.ndarray = mean + spread[:, None] * rng.standard_normal(mean.shape)
-        return draws
+        return np.asarray(mean + spread[:, None] * rng.standard_normal(mean.shape))
 
     def _shift(self, stats: np.ndarray) -> np.ndarray:
-        shift: np.ndarray = stats[:, 1:-1] - stats[:, -1:] * self.mean
-        return shift
+        return np.asarray(stats[:, 1:-1] - stats[:, -1:] * self.mean)
 
     def _precision(self, stats: np.ndarray) -> np.ndarray:
-        precision: np.ndarray = 1 / self.mean_variance + stats[:, -1] / self.variance
-        return precision
+        return np.asarray(1 / self.mean_variance + stats[:, -1] / self.variance)
 
     def _mean(self, stats: np.ndarray) -> np.ndarray:
-        mean: np.ndarray = self.mean + self._shift(stats) / (self.variance * self._precision(stats)[:, None])
-        return mean
+        return np.asarray(self.mean + self._shift(stats) / (self.variance * self._precision(stats)[:, None]))

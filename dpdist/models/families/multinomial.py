@@ -51,12 +51,11 @@ class Multinomial(LinearFamily):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         parameter = self.pseudocount + stats[:, :-1]
-        evidence: np.ndarray = (
+        return np.asarray(
             gammaln(self.pseudocount.sum())
             - gammaln(parameter.sum(axis=1))
             + (gammaln(parameter) - gammaln(self.pseudocount)).sum(axis=1)
         )
-        return evidence
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         parameter = self.pseudocount + stats[:, :-1]
@@ -69,8 +68,7 @@ class Multinomial(LinearFamily):
         parameter, rows = self.pseudocount + stats[:, :-1], features[:, :-1]
         sums = rising_sums_of(rows, parameter)
         totals, sizes = parameter.sum(axis=1), np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
-        predictive: np.ndarray = sums - rising_sums_of(sizes[:, None], totals[:, None])
-        return predictive
+        return np.asarray(sums - rising_sums_of(sizes[:, None], totals[:, None]))
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         parameter = self.pseudocount + stats[:, :-1]
@@ -101,8 +99,7 @@ def entries_of(rows: Rows) -> Sparse:
 
 def log_factorial(counts: np.ndarray) -> np.ndarray:
     """log x! of counts."""
-    logs: np.ndarray = gammaln(counts + 1.0)
-    return logs
+    return np.asarray(gammaln(counts + 1.0))
 
 
 def row_sums_of(rows: Rows, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -46,8 +46,7 @@ class Poisson(LinearFamily):
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         shape, rate = self.posterior(stats)
         columns = self.shape * np.log(self.rate) - gammaln(self.shape) + gammaln(shape) - shape * np.log(rate)
-        evidence: np.ndarray = columns.sum(axis=1)
-        return evidence
+        return np.asarray(columns.sum(axis=1))
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         shape, rate = self.posterior(stats)
@@ -59,8 +58,7 @@ class Poisson(LinearFamily):
         shape, rate = self.posterior(stats)
         rows, slope = features[:, :-1], np.log(rate + 1)
         level = -(shape * np.log1p(1 / rate)).sum(axis=1)
-        predictive: np.ndarray = level + rising_sums_of(rows, shape) - rows @ slope.T
-        return predictive
+        return np.asarray(level + rising_sums_of(rows, shape) - rows @ slope.T)
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         shape, rate = self.posterior(stats)

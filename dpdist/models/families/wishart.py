@@ -136,8 +136,7 @@ def _lost_sentence(component: int, counts: np.ndarray) -> str:
 
 def log_determinant(factor: np.ndarray) -> np.ndarray:
     """log |B| (K,) from Cholesky factors (K, D, D)."""
-    logs: np.ndarray = 2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-    return logs
+    return np.asarray(2.0 * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1))
 
 
 def packed_inverse(factor: np.ndarray) -> np.ndarray:
@@ -160,12 +159,10 @@ def times(packed: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 def log_gamma(half_degrees: np.ndarray, dimension: int) -> np.ndarray:
     """Multivariate log gamma without its power of pi: sum_d logGamma(nu/2 - d/2), d = 0..D-1."""
     terms = gammaln(np.asarray(half_degrees)[..., None] - np.arange(dimension) / 2)
-    total: np.ndarray = terms.sum(axis=-1)
-    return total
+    return np.asarray(terms.sum(axis=-1))
 
 
 def expected_log_determinant(degrees: np.ndarray, log_scale: np.ndarray, dimension: int) -> np.ndarray:
     """E log |precision| (K,) under W(nu, B^-1)."""
     digammas = psi((degrees[:, None] - np.arange(dimension)) / 2).sum(axis=1)
-    expected: np.ndarray = digammas + dimension * np.log(2.0) - log_scale
-    return expected
+    return np.asarray(digammas + dimension * np.log(2.0) - log_scale)

@@ -62,8 +62,7 @@ class ZeroMeanGaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         constant = 0.5 * self._dimension * np.log(np.pi)
-        evidence: np.ndarray = self._level(*self.posterior(stats)) - self._prior_level - constant * stats[:, -1]
-        return evidence
+        return np.asarray(self._level(*self.posterior(stats)) - self._prior_level - constant * stats[:, -1])
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
         dimension = self._dimension
@@ -84,8 +83,7 @@ class ZeroMeanGaussian(Family):
             - 0.5 * dimension * np.log(np.pi)
             - 0.5 * wishart.log_determinant(factor)
         )
-        tail: np.ndarray = level - 0.5 * (degrees + 1) * np.log1p(distance)
-        return tail
+        return np.asarray(level - 0.5 * (degrees + 1) * np.log1p(distance))
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         degrees, factor = self.posterior(stats)
@@ -96,8 +94,7 @@ class ZeroMeanGaussian(Family):
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         degrees, factor = self.posterior(stats)
         normal = np.einsum("kij,kj->ki", factor, rng.standard_normal(factor.shape[:2]))
-        draws: np.ndarray = normal / np.sqrt(rng.chisquare(degrees - self._dimension + 1))[:, None]
-        return draws
+        return np.asarray(normal / np.sqrt(rng.chisquare(degrees - self._dimension + 1))[:, None])
 
     @property
     def _dimension(self) -> int:
@@ -106,8 +103,7 @@ class ZeroMeanGaussian(Family):
     def _level(self, degrees: np.ndarray, factor: np.ndarray) -> np.ndarray:
         """Log normaliser (K,) of Wishart densities, what all have alike apart."""
         determinant = wishart.log_determinant(factor)
-        level: np.ndarray = wishart.log_gamma(degrees / 2, self._dimension) - 0.5 * degrees * determinant
-        return level
+        return np.asarray(wishart.log_gamma(degrees / 2, self._dimension) - 0.5 * degrees * determinant)
 
     @cached_property
     def _prior_level(self) -> float:

@@ -94,14 +94,12 @@ class Dirichlet(Likelihood):
                 f"Dirichlet needs proportions, zero or more and summing to 1; got a row with least entry "
                 f"{given[n].min():g} and sum {sums[n]:g}. Remove negative entries and divide rows by their sums."
             )
-        logs: np.ndarray = np.log((given / sums[:, None] + self.delta) / (1 + given.shape[1] * self.delta))
-        return logs
+        return np.asarray(np.log((given / sums[:, None] + self.delta) / (1 + given.shape[1] * self.delta)))
 
     def log_likelihood(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         alpha = self.precision * np.exp(parameters)
         level = gammaln(self.precision) - gammaln(alpha).sum(axis=1)
-        logs: np.ndarray = np.einsum("nd,kd->nk", observed, alpha - 1) + level
-        return logs
+        return np.asarray(np.einsum("nd,kd->nk", observed, alpha - 1) + level)
 
     def gradient(self, observed: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         theta = np.exp(parameters)
@@ -109,8 +107,7 @@ class Dirichlet(Likelihood):
         return np.asarray(theta * (slope - (theta * slope).sum(axis=1, keepdims=True)))
 
     def log_prior_gradient(self, parameters: np.ndarray) -> np.ndarray:
-        gradient: np.ndarray = self.eta * (1 - parameters.shape[1] * np.exp(parameters))
-        return gradient
+        return np.asarray(self.eta * (1 - parameters.shape[1] * np.exp(parameters)))
 
     def prior_draws(self, rng: np.random.Generator, count: int, columns: int) -> np.ndarray:
         # log Gamma(eta) variables as those of Gamma(eta + 1) and a power of uniforms, which does not underflow.
