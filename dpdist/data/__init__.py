@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from os import PathLike, fspath
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy.typing as npt
@@ -57,7 +56,9 @@ def as_source(data: object, weights: Weights = None) -> Source:
         return ZarrSource(data, weights)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(inner, "Array", "dask.array"):
-        return _dask().DaskSource(inner, weights, _names(data))
+        from dpdist.data.dask import DaskSource  # imported with what it takes: workers of other sources start without
+
+        return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
 
 
@@ -88,7 +89,9 @@ def _stored(path: str, weights: Weights) -> Source:
 def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
     """The blocks of a stream, an iterator or a dask.bag of (n, D) blocks of rows; None if `data` is no stream."""
     if _is_of(data, "Bag", "dask.bag"):
-        return _dask().bag_blocks(data)
+        from dpdist.data.dask import bag_blocks
+
+        return bag_blocks(data)
     return data if isinstance(data, Iterator) else None
 
 
@@ -97,15 +100,10 @@ def _is_of(value: object, name: str, *modules: str) -> TypeGuard[Any]:
     return any(module in sys.modules and isinstance(value, getattr(sys.modules[module], name)) for module in modules)
 
 
-def _dask() -> ModuleType:
-    """The source of dask collections, imported with them: workers of other sources start without."""
-    from dpdist.data import dask
-
-    return dask
-
-
 def __getattr__(name: str) -> type[DaskSource]:
     """The source of dask.array, imported on first use."""
     if name == "DaskSource":
-        return _dask().DaskSource
+        from dpdist.data.dask import DaskSource
+
+        return DaskSource
     raise AttributeError(f"module 'dpdist.data' has no attribute '{name}'")

@@ -241,7 +241,7 @@ class _WatchedStore(WrapperStore[Store]):
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         asked = list(key_ranges)
-        found = await super().get_partial_values(prototype, asked)
+        found: list[Buffer | None] = await super().get_partial_values(prototype, asked)
         self.absent += [key for (key, _), value in zip(asked, found, strict=True) if value is None]
         return found
 

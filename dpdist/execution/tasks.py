@@ -86,7 +86,7 @@ class Call:
     arguments: tuple[Any, ...]
 
     def __bytes__(self) -> bytes:
-        return cloudpickle.dumps(self)
+        return bytes(cloudpickle.dumps(self))
 
 
 @dataclass(frozen=True, eq=False)

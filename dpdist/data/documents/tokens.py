@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import InputError
 from dpdist.data.documents.base import BLOCK_DOCUMENTS, BLOCK_ENTRIES, Documents
-
-#: What is done about a document with words that are not known; gives the columns of its words.
-_Unknown: TypeAlias = Callable[[list[str], int, list[str], dict[str, int]], list[int]]
 
 
 def from_tokens(
@@ -37,17 +33,26 @@ def from_tokens(
     if len(places) < len(known):
         twice = next(word for place, word in enumerate(known) if places[word] != place)
         raise InputError(f"the vocabulary should have each word once; got '{twice}' twice. Drop one of them.")
-    unknown = _collect if vocabulary is None else _drop if drop_unknown else _refuse_unknown
-    return Documents(_token_blocks(documents, known, places, unknown), known)
+    return Documents(_token_blocks(documents, known, places, vocabulary is None, drop_unknown), known)
 
 
 def _token_blocks(
-    documents: Iterable[Iterable[str]], known: list[str], places: dict[str, int], unknown: _Unknown
+    documents: Iterable[Iterable[str]], known: list[str], places: dict[str, int], collect: bool, drop: bool
 ) -> Iterator[sparse.csr_array]:
     columns: list[int] = []
     ends = [0]
     for number, document in enumerate(documents):
-        columns += _columns(document, number, known, places, unknown)
+        words = _words(document, number)
+        for word in words:
+            if collect and word not in places:
+                places[word] = len(known)
+                known.append(word)
+            elif not drop and word not in places:
+                raise InputError(
+                    f"document {number} should have words of the vocabulary only; got {word!r}. "
+                    "Add it there, or have such words left out with drop_unknown=True."
+                )
+        columns += [places[word] for word in words if word in places]
         ends.append(len(columns))
         if len(ends) > BLOCK_DOCUMENTS or len(columns) >= BLOCK_ENTRIES:
             yield _ones(columns, ends, len(known))
@@ -56,40 +61,18 @@ def _token_blocks(
         yield _ones(columns, ends, len(known))
 
 
-def _columns(
-    document: Iterable[str], number: int, known: list[str], places: dict[str, int], unknown: _Unknown
-) -> list[int]:
-    """The columns of a document's words."""
+def _words(document: Iterable[str], number: int) -> list[str]:
+    """The words of a document; :class:`InputError` where it is no list of such."""
     if isinstance(document, str | bytes):
         raise InputError(f"document {number} should be a list of words; got one string. Split it, as by text.split().")
     try:
         words = list(document)
-        found = [places.get(word, -1) for word in words]
     except TypeError as error:
         raise InputError(f"document {number} should be a list of words; {error}. Give lists of strings.") from error
-    return unknown(words, number, known, places) if -1 in found else found
-
-
-def _collect(words: list[str], number: int, known: list[str], places: dict[str, int]) -> list[int]:
-    for word in words:
-        if word not in places:
-            if not isinstance(word, str):
-                raise InputError(f"document {number} should be a list of words; got {word!r}. Give lists of strings.")
-            places[word] = len(known)
-            known.append(word)
-    return [places[word] for word in words]
-
-
-def _drop(words: list[str], _number: int, _known: list[str], places: dict[str, int]) -> list[int]:
-    return [places[word] for word in words if word in places]
-
-
-def _refuse_unknown(words: list[str], number: int, _known: list[str], places: dict[str, int]) -> list[int]:
-    word = next(word for word in words if word not in places)
-    raise InputError(
-        f"document {number} should have words of the vocabulary only; got {word!r}. "
-        "Add it there, or have such words left out with drop_unknown=True."
-    )
+    odd = next((word for word in words if not isinstance(word, str)), None)
+    if odd is not None:
+        raise InputError(f"document {number} should be a list of words; got {odd!r}. Give lists of strings.")
+    return words
 
 
 def _ones(columns: list[int], ends: list[int], words: int) -> sparse.csr_array:

@@ -85,7 +85,7 @@ class Cooldowns:
     def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
         """(K,) bool, which components may be tried in `lap`."""
         ready = [i not in self.entries or self.entries[i].until <= lap for i in ids.tolist()]
-        return np.array(ready, dtype=bool) & ~self.exhausted(ids, tries)
+        return np.asarray(np.array(ready, dtype=bool) & ~self.exhausted(ids, tries))
 
     def after(self, end: LapEnd, refused: Iterable[int], laps: int) -> Cooldowns:
         """The cooldowns after a lap: those of components that no move touched and whose counts hardly changed.

@@ -58,4 +58,4 @@ def _divide_sparse(
 
 def _entropy_terms(resp: np.ndarray) -> np.ndarray:
     logs = np.log(resp, out=np.zeros_like(resp), where=resp > 0)
-    return -resp * logs
+    return np.asarray(-resp * logs)

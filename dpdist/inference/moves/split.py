@@ -115,7 +115,7 @@ def seed_children(
     tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
     evidence = model.family.log_evidence(tried.reshape(-1, tried.shape[2])).reshape(tried.shape[:2]).sum(axis=0)
     best = tried[:, [evidence.argmax()]]
-    return sample.refined(best, split.seed_iterations)[:, 0] * (count / weights.sum())
+    return np.asarray(sample.refined(best, split.seed_iterations)[:, 0] * (count / weights.sum()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,8 @@ class _Memo(Ledger):
         unseen = 1 - self._seen / sum(self._rows)
         if self._start is None or unseen <= 0 or (self._seen and not self._keep):
             return self._tree.root
-        return self._tree.root + self._start.scaled(unseen)
+        total: BatchSummary = self._tree.root + self._start.scaled(unseen)
+        return total
 
     def exact(self) -> BatchSummary:
         return self._tree.root

@@ -86,7 +86,7 @@ class ConjugatePass(Pass):
 
     def log_weights(self, stats: np.ndarray) -> np.ndarray:
         """log w_k of components, log alpha for the last row."""
-        return np.log(np.append(stats[:-1, -1], np.exp(self.law.log_concentration)))
+        return np.asarray(np.log(np.append(stats[:-1, -1], np.exp(self.law.log_concentration))))
 
     def _reserve(self, capacity: int) -> None:
         held = self.count + 1
@@ -324,15 +324,15 @@ class Conjugate(Learner):
         return np.asarray(predictive + self.family.log_base_measure(rows)[:, None])
 
     def join(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return left + right
+        return np.asarray(left + right)
 
     def gains(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         evidence = self.family.log_evidence
-        return evidence(left + right) - evidence(left) - evidence(right)
+        return np.asarray(evidence(left + right) - evidence(left) - evidence(right))
 
     def affinity(self, table: np.ndarray) -> np.ndarray:
         """Expected log likelihood a row of b's rows under a, whatever the base measure."""
-        return (table @ self.family.coefficients(table)) / table[:, -1:]
+        return np.asarray((table @ self.family.coefficients(table)) / table[:, -1:])
 
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return self.family.describe(table)

@@ -311,4 +311,4 @@ def _overlap_of_unions(overlap: np.ndarray, keep: np.ndarray, gone: np.ndarray) 
     found = united(united(overlap).T)
     found = np.maximum(found, found.T)  # of two unions each gives a bound for the other
     np.fill_diagonal(found, 0.0)
-    return found
+    return np.asarray(found)

@@ -146,7 +146,7 @@ def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarra
     for start in range(0, len(pairs), _CHUNK):
         one, two = pairs[start : start + _CHUNK].T
         joint[start : start + _CHUNK] = value(partial(_sums, one, two))
-    return joint - alone[pairs[:, 0]] - alone[pairs[:, 1]]
+    return np.asarray(joint - alone[pairs[:, 0]] - alone[pairs[:, 1]])
 
 
 def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:

@@ -103,7 +103,7 @@ def _gain(model: TopicModel, state: OnlineState, fit: Without, k: int, scale: fl
     change = point_elbo(model, fit.after.scaled(scale), after.words, after.weights)
     change -= point_elbo(model, fit.before.scaled(scale), state.words, state.weights)
     lost = change - spared - denser
-    return lost * max(1.0, own.sum() / max(scale * fit.before.counts[k], 1e-300)) + spared + denser
+    return float(lost * max(1.0, own.sum() / max(scale * fit.before.counts[k], 1e-300)) + spared + denser)
 
 
 def apply_delete(state: OnlineState, topic: int) -> OnlineState:

@@ -66,7 +66,7 @@ class TopicSummary:
     @property
     def counts(self) -> np.ndarray:
         """Expected tokens of each topic, (K,)."""
-        return self.words.sum(axis=0)
+        return np.asarray(self.words.sum(axis=0))
 
     @property
     def documents(self) -> float:

@@ -90,7 +90,7 @@ class Merging:
 
     def left(self, topics: int) -> np.ndarray:
         """The old topics that are left, in their new order."""
-        return np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order]
+        return np.asarray(np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order])
 
     def _names(self, topics: int) -> np.ndarray:
         """The new position of each of the old topics, (K,)."""

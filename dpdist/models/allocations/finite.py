@@ -58,7 +58,7 @@ class FiniteDirichlet(Allocation):
         alone = gammaln(each + counts)
         gains = gammaln(each + (counts[:, None] + counts)) + gammaln(each) - (alone[:, None] + alone)
         np.fill_diagonal(gains, 0.0)
-        return gains
+        return np.asarray(gains)
 
     def weights(self, counts: np.ndarray) -> tuple[np.ndarray, float]:
         each = self.concentration / self.components

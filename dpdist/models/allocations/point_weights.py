@@ -141,7 +141,7 @@ class PointWeights:
             lambda x: _inverse_psi(pull + x).sum() - alpha, least - 1e-9, most + 1e-9, xtol=1e-13
         )
         prior = _inverse_psi(pull + shift)
-        return prior / prior.sum()
+        return np.asarray(prior / prior.sum())
 
 
 def _onward(weights: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ def _onward(weights: np.ndarray) -> np.ndarray:
 
 def _softmax(x: np.ndarray) -> np.ndarray:
     weights: np.ndarray = np.exp(x - x.max())
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def _inverse_psi(values: np.ndarray) -> np.ndarray:

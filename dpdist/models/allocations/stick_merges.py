@@ -79,7 +79,7 @@ class _Sticks:
         far = self._before(place, both) - self._before(near, both)
         moved = far + self._near(near, i, both) + self.between[i + 1, j]
         gained: np.ndarray = self.constant - np.log1p(both) - betaln(1 + larger, 1 + smaller) - moved
-        return gained + np.log(self.left[i] / self.left[place] * self.left[j])
+        return np.asarray(gained + np.log(self.left[i] / self.left[place] * self.left[j]))
 
     def _before(self, k: np.ndarray, both: np.ndarray) -> np.ndarray:
         """The series of -sum_{l < k} log(1 - both / left_l), (P,): sums of far terms are differences of it."""

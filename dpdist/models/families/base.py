@@ -129,8 +129,8 @@ class Family(ABC):
         """A(S_k + t(x_n)) - A(S_k), (n, K), for every row and component."""
         dense, before = dense_rows(features), self.log_evidence(stats)
         if len(dense) < len(stats):
-            return np.stack([self.log_evidence(stats + row) for row in dense]) - before
-        return np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before
+            return np.asarray(np.stack([self.log_evidence(stats + row) for row in dense]) - before)
+        return np.asarray(np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before)
 
     def check_moments(self, moments: Moments) -> None:  # noqa: B027 (most families take any numbers)
         """Raise :class:`InputError` if data with these moments cannot come from this family."""

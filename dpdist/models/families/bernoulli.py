@@ -65,7 +65,7 @@ class Bernoulli(LinearFamily):
 
     def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ones, zeros = self.posterior(stats)
-        return (rng.random(ones.shape) < ones / (ones + zeros)).astype(np.float64)
+        return np.asarray((rng.random(ones.shape) < ones / (ones + zeros)).astype(np.float64))
 
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts of ones and of zeros with the prior's, (K, D) each."""

@@ -164,4 +164,4 @@ class Dirichlet(Likelihood):
     def sample(self, parameters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         alpha = self.precision * np.exp(parameters)
         logs = np.log(rng.standard_gamma(alpha + 1)) + np.log1p(-rng.random(alpha.shape)) / alpha
-        return np.exp(self.settle(logs))
+        return np.asarray(np.exp(self.settle(logs)))
