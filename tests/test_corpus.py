@@ -29,9 +29,9 @@ from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource, CorpusSource, as_source
 from dpdist.data.base import MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
-from dpdist.data.corpora import convert_corpus, cut_documents, write_corpus
+from dpdist.data.corpora import cut_documents, write_corpus
 from dpdist.data.corpus import FORMAT, partition_name
-from dpdist.data.documents import FORMATS, docword, from_tokens, npz, text, tokens
+from dpdist.data.documents import FORMATS, docword, from_tokens, npz, open_documents, read_vocabulary, text, tokens
 from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 from tests.conftest import shared_path
@@ -39,6 +39,14 @@ from tests.daemons.s3 import BUCKET, environment, moto_server
 
 DOCUMENTS, WORDS = 900, 40
 VOCABULARY = [f"mot{place}é" for place in range(WORDS)]
+
+
+def convert_corpus(
+    source: Path, out: Path, vocabulary: Path | None = None, format: str = "auto", overwrite: bool = False
+) -> tuple[int, int]:
+    """Write a file of documents as a corpus, as ``dpdist corpus`` does."""
+    known = None if vocabulary is None else read_vocabulary(str(vocabulary))
+    return write_corpus(out, open_documents(str(source), format, known), overwrite=overwrite)
 
 
 def some_documents(documents: int = DOCUMENTS, words: int = WORDS, seed: int = 0) -> sparse.csr_array:

@@ -109,7 +109,9 @@ def corpus(
     overwrite: Overwrite = False,
 ) -> None:
     """Write documents as counts of words to a corpus, a block at a time."""
-    from dpdist.data.corpora import convert_corpus
+    from dpdist.data.corpora import write_corpus
+    from dpdist.data.documents import open_documents, read_vocabulary
 
-    documents, words = convert_corpus(file, out, vocabulary=vocabulary, format=format, overwrite=overwrite)
+    known = None if vocabulary is None else read_vocabulary(vocabulary)
+    documents, words = write_corpus(out, open_documents(file, format, known), overwrite=overwrite)
     say(OUTPUT, f"{documents} documents over {words} words in {out}")

@@ -25,13 +25,7 @@ from dpdist.core.outputs import claim_folder, written_aside
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
-from dpdist.data.documents import (
-    MOST,
-    Documents,
-    check_block,
-    open_documents,
-    read_vocabulary,
-)
+from dpdist.data.documents import MOST, Documents, check_block
 from dpdist.data.zarr import COMPLETE
 
 #: What documents are called.
@@ -42,41 +36,6 @@ ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
 _CHUNK_BYTES = 64 * 2**20
 #: Documents whose lengths are looked at together.
 _AT_ONCE = 2**16
-
-
-def convert_corpus(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    vocabulary: str | os.PathLike[str] | None = None,
-    format: str = "auto",
-    overwrite: bool = False,
-) -> tuple[int, int]:
-    """Write the documents of a file as a corpus, in bounded memory.
-
-    Parameters
-    ----------
-    source : a .npz, docword or .ldac file on local disk
-    out : where the corpus goes; appears only when it is complete
-    vocabulary : a file with the word of each column, one a line
-    format : npz, docword, ldac, or auto to go by the file's name
-    overwrite : replace a Zarr array or group that is there
-
-    Returns
-    -------
-    shape : (documents, words) of the corpus
-
-    Raises
-    ------
-    InputError
-        If a file is missing, damaged, of another format, or does not hold counts.
-    OutputExistsError
-        If something is at `out` and `overwrite` is false, or it is not Zarr.
-    """
-    target = claim_folder(out, overwrite)
-    words = None if vocabulary is None else read_vocabulary(os.fspath(vocabulary))
-    documents = open_documents(os.fspath(source), format, words)
-    return _write(target, documents, words, None, os.fspath(source))
 
 
 def write_corpus(
@@ -91,7 +50,8 @@ def write_corpus(
     Parameters
     ----------
     path : where the corpus goes; appears only when it is complete
-    documents : SciPy sparse blocks (n, W) of counts, a row a document; or :class:`dpdist.data.documents.Documents`
+    documents : SciPy sparse blocks (n, W) of counts, a row a document; or what
+        :func:`dpdist.data.documents.open_documents` and :func:`dpdist.data.documents.from_tokens` give
     vocabulary : (W,) the word of each column; without one, there are as many words as the widest block has columns
     document_ids : (D,) what each document is called, integers or strings
     overwrite : replace a Zarr array or group that is there
@@ -103,12 +63,24 @@ def write_corpus(
     Raises
     ------
     InputError
-        If there are no documents or no words, a count is not a whole number from 0 on, or the vocabulary or the ids
-        are not as many as they should be.
+        If there are no documents or no words, a count is not a whole number from 0 on, the vocabulary or the ids are
+        not as many as they should be, or a file turns out to be damaged.
     OutputExistsError
         If something is at `path` and `overwrite` is false, or it is not Zarr.
     """
-    return _write(claim_folder(path, overwrite), documents, vocabulary, document_ids, "the documents")
+    told = documents if isinstance(documents, Documents) else Documents(iter(documents))
+    with written_aside(claim_folder(path, overwrite)) as aside:
+        group = zarr.open_group(aside, mode="w", zarr_format=3)
+        with _Heap(aside / "heap") as heap:
+            for block in told:
+                heap.add(_checked(block, vocabulary, heap.documents, told.label))
+            words = told.vocabulary if vocabulary is None else vocabulary
+            shape = _checked_shape(heap, words, told.label)
+            _store_names(group, words, document_ids, shape[0])
+            digest = _store_counts(group, heap)
+            sums = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
+        group.update_attributes({FORMAT: LAYOUT, **sums, "sha256": digest, COMPLETE: True})
+    return shape
 
 
 def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -> np.ndarray:
@@ -132,28 +104,6 @@ def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -
         bounds += (first + np.flatnonzero(np.diff(numbers))).tolist()
         first, end, before = first + len(piece), int(ends[-1]), int(numbers[-1])
     return np.array([*bounds, documents], dtype=np.int64)
-
-
-def _write(
-    target: Path,
-    documents: Iterable[sparse.csr_array],
-    vocabulary: Sequence[str] | None,
-    document_ids: Ids | None,
-    label: str,
-) -> tuple[int, int]:
-    with written_aside(target) as aside:
-        group = zarr.open_group(aside, mode="w", zarr_format=3)
-        with _Heap(aside / "heap") as heap:
-            for block in documents:
-                heap.add(_checked(block, vocabulary, heap.documents, label))
-            if vocabulary is None and isinstance(documents, Documents):
-                vocabulary = documents.vocabulary
-            shape = _checked_shape(heap, vocabulary, label)
-            _store_names(group, vocabulary, document_ids, shape[0])
-            digest = _store_counts(group, heap)
-            told = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
-        group.update_attributes({FORMAT: LAYOUT, **told, "sha256": digest, COMPLETE: True})
-    return shape
 
 
 def _checked(block: sparse.sparray, vocabulary: Sequence[str] | None, first: int, label: str) -> sparse.csr_array:

@@ -54,7 +54,7 @@ def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] 
     if reader is None:
         raise InputError(f"format should be one of auto, {', '.join(FORMATS)}; got '{format}'. Choose one of those.")
     require_file(path)
-    return Documents(reader(path, None if vocabulary is None else len(vocabulary)), vocabulary)
+    return Documents(reader(path, None if vocabulary is None else len(vocabulary)), vocabulary, source)
 
 
 def _format_by_name(path: Path) -> str:

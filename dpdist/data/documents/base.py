@@ -22,10 +22,12 @@ class Documents:
     ----------
     blocks : yields all documents as CSR (n, W) counts; W is the words known so far where only the end tells
     vocabulary : the words, complete when all blocks were read; None if they are not known
+    label : how messages name them
     """
 
     blocks: Iterator[sparse.csr_array]
     vocabulary: Sequence[str] | None = None
+    label: str = "the documents"
 
     def __iter__(self) -> Iterator[sparse.csr_array]:
         return self.blocks
