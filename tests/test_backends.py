@@ -150,7 +150,7 @@ def test_a_persisted_stream_is_read(dask_backend) -> None:
 @pytest.mark.parametrize("dask_backend", [2], indirect=True)
 def test_rows_that_another_cluster_holds_are_refused_in_a_sentence(dask_backend) -> None:
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as other,
     ):
         array = other.persist(da.ones((20, 2), chunks=(5, 2)))

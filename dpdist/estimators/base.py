@@ -106,6 +106,5 @@ class Clustering(DensityMixin, Estimator):
         self._predictor.preparation.check_source(source, type(self).__name__)
         partitions = source.partitions
         shared = backend.share(self._predictor)
-        columns = [[shared] * len(partitions), [method] * len(partitions)]
-        columns += [[argument] * len(partitions) for argument in arguments]
+        columns = [[given] * len(partitions) for given in (shared, method, *arguments)]
         return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))

@@ -6,15 +6,19 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from dpdist.core.trees import join_pairwise, join_stream
 
-#: A value that lives where the work is done; only its backend can read it.
-Ref = Any
+Value = TypeVar("Value")
+Value_co = TypeVar("Value_co", covariant=True)
 
 #: Values added in one task; the shape of every sum follows from it and the number of values alone.
 FAN_IN = 8
+
+
+class Ref(Protocol[Value_co]):
+    """A value that lives where the work is done; only its backend can read it."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,11 @@ class Remote(ABC):
     future : distributed.Future of the bulk
     """
 
-    future: Any
+    future: object
 
     @property
     @abstractmethod
-    def completion(self) -> Callable[[Any], Any]:
+    def completion(self) -> Callable[..., object]:
         """A function that travels without the bulk, and makes the whole value of it."""
 
 
@@ -61,19 +65,19 @@ class Backend(ABC):
     """Runs pure functions near shared values."""
 
     @abstractmethod
-    def share(self, value: Any, label: str | None = None) -> Ref:
+    def share(self, value: Value, label: str | None = None) -> Ref[Value]:
         """Put a value where the work is done, once; `label` is what a person calls it, for messages."""
 
-    def share_each(self, values: Sequence[Labelled]) -> list[Ref]:
+    def share_each(self, values: Sequence[Labelled]) -> list[Ref[object]]:
         """Share values under their own labels, so that an error can name the one it befell."""
         return [self.share(value, value.label) for value in values]
 
     @abstractmethod
-    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+    def map(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """Call `function` on each row of `columns`; entries may be refs, lists of refs or plain values."""
 
     @abstractmethod
-    def fetch(self, refs: Sequence[Ref]) -> list[Any]:
+    def fetch(self, refs: Sequence[Ref[Value]]) -> list[Value]:
         """The values behind refs, in order.
 
         Raises
@@ -82,15 +86,15 @@ class Backend(ABC):
             If a task was tried as often as it may be; :class:`ClusterLostError` if the cluster, or results, are gone.
         """
 
-    def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
+    def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
         """The sum of `function` over the rows of `columns`, to the bits of ``sum(map(function, *columns))``."""
         return self.sum(self.map(function, *columns))
 
-    def sum(self, refs: Sequence[Ref]) -> Ref:
+    def sum(self, refs: Sequence[Ref[Value]]) -> Ref[Value]:
         """Add values with ``+`` in a tree that depends on their number only."""
         return self.reduce(add_pairwise, refs)
 
-    def reduce(self, function: Callable[..., Any], refs: Sequence[Ref], *shared: Any) -> Ref:
+    def reduce(self, function: Callable[..., Value], refs: Sequence[Ref[Value]], *shared: object) -> Ref[Value]:
         """Make values one in a tree that depends on their number only; `function` takes a list and `shared`."""
         level = list(refs)
         while len(level) > 1:
@@ -98,7 +102,7 @@ class Backend(ABC):
             level = self._join(function, groups, *([value] * len(groups) for value in shared))
         return level[0]
 
-    def _join(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+    def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """As :meth:`map`, for calls that make many values few; a backend may do them first."""
         return self.map(function, *columns)
 
@@ -111,11 +115,11 @@ class Backend(ABC):
         """Give back what the backend itself started."""
 
 
-def add_pairwise(values: Sequence[Any]) -> Any:
+def add_pairwise(values: Sequence[Value]) -> Value:
     """Add neighbours, then neighbours of those, and so on."""
     return join_pairwise(values, operator.add)
 
 
-def add_results(function: Callable[..., Any], *columns: Sequence[Any]) -> Any:
+def add_results(function: Callable[..., Value], *columns: Sequence[object]) -> Value:
     """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
     return join_stream((function(*row) for row in zip(*columns, strict=True)), operator.add)

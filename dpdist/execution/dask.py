@@ -17,16 +17,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic
 
 import dask
-from distributed import Client, Future
+from dask.typing import Key
+from distributed import Client, Future, Scheduler
 from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
 from dpdist.core.versions import VERSIONED
 from dpdist.core.waiting import wait_until
-from dpdist.execution.base import Backend, Counts, Ref, Remote, add_results
+from dpdist.execution.base import Backend, Counts, Ref, Remote, Value, add_results
 from dpdist.execution.faults import TaskLimits, deadly, described, judged, scheduler_gone, stuck
 from dpdist.execution.grouping import group_size
 from dpdist.execution.tasks import Call, Outcome, Packed, Slot, Terms, hold, pack, perform
@@ -42,7 +43,7 @@ _NAMED = 2
 
 
 @dataclass(eq=False)
-class Held:
+class Held(Generic[Value]):
     """A value on the cluster, kept there for as long as this object lives.
 
     Parameters
@@ -96,31 +97,33 @@ class DaskBackend(Backend):
         refuse_other_versions(client)
         client.subscribe_topic(topic, self._heard)
 
-    def share(self, value: Any, label: str | None = None) -> Ref:
+    def share(self, value: Value, label: str | None = None) -> Ref[Value]:
         if isinstance(value, Remote):
             return self._submit(value.completion, [(self._own(value.future),)], "shared value", label)[0]
         return pack(value, label) or self._submit(hold, [(value,)], "shared value", label)[0]
 
-    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
-        return self._submit(function, list(zip(*columns, strict=True)), _name(function))
+    def map(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
+        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function))]
 
-    def _join(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+    def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """Before other tasks, so that partial results do not pile up."""
-        return self._submit(function, list(zip(*columns, strict=True)), _name(function), priority=1)
+        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), priority=1)]
 
-    def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
+    def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
         rows, name = len(columns[0]), _name(function)
         threads = sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
         size = group_size(rows, self._seconds.get(name), threads)
         groups = [[list(column[i : i + size]) for column in columns] for i in range(0, rows, size)]
-        total = self.sum(self._submit(add_results, [(function, *group) for group in groups], name))
+        parts: list[Held[Value]] = self._submit(add_results, [(function, *group) for group in groups], name)
+        total: Ref[Value] = self.sum(parts)
+        assert isinstance(total, Held), "a sum of rows is made there"
         total.timed, total.rows = name, rows
         return total
 
-    def fetch(self, refs: Sequence[Ref]) -> list[Any]:
+    def fetch(self, refs: Sequence[Ref[Value]]) -> list[Value]:
         held = [ref for ref in refs if isinstance(ref, Held)]
         found = iter(self._outcomes(held) if held else [])
-        return [next(found).value if isinstance(ref, Held) else ref.value() for ref in refs]
+        return [ref.value() if isinstance(ref, Packed) else next(found).value for ref in refs]
 
     @property
     def counts(self) -> Counts:
@@ -139,12 +142,12 @@ class DaskBackend(Backend):
 
     def _submit(
         self,
-        function: Callable[..., Any],
-        rows: Sequence[tuple[Any, ...]],
+        function: Callable[..., Value],
+        rows: Sequence[tuple[object, ...]],
         name: str,
         label: str | None = None,
         priority: int = 0,
-    ) -> list[Held]:
+    ) -> list[Held[Value]]:
         """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
         self._require_cluster()
         if not rows:
@@ -222,7 +225,7 @@ class DaskBackend(Backend):
         if self.client.status != "running":
             raise scheduler_gone(self._address)
 
-    def _heard(self, event: tuple[float, dict[str, Any]]) -> None:
+    def _heard(self, event: tuple[float, dict[str, str]]) -> None:
         """Called where a worker tells of a try that failed, on the client's own thread."""
         told = event[1]
         if "stuck" in told:
@@ -243,10 +246,10 @@ class DaskBackend(Backend):
         return future if future.client is self.client else Future(future.key, self.client)
 
 
-def _given_up(run: str) -> Callable[[Any], list[Any]]:
+def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
     """What lists the tasks of a run that its scheduler, which need not have dpdist, gave up: it is sent as code."""
 
-    def keys(dask_scheduler: Any) -> list[Any]:
+    def keys(dask_scheduler: Scheduler) -> list[Key]:
         return [
             task.key
             for task in dask_scheduler.tasks.values()
@@ -259,11 +262,11 @@ def _given_up(run: str) -> Callable[[Any], list[Any]]:
     return keys
 
 
-def _as_call(terms: Terms, function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bytes, list[Future]]:
+def _as_call(terms: Terms, function: Callable[..., object], arguments: Sequence[object]) -> tuple[bytes, list[Future]]:
     """The call with slots for what the cluster brings, and the futures of that."""
     slots: dict[Future, Slot] = {}
 
-    def place(argument: Any) -> Any:
+    def place(argument: object) -> object:
         if isinstance(argument, list):
             return [place(each) for each in argument]
         future = argument.future if isinstance(argument, Held) else argument
@@ -273,7 +276,7 @@ def _as_call(terms: Terms, function: Callable[..., Any], arguments: Sequence[Any
     return bytes(call), list(slots)
 
 
-def _described(name: str, arguments: Sequence[Any], place: str) -> str:
+def _described(name: str, arguments: Sequence[object], place: str) -> str:
     """A call by its name and the labels of what it works on, or else its place."""
     found = (leaf.label for leaf in _leaves(arguments) if isinstance(leaf, Held | Packed) and leaf.label)
     labels = list(dict.fromkeys(found))
@@ -281,12 +284,12 @@ def _described(name: str, arguments: Sequence[Any], place: str) -> str:
     return f"{name} of {', '.join(labels[:_NAMED])}{more}" if labels else name + place
 
 
-def _leaves(arguments: Sequence[Any]) -> Iterator[Any]:
+def _leaves(arguments: Sequence[object]) -> Iterator[object]:
     for argument in arguments:
         yield from _leaves(argument) if isinstance(argument, list) else (argument,)
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", "call").strip("_")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from dataclasses import dataclass
-from typing import Any
 
 from dpdist.core.errors import ClusterError, ClusterLostError, InputError
 
@@ -41,7 +40,7 @@ class TaskLimits:
             raise InputError(f"attempts should be 1 or more, times above 0; got {self}. Give such limits.")
 
 
-def described(key: Any) -> str:
+def described(key: object) -> str:
     """What a person calls a task: the keys of ours end with it."""
     return key[-1] if isinstance(key, tuple) and isinstance(key[-1], str) else str(key)
 

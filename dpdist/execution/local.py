@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Any
 
 import dask
 from distributed import LocalCluster, Nanny, Status
@@ -26,7 +25,7 @@ _ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
 class PersistentNanny(Nanny):
     """A nanny that starts its process again where Dask's gives up."""
 
-    async def instantiate(self) -> Any:
+    async def instantiate(self) -> Status:
         """Start the worker process; raises what a try raised while the nanny ends."""
         for _ in range(_STARTS):
             late = asyncio.get_running_loop().call_later(_START, self._kill_starting)
@@ -48,7 +47,7 @@ class PersistentNanny(Nanny):
         if self.process is not None and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGKILL)
 
-    async def close(self, timeout: float = 5, reason: str = "nanny-close") -> Any:
+    async def close(self, timeout: float = 5, reason: str = "nanny-close") -> str:
         """End the process and the nanny, except for a start that failed."""
         return "OK" if reason.startswith("nanny-instantiate") else await super().close(timeout=timeout, reason=reason)
 
@@ -57,10 +56,10 @@ class PersistentCluster(LocalCluster):
     """So many worker processes of one thread each, bound to loopback, with a memory limit as Dask takes it."""
 
     def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
-        loopback: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        loopback = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
         given = {"threads_per_worker": 1, "worker_class": PersistentNanny, "memory_limit": memory_limit}
         super().__init__(n_workers=workers, **loopback, **given)
 
-    def _update_worker_status(self, op: str, msg: Any) -> None:
+    def _update_worker_status(self, op: str, msg: object) -> None:
         with dask.config.set({"distributed.deploy.lost-worker-timeout": "10m"}):
             super()._update_worker_status(op, msg)

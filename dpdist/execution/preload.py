@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 
-def dask_setup(worker: Any) -> None:
+def dask_setup(worker: object) -> None:
     """Called by Dask in the worker process before it takes work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

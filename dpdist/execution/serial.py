@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
-from dpdist.execution.base import Backend, Ref, add_results
+from dpdist.execution.base import Backend, Ref, Value, add_results
 
 
 class SerialBackend(Backend):
     """Runs each call at once; a ref is the value itself."""
 
-    def share(self, value: Any, label: str | None = None) -> Ref:
+    def share(self, value: Value, label: str | None = None) -> Ref[Value]:
         return value
 
-    def map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Ref]:
+    def map(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         return [function(*row) for row in zip(*columns, strict=True)]
 
-    def total(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Ref:
+    def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
         return add_results(function, *columns)
 
-    def fetch(self, refs: Sequence[Ref]) -> list[Any]:
-        return list(refs)
+    def fetch(self, refs: Sequence[Ref[Value]]) -> list[Value]:
+        return cast(list[Value], list(refs))

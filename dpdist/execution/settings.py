@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 #: Set before workers start. With Dask's own default glibc gives large buffers back to the system after every
 #: partition, and each read faults its pages in again. One thread a worker thread for BLAS and Numba: workers already
@@ -49,7 +48,7 @@ WORKER_SETTINGS = {
 }
 
 
-def worker_settings(stuck_after: float) -> dict[str, Any]:
+def worker_settings(stuck_after: float) -> dict[str, object]:
     """Dask's settings; a worker that is silent for so many seconds is restarted by the scheduler, which looks twice."""
     return {**WORKER_SETTINGS, "distributed.scheduler.worker-ttl": f"{stuck_after / 2:g}s"}
 
@@ -60,7 +59,7 @@ def worker_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def environment(variables: dict[str, Any]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Environment variables of this process for a while: what processes started meanwhile begin with.
 
     Dask's own setting for them is read once a process and ignored where a variable is already set.

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
-from distributed import get_worker
+from distributed import Worker, get_worker
 
 from dpdist.core.errors import DpdistError
+from dpdist.execution.base import Value
 from dpdist.execution.faults import TaskLimits, described, unreadable
 from dpdist.execution.versions import own_refusal
 
@@ -42,7 +43,7 @@ class Packed:
         return pickle.loads(self.data)
 
 
-def pack(value: Any, label: str | None) -> Packed | None:
+def pack(value: object, label: str | None) -> Packed | None:
     """`value` packed, or None where it is large."""
     buffers: list[pickle.PickleBuffer] = []
     data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -82,8 +83,8 @@ class Call:
     """
 
     terms: Terms
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
 
     def __bytes__(self) -> bytes:
         return bytes(cloudpickle.dumps(self))
@@ -98,7 +99,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-def perform(sent: bytes, brought: Sequence[Any]) -> Outcome:
+def perform(sent: bytes, brought: Sequence[object]) -> Outcome:
     """Make the call, unless the worker is another version's or an input is an error.
 
     Parameters
@@ -122,7 +123,7 @@ def perform(sent: bytes, brought: Sequence[Any]) -> Outcome:
     return Outcome(value, time.perf_counter() - began + sum(each.seconds for each in inputs))
 
 
-def hold(value: Any) -> Any:
+def hold(value: Value) -> Value:
     """A shared value: a task like any other, so that a value lost with its worker is made again."""
     return value
 
@@ -141,7 +142,7 @@ def _in_time(terms: Terms) -> Iterator[None]:
         timer.cancel()
 
 
-def _end(worker: Any, topic: str, key: Any) -> None:
+def _end(worker: Worker, topic: str, key: object) -> None:
     worker.log_event(topic, {"stuck": described(key), "key": str(key)})
     time.sleep(_FAREWELL)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -164,10 +165,10 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-def _filled(arguments: tuple[Any, ...], inputs: Sequence[Outcome]) -> list[Any]:
-    unpacked: dict[int, Any] = {}
+def _filled(arguments: Sequence[object], inputs: Sequence[Outcome]) -> list[object]:
+    unpacked: dict[int, object] = {}
 
-    def fill(argument: Any) -> Any:
+    def fill(argument: object) -> object:
         if isinstance(argument, list):
             return [fill(each) for each in argument]
         if isinstance(argument, Slot):

@@ -11,13 +11,14 @@ import concurrent.futures
 import logging
 import time
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import TypeVar
 
 from distributed import Client
 
 from dpdist.execution.faults import TaskLimits, nobody_there, nobody_works
 
 logger = logging.getLogger("dpdist")
+Answer = TypeVar("Answer")
 
 #: Seconds a question to the scheduler may take before it counts as unanswered.
 _ANSWER = 20.0
@@ -43,7 +44,7 @@ class Watch:
 
     def __init__(self, client: Client, limits: TaskLimits, workers: int = 0) -> None:
         self._client, self._limits, self._workers = client, limits, workers
-        self._seen: Mapping[str, Any] = {}
+        self._seen: Mapping[str, tuple[object, bool]] = {}
         self.lost = 0
         self.begin()
 
@@ -81,7 +82,7 @@ class Watch:
             logger.warning("the cluster at %s has no worker, or does not answer; waiting for workers", address)
 
 
-def ask(client: Client, question: Coroutine[Any, Any, Any]) -> Any:
+def ask(client: Client, question: Coroutine[object, None, Answer]) -> Answer | None:
     """The answer to a question that runs on the client's own loop; None where none comes."""
     asked = asyncio.run_coroutine_threadsafe(question, client.loop.asyncio_loop)
     try:
@@ -91,13 +92,13 @@ def ask(client: Client, question: Coroutine[Any, Any, Any]) -> Any:
         return None
 
 
-async def _snapshot(client: Client) -> dict[str, tuple[Any, bool]]:
+async def _snapshot(client: Client) -> dict[str, tuple[object, bool]]:
     """Of each worker, by address, the tasks that it was given, and whether it says that it is at one."""
     given = await client.scheduler.processing(workers=None)
     workers = (await client.scheduler.identity(n_workers=-1))["workers"]
     return {address: (given.get(address), _works(each.get("metrics", {}))) for address, each in workers.items()}
 
 
-def _works(metrics: Mapping[str, Any]) -> bool:
+def _works(metrics: Mapping[str, Mapping[str, int]]) -> bool:
     counts = metrics.get("task_counts", {})
     return any(counts.get(state) for state in _AT_WORK) or bool(metrics.get("transfer", {}).get("outgoing_count"))
