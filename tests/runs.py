@@ -17,7 +17,7 @@ from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
-from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.storage.checkpoint import RunStore
 
 

@@ -41,9 +41,9 @@ from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
 from dpdist.runs.limits import Limits
+from dpdist.runs.methods.topics import UPDATES
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.runs.topic_fitting import UPDATES
 from dpdist.storage import memo
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.codec import read, write

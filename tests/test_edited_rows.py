@@ -28,8 +28,8 @@ from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.runs.extending import prepare_extension
+from dpdist.runs.methods.topics import take_census
 from dpdist.runs.opening import method_of
-from dpdist.runs.topic_fitting import take_census
 from dpdist.storage.checkpoint import RunStore
 
 #: Rows of each of eight partitions, whatever the source.

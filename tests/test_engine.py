@@ -549,9 +549,9 @@ def test_batches_nobody_asked_for_are_as_many_as_cost_little_beside_their_rows(f
 
 
 def test_a_run_goes_on_in_the_batches_it_began_with(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.runs.fitting.batches_that_pay", lambda problem, rows: 3)
+    monkeypatch.setattr("dpdist.runs.methods.mixture.batches_that_pay", lambda problem, rows: 3)
     dpdist.DPMixture(random_state=0).prepare(source_of(clusters(0)), tmp_path / "run.zarr")
-    monkeypatch.setattr("dpdist.runs.fitting.batches_that_pay", lambda problem, rows: 5)
+    monkeypatch.setattr("dpdist.runs.methods.mixture.batches_that_pay", lambda problem, rows: 5)
     stored = RunStore.open(tmp_path / "run.zarr")
     assert stored.problem().schedule == Memoized(batches=3)
     assert len(stored.state()[0].order) == 3

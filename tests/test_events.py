@@ -35,9 +35,9 @@ from dpdist.runs.events import (
     notes_of_counts,
     to_dict,
 )
-from dpdist.runs.fitting import MemoizedMixture
 from dpdist.runs.limits import Limits
-from dpdist.runs.passing import SequentialPass
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.methods.sva import SequentialPass
 from dpdist.runs.preparing import NOWHERE, prepare
 from tests.runs import begun, clusters, mixture, source_of
 

@@ -51,10 +51,9 @@ from dpdist.runs.events import (
     note,
     to_dict,
 )
-from dpdist.runs.fitting import MemoizedMixture
-from dpdist.runs.online_topic_fitting import OnlineTopics
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.methods.topics import MemoizedTopics, OnlineTopics
 from dpdist.runs.progress import LiveProgress, event_line, lap_line
-from dpdist.runs.topic_fitting import MemoizedTopics
 from tests.runs import begun, clusters, mixture, source_of
 
 

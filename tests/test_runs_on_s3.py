@@ -185,7 +185,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
             seen.append(bits(path) == undisturbed)
             super().commit(*arguments)
 
-    posed = dpdist.runs.fitting.MemoizedMixture().begin(
+    posed = dpdist.runs.methods.mixture.MemoizedMixture().begin(
         other.spec(), dpdist.data.as_source(rows), dpdist.execution.SerialBackend()
     )
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)

@@ -16,7 +16,7 @@ from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.sva.combine import pass_over
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import prepared_problem, start_summary
+from dpdist.runs.methods.mixture import prepared_problem, start_summary
 from tests.cases import FAMILIES, FamilyCase, entropy_of
 from tests.runs import clusters, mixture, source_of
 

@@ -30,7 +30,7 @@ from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.evaluation import coherence, completion_score
 from dpdist.inference.topics.prediction import split_tokens
 from dpdist.runs import run as running
-from dpdist.runs.topic_fitting import START_DOCUMENTS, take_census
+from dpdist.runs.methods.topics import START_DOCUMENTS, take_census
 from tests.test_cli import started
 from tests.waiting import wait_until
 

@@ -41,9 +41,9 @@ from dpdist.kernels.special import digamma, trigamma
 from dpdist.kernels.topics import evidence_slopes
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
 from dpdist.runs.limits import Limits
+from dpdist.runs.methods.topics import MemoizedTopics
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.runs.topic_fitting import MemoizedTopics
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.history import History
 from tests.conftest import shared_path

@@ -38,7 +38,7 @@ from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import fitted_of, method_of, open_run, stored_laps
+from dpdist.runs.opening import method_of, open_run, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, read_commit
@@ -313,6 +313,6 @@ def _reached(place: Place) -> dict[str, Any]:
     laps = stored_laps(store)
     if not laps:
         return values | {"laps": 0}
-    fitted, last = fitted_of(store), laps[-1]
+    fitted, last = store.model(), laps[-1]
     told = {"elbo": last.elbo, f"elbo_per_{last.unit}": last.per_unit, "stop_reason": fitted.stop}
     return values | {"laps": len(laps), "n_components": last.n_components, "rows": fitted.rows} | told

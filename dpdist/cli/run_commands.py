@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -107,7 +107,7 @@ def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: C
     claim(out, overwrite)
     source = as_source(told.data)
 
-    def prepare(backend: Backend) -> Run[Any]:
+    def prepare(backend: Backend) -> Run:
         run = told.prepare(source, out, overwrite, backend)
         run.checkpoint_seconds = seconds
         return run
@@ -169,7 +169,7 @@ def resume(
         return
     source = as_source(data_of(store.settings.get("data"), data))
 
-    def prepare(backend: Backend) -> Run[Any]:
+    def prepare(backend: Backend) -> Run:
         limits = limits_of(store).but(max_laps, max_time)
         going = resumed(store, source, backend, limits, store.settings.get("holdout"))
         going.checkpoint_seconds = checkpoint_seconds

@@ -16,8 +16,8 @@ from dpdist.cluster.foreground import (
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.data import as_source
 from dpdist.inference.topics.prediction import complete_documents
+from dpdist.runs.methods.topics import UPDATES
 from dpdist.runs.opening import stored_topics
-from dpdist.runs.topic_fitting import UPDATES
 
 
 def score(

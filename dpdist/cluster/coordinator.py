@@ -129,7 +129,7 @@ def _found_before(place: Place, request: Request) -> str | None:
     return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
 
 
-def _prepared(place: Place, request: Request, backend: Backend) -> Run[Any]:
+def _prepared(place: Place, request: Request, backend: Backend) -> Run:
     """The run, from its beginning or its last checkpoint."""
     source = as_source(request.settings["data"])
     if request.fresh and _is_new(place, request):

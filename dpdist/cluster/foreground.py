@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -92,7 +92,7 @@ def cluster_pays(seconds: float, cores: int) -> bool:
     return seconds / cores + TASK_SECONDS < seconds
 
 
-def drive_here(prepare: Callable[[Backend], Run[Any]], launch: Launch, path: str) -> None:
+def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> None:
     """Run to the end, here; a signal ends it after a last checkpoint."""
     try:
         with obeying_signals(), LiveProgress(MESSAGES) as progress:

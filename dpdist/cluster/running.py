@@ -68,7 +68,7 @@ def obeying_signals() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def events_of(run: Run[Any]) -> Iterator[Event]:
+def events_of(run: Run) -> Iterator[Event]:
     """What a run shows, step by step, as it goes to its end, with what its backend had to do again."""
     pace, store, seen = Pace.of(run), run.store, run.backend.counts
     saved = store.number if store is not None else 0
@@ -81,13 +81,13 @@ def events_of(run: Run[Any]) -> Iterator[Event]:
             yield note(Happening.CHECKPOINT, f"checkpoint {saved} written")
 
 
-def outcome_of(run: Run[Any]) -> str:
+def outcome_of(run: Run) -> str:
     """What a finished run found."""
     assert run.fitted is not None and run.fitted.stop is not None, "a run ends after a lap, for a reason"
     return run.method.outcome(run.fitted)
 
 
-def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) -> Run[Any]:
+def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
     """Run to the end on as many clusters as it takes.
 
     Parameters
@@ -107,7 +107,7 @@ def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) ->
     OrderedToEnd, KeyboardInterrupt
         After the last checkpoint.
     """
-    run: Run[Any] | None = None
+    run: Run | None = None
     lost: list[str] = []  # sentences, not errors, whose frames hold results
     while True:
         backend: Backend | None = None
@@ -144,7 +144,7 @@ def drive(prepare: Callable[[Backend], Run[Any]], launch: Launch, sink: Sink) ->
                 backend.close()
 
 
-def _give_up(run: Run[Any] | None, sink: Sink, error: Exception) -> None:
+def _give_up(run: Run | None, sink: Sink, error: Exception) -> None:
     """Say why, keep what was done unless keeping it is what failed, and let others write."""
     sink.end(str(error))
     if run is not None:

@@ -30,7 +30,7 @@ from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
-from dpdist.storage.checkpoint import Asked, Fitted, RunStore
+from dpdist.storage.checkpoint import AnyFitted, Asked, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
@@ -43,7 +43,7 @@ class Estimator(BaseEstimator):
     #: Why a model came to no end that is saved before its run did.
     _broken_off: ClassVar[str] = "saved before the fit ended"
     _problem: Any
-    _fitted: Fitted
+    _fitted: AnyFitted
     _history: History
     _predictor: Any
 
@@ -55,7 +55,7 @@ class Estimator(BaseEstimator):
         backend: Backend | None = None,
         settings: dict[str, Any] | None = None,
         holdout: Any = None,
-    ) -> Run[Any]:
+    ) -> Run:
         """A run ready to go, batch by batch: parameters checked, data summarised, first checkpoint written.
 
         Parameters
@@ -70,7 +70,7 @@ class Estimator(BaseEstimator):
         output = Output(checkpoint_path, {"data": path_of(x)} if settings is None else settings, overwrite, asked)
         return prepare(method, spec, as_source(x), spec.limits, chosen_backend(backend), output)
 
-    def follow(self, run: Run[Any]) -> Iterator[tuple[State, Info]]:
+    def follow(self, run: Run) -> Iterator[tuple[State, Info]]:
         """Go on with a run to its end, taking its model as this estimator's own after every lap."""
         for step in run:
             if step.info is not None:
@@ -78,7 +78,7 @@ class Estimator(BaseEstimator):
                 yield step.state, step.info
         self._warn_of_the_end(run)
 
-    def adopt(self, problem: Any, fitted: Fitted | None, history: History) -> None:
+    def adopt(self, problem: Any, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
@@ -108,7 +108,7 @@ class Estimator(BaseEstimator):
     def _show(self) -> None:
         """Set the public attributes of the fitted model."""
 
-    def _warn_of_the_end(self, run: Run[Any]) -> None:
+    def _warn_of_the_end(self, run: Run) -> None:
         """Warn as scikit-learn does of a fit that a limit ended."""
         told = None if run.fitted is None else run.limits.unmet(run.fitted.stop)
         if told is not None:

@@ -22,7 +22,7 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.passing import begin_pass, check_new_rows, passed
+from dpdist.runs.methods.sva import begin_pass, check_new_rows, passed
 from dpdist.runs.specs import SVASpec
 from dpdist.storage.history import History
 

@@ -20,7 +20,7 @@ from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
-from dpdist.runs.online_topic_fitting import as_online, begin_partial, check_corpus, continue_online
+from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus, continue_online
 from dpdist.runs.run import Run
 from dpdist.runs.specs import TopicSpec
 from dpdist.storage.history import History
@@ -226,8 +226,8 @@ class HDPTopicModel(TopicEstimator):
     def _going_on(self) -> tuple[PointProblem, OnlineState]:
         return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
 
-    def _warn_of_the_end(self, run: Run[Any]) -> None:
-        if not isinstance(run.problem.schedule, Stochastic):  # nothing converges there
+    def _warn_of_the_end(self, run: Run) -> None:
+        if not isinstance(self._problem.schedule, Stochastic):  # nothing converges there
             super()._warn_of_the_end(run)
 
     def _show(self) -> None:

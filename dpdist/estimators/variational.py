@@ -20,7 +20,7 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.opening import check_limited, fitted_of, limits_of, open_run, resumed
+from dpdist.runs.opening import check_limited, limits_of, open_run, resumed
 from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.storage.checkpoint import RunStore
@@ -229,7 +229,7 @@ def extend(
     return _at_its_end(_estimator_of(run.store), run)
 
 
-def _at_its_end(model: Any, run: Run[Any]) -> Any:
+def _at_its_end(model: Any, run: Run) -> Any:
     """The estimator fitted by a run, which is followed to its end; it may be there already."""
     for _ in model.follow(run):
         pass
@@ -255,7 +255,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     """
     store = open_run(path)
     model: Mixture | SVA | HDPTopicModel = _estimator_of(store)
-    model.adopt(store.problem(), fitted_of(store), store.history())
+    model.adopt(store.problem(), store.model(), store.history())
     return model
 
 

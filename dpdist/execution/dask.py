@@ -163,7 +163,7 @@ class DaskBackend(Backend):
             )
         return [Held(future, label) for future in futures]
 
-    def _outcomes(self, held: list[Held]) -> list[Outcome]:
+    def _outcomes(self, held: Sequence[Held[Value]]) -> list[Outcome]:
         """What came of values, once all are there."""
         futures = [one.future for one in held]
         outcomes, error = self._wait(futures)

@@ -127,10 +127,10 @@ class _Ground:
     shared : what all visits need
     """
 
-    batches: list[list[Ref]]
+    batches: list[list[Ref[object]]]
     partition_rows: list[list[int]]
     rows: list[float]
-    shared: Ref
+    shared: Ref[object]
 
 
 def _lay_out(work: Work, source: Source, backend: Backend) -> _Ground:
@@ -148,7 +148,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     # stragglers. How many is fixed, and a state keeps the totals from which batches already under way took their
     # posterior: a run that goes on within a lap starts those batches again, from the same totals.
     waiting = [ledger.total()] * work.schedule.lookahead if state.visit == 0 else list(state.queue)
-    under_way: deque[tuple[int, Ref, Any]] = deque()
+    under_way: deque[tuple[int, Ref[Any], Any]] = deque()
     position = state.visit
     for total in waiting[: len(state.order) - position]:
         _launch(work, ground, state, backend, position + len(under_way), total, under_way)
@@ -184,7 +184,7 @@ def _launch(
     backend: Backend,
     position: int,
     total: Any,
-    under_way: deque[tuple[int, Ref, Any]],
+    under_way: deque[tuple[int, Ref[Any], Any]],
 ) -> None:
     """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
     batch = state.order[position]

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dpdist.inference.moves.accept import Reason
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import fitted_of, open_run
+from dpdist.runs.opening import open_run
 from dpdist.storage.history import History
 
 #: Components and laps shown at most.
@@ -30,7 +30,7 @@ def shown_values(path: str) -> dict[str, Any]:
         If no lap was finished yet.
     """
     store = open_run(path)
-    fitted, history, problem, method = fitted_of(store), store.history(), store.problem(), METHODS[store.method]
+    fitted, history, problem, method = store.model(), store.history(), store.problem(), METHODS[store.method]
     predictor = method.predictor(problem, fitted.total, fitted.ids)
     weights, rest = predictor.weights()
     has_bound = not math.isnan(fitted.elbo)

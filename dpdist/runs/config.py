@@ -41,7 +41,7 @@ class Config:
     holdout: str | None
     tables: dict[str, Any]
 
-    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run[Any]:
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run:
         """The work, ready to run on `source` and kept at `out`."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))

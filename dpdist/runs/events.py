@@ -27,7 +27,7 @@ from dpdist.execution.base import Counts
 from dpdist.inference.loop import Step
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, State
-from dpdist.runs.method import Method
+from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.run import Run
 from dpdist.storage.history import LapRow
 
@@ -189,7 +189,7 @@ class Pace:
         self._began, self._before = clock(), self._visited(state)
 
     @classmethod
-    def of(cls, run: Run[Any]) -> Pace:
+    def of(cls, run: Run) -> Pace:
         """How a run goes from here on."""
         ids = run.state.ids if run.fitted is None else run.fitted.ids
         return cls(run.method.batch_rows(run.problem, run.source), run.state, ids)
@@ -212,7 +212,7 @@ class Pace:
         return sum(self._rows[batch] for batch in state.order[: state.visit])
 
 
-def event_of_step(method: Method[Any, Any], step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
+def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
     """What a step of a run shows; with `pace` also how fast."""
     rows, speed = (None, None) if pace is None else pace.after(step)
     state, info = step.state, step.info
@@ -224,7 +224,7 @@ def event_of_step(method: Method[Any, Any], step: Step, pace: Pace | None = None
     return replace(event, of=info.of, batches=len(state.order), new=new, gone=gone, rows_per_second=speed)
 
 
-def event_of_lap(method: Method[Any, Any], row: LapRow, units: float, accepted: Mapping[str, int]) -> LapEvent:
+def event_of_lap(method: AnyMethod, row: LapRow, units: float, accepted: Mapping[str, int]) -> LapEvent:
     """What the history tells of a lap; `units` are those of the data that the method's bound is told per."""
     has_bound = not math.isnan(row.elbo)
     return LapEvent(

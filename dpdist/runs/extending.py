@@ -16,8 +16,7 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.sequence import Rounds, SVAProblem, pass_state
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import fitted_of
-from dpdist.runs.passing import SequentialPass, check_new_rows, passed, prepared_extension
+from dpdist.runs.methods.sva import SequentialPass, check_new_rows, passed, prepared_extension
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
@@ -32,7 +31,7 @@ def prepare_extension(
     overwrite: bool,
     settings: dict[str, Any],
     again: bool = False,
-) -> Run[SVAProblem]:
+) -> Run:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
@@ -88,7 +87,7 @@ def _finished_pass(store: RunStore) -> _Held:
 
 def _as_finished_pass(store: RunStore) -> _Held:
     """A model fitted otherwise as if a pass had made it."""
-    problem, running = prepared_extension(store.problem(), fitted_of(store), Rounds())
+    problem, running = prepared_extension(store.problem(), store.model(), Rounds())
     return problem, running, History(), _as_asked(problem, store.asked())
 
 

@@ -13,14 +13,14 @@ from dpdist.execution.base import Backend
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
-from dpdist.runs.method import Method
 from dpdist.runs.methods import METHODS, method_named
+from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import read_attributes
 
 
-def method_of(path: str | os.PathLike[str]) -> Method[Any, Any]:
+def method_of(path: str | os.PathLike[str]) -> AnyMethod:
     """The method of what is stored at `path`; :class:`CheckpointError` if nothing readable is there."""
     return METHODS[read_attributes(path)["method"]]
 
@@ -36,7 +36,7 @@ def check_limited(store: RunStore, limits: Collection[str]) -> None:
         raise InputError(f"{store.path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
 
 
-def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: Any = None) -> Run[Any]:
+def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
     """The run in `store`, to go on from its checkpoint.
 
     Parameters
@@ -67,14 +67,6 @@ def limits_of(store: RunStore) -> Limits:
     return Limits(parameters.get("max_laps"), parameters.get("max_time"))
 
 
-def fitted_of(store: RunStore) -> Fitted:
-    """The model of the last lap; :class:`InputError` before the first."""
-    fitted = store.fitted()
-    if fitted is None:
-        raise InputError(f"{store.path} holds no finished lap yet; go on with: dpdist resume {store.path}")
-    return fitted
-
-
 def stored_laps(store: RunStore) -> list[LapEvent]:
     """What the finished laps of a run showed."""
     fitted, history, method = store.fitted(), store.history(), METHODS[store.method]
@@ -95,7 +87,7 @@ def stored_model(path: str | os.PathLike[str]) -> Any:
         If no lap was finished yet.
     """
     store = open_run(path)
-    fitted = fitted_of(store)
+    fitted = store.model()
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 
 

@@ -13,9 +13,9 @@ from dpdist.core.checks import FLAG, PATH, check_fields
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.runs.limits import Limits
-from dpdist.runs.method import Method, Problem, Spec
+from dpdist.runs.methods.base import Method, Predictor, Problem, Spec
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import Asked, RunStore
+from dpdist.storage.checkpoint import Asked, RunStore, Total
 from dpdist.storage.commits import claim
 
 
@@ -50,8 +50,13 @@ NOWHERE = Output(None, {}, overwrite=False, asked=None)
 
 
 def prepare(
-    method: Method[Spec, Problem], spec: Spec, source: Source, limits: Limits, backend: Backend, output: Output
-) -> Run[Problem]:
+    method: Method[Spec, Problem, Total, Predictor],
+    spec: Spec,
+    source: Source,
+    limits: Limits,
+    backend: Backend,
+    output: Output,
+) -> Run:
     """A run before its first lap.
 
     Raises

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, Generic
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.data.base import Source
@@ -16,14 +15,14 @@ from dpdist.inference.loop import Step
 from dpdist.inference.state import Info, State
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
-from dpdist.runs.method import CONVERGED, Method, Problem
-from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.runs.methods.base import CONVERGED, AnyMethod
+from dpdist.storage.checkpoint import AnyFitted, Fitted, Posed, RunStore
 from dpdist.storage.history import History
-from dpdist.storage.memo import Manifest, Memo
+from dpdist.storage.memo import Manifest, Memo, Storable
 
 
 @dataclass
-class Run(Generic[Problem]):
+class Run:
     """A run under way: iterate over it for its steps; interrupt it at any time.
 
     Checkpoints are written by a thread of their own, at most one at a time: the first before the first batch, the last
@@ -41,8 +40,8 @@ class Run(Generic[Problem]):
     manifest : stored objects of `state`, where it comes from a checkpoint
     """
 
-    method: Method[Any, Problem]
-    problem: Problem
+    method: AnyMethod
+    problem: Posed
     source: Source
     backend: Backend
     state: State
@@ -50,7 +49,7 @@ class Run(Generic[Problem]):
     history: History = field(default_factory=History)
     store: RunStore | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
-    fitted: Fitted | None = None
+    fitted: AnyFitted | None = None
     manifest: Manifest | None = None
 
     def __post_init__(self) -> None:
@@ -151,8 +150,8 @@ class Run(Generic[Problem]):
     def _write(
         self,
         store: RunStore,
-        packs: dict[str, list[Any]],
-        fitted: Fitted | None,
+        packs: dict[str, list[Storable]],
+        fitted: AnyFitted | None,
         given: tuple[History, State, Manifest],
     ) -> None:
         """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""

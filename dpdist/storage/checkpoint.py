@@ -16,12 +16,12 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import zarr
 
-from dpdist.core.errors import CheckpointError
+from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.stored import BESIDE, Stored
 from dpdist.inference.state import State
 from dpdist.inference.transform import Description
@@ -31,6 +31,8 @@ from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Kept, Manifest
 
+#: What a model is made from, by the method that fits it.
+Total = TypeVar("Total")
 _WEIGHT = Stored(("component",), "posterior mean weight of a component")
 
 
@@ -60,7 +62,7 @@ class Asked:
     parameters: dict[str, Any]
 
 
-class Fitted(NamedTuple):
+class Fitted(NamedTuple, Generic[Total]):
     """A model at the end of some step.
 
     Parameters
@@ -74,11 +76,15 @@ class Fitted(NamedTuple):
     """
 
     ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
-    total: Annotated[Any, BESIDE]
+    total: Annotated[Total, BESIDE]
     elbo: float
     rows: float
     stop: str | None = None
     converged: bool = False
+
+
+#: A model whatever it is made from.
+AnyFitted = Fitted[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +134,16 @@ class RunStore(GenerationStore):
         found: Asked = codec.read(codec.subgroup(self.problem_group(), "asked"), Asked)
         return found
 
-    def fitted(self) -> Fitted | None:
+    def fitted(self) -> AnyFitted | None:
         """The model of the current generation, or None before the first lap."""
         return codec.read(self.generation("components"), Fitted) if self.holds("components") else None
+
+    def model(self) -> AnyFitted:
+        """As :meth:`fitted`; :class:`InputError` before the first lap."""
+        fitted = self.fitted()
+        if fitted is None:
+            raise InputError(f"{self.path} holds no finished lap yet; go on with: dpdist resume {self.path}")
+        return fitted
 
     def history(self) -> History:
         """The history up to the current generation."""
@@ -162,7 +175,7 @@ class RunStore(GenerationStore):
 
     def commit(
         self,
-        fitted: Fitted | None,
+        fitted: AnyFitted | None,
         predictor: Shown | None,
         history: History,
         state: State | None = None,
@@ -193,7 +206,7 @@ class RunStore(GenerationStore):
         self.add_generation(write, manifest.packs if manifest is not None else [])
 
 
-def _write_components(group: zarr.Group, fitted: Fitted, predictor: Shown) -> None:
+def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: Shown) -> None:
     """A model, and beside it what people want to see of it."""
     codec.write(group, fitted)
     weights, rest = predictor.weights()

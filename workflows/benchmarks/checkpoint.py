@@ -33,7 +33,7 @@ from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo

@@ -29,7 +29,7 @@ from dpdist.models.allocations import Allocation, DirichletProcess, LearnedDiric
 from dpdist.models.families import IsotropicGaussian
 from dpdist.models.mixture import Block, Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture
 
 ALLOCATIONS = {"fixed": DirichletProcess(5.0), "learned": LearnedDirichletProcess()}
 

@@ -24,7 +24,7 @@ from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.mixture import Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture
 
 LAPS = 5  # before the posterior counts as that of a fit under way
 

@@ -27,7 +27,7 @@ from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import online_steps
 from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.runs.topic_fitting import first_topics, take_census
+from dpdist.runs.methods.topics import first_topics, take_census
 
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -29,7 +29,7 @@ from dpdist import DPMixture
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Memoized, Stochastic
-from dpdist.runs.fitting import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.specs import MixtureSpec
 

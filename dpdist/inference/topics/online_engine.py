@@ -199,11 +199,11 @@ def partial_step(
 def _visit(
     problem: PointProblem,
     backend: Backend,
-    partitions: Sequence[Ref],
+    partitions: Sequence[Ref[object]],
     state: OnlineState,
     known: Sequence[object],
     moments: bool,
-) -> list[Ref]:
+) -> list[Ref[OnlineLocalStep]]:
     with one_thread():
         posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
     rows = len(partitions)
@@ -213,7 +213,7 @@ def _visit(
 
 
 def _online_step(
-    problem: PointProblem, backend: Backend, partitions: Sequence[Ref], corpus: float, state: OnlineState
+    problem: PointProblem, backend: Backend, partitions: Sequence[Ref[object]], corpus: float, state: OnlineState
 ) -> OnlineStep:
     began, problem = time.perf_counter(), with_learned(problem, state)
     assert isinstance(problem.schedule, Stochastic), "the schedule of mini-batches"
@@ -240,8 +240,12 @@ def _online_step(
 
 
 def _with_unions(
-    problem: PointProblem, backend: Backend, partitions: Sequence[Ref], visits: Sequence[Ref], state: OnlineState
-) -> tuple[list[Ref], Measured, np.ndarray]:
+    problem: PointProblem,
+    backend: Backend,
+    partitions: Sequence[Ref[object]],
+    visits: Sequence[Ref[OnlineLocalStep]],
+    state: OnlineState,
+) -> tuple[list[Ref[Measured]], Measured, np.ndarray]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
     visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS
@@ -285,8 +289,8 @@ class _Batch:
     noise : nats that a gain must exceed
     """
 
-    partitions: Sequence[Ref]
-    measured: Sequence[Ref]
+    partitions: Sequence[Ref[object]]
+    measured: Sequence[Ref[Measured]]
     merging: Merging
     summary: TopicSummary
     scale: float

@@ -204,6 +204,7 @@ class TopicProblem(Generic[Plan]):
 
 PosteriorProblem = TopicProblem[TopicPlan]
 PointProblem = TopicProblem[OnlinePlan]
+AnyTopicProblem = TopicProblem[TopicPlan | OnlinePlan]
 
 
 def moves_of(weights: GlobalWeights, schedule: Schedule) -> TopicPlan | OnlinePlan:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, batch_count
+from dpdist.inference.schedules import Schedule
 from dpdist.inference.state import State
 from dpdist.runs.limits import Limits
-from dpdist.storage.checkpoint import Fitted, Posed
+from dpdist.storage.checkpoint import Fitted, Posed, Shown, Total
 
 Spec = TypeVar("Spec")
 Problem = TypeVar("Problem", bound=Posed)
+Predictor = TypeVar("Predictor", bound=Shown)
 
 CONVERGED = "converged: the ELBO settled and no move is pending"
 
 
-class Method(ABC, Generic[Spec, Problem]):
+class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     """One way of fitting a model: how it begins, goes on, and what it says of rows in the end.
 
     Attributes
@@ -53,7 +57,7 @@ class Method(ABC, Generic[Spec, Problem]):
         """Steps from `state` on; the caller decides when to stop."""
 
     @abstractmethod
-    def predictor(self, problem: Problem, total: Any, ids: Any) -> Any:
+    def predictor(self, problem: Problem, total: Total, ids: np.ndarray) -> Predictor:
         """What a model says of rows.
 
         Parameters
@@ -62,18 +66,18 @@ class Method(ABC, Generic[Spec, Problem]):
         ids : (K,) stable ids
         """
 
-    def following(self, holdout: Source) -> Method[Spec, Problem]:
+    def following(self, holdout: Source) -> Self:
         """The method that follows the score of held-out rows; raises :class:`InputError` where none does."""
         raise InputError("only a sequential pass follows the score of held-out rows; leave out holdout.")
 
-    def outcome(self, fitted: Fitted) -> str:
+    def outcome(self, fitted: Fitted[Total]) -> str:
         """What a run found, in a sentence."""
         nats = fitted.elbo / self.units(fitted.total, fitted.rows)
         told = f"ELBO {fitted.elbo:.4f} ({nats:.6f} a {self.unit})"
         return f"{len(fitted.ids)} {self.parts}, {told}, {fitted.stop}."
 
     @abstractmethod
-    def values(self, problem: Problem, fitted: Fitted, predictor: Any) -> dict[str, Any]:
+    def values(self, problem: Problem, fitted: Fitted[Total], predictor: Predictor) -> dict[str, object]:
         """What is shown of a model beside what is shown of all, as plain values: ``counts`` (K,) and more.
 
         Parameters
@@ -81,7 +85,7 @@ class Method(ABC, Generic[Spec, Problem]):
         predictor : of the same model
         """
 
-    def units(self, total: Any, rows: float) -> float:
+    def units(self, total: Total, rows: float) -> float:
         """What the bound is told per: rows, unless a method says otherwise.
 
         Parameters
@@ -91,7 +95,16 @@ class Method(ABC, Generic[Spec, Problem]):
         """
         return rows
 
-    def batch_rows(self, problem: Any, source: Source) -> list[int]:
+    @abstractmethod
+    def batch_rows(self, problem: Problem, source: Source) -> list[int]:
         """Rows of each batch of a lap."""
-        batches = batch_count(problem.schedule, source)
-        return [sum(part.rows for part in source.partitions[batch::batches]) for batch in range(batches)]
+
+
+def rows_of_batches(schedule: Schedule, source: Source) -> list[int]:
+    """Rows of each batch of a lap that takes partitions in turn."""
+    batches = batch_count(schedule, source)
+    return [sum(part.rows for part in source.partitions[batch::batches]) for batch in range(batches)]
+
+
+#: A method whichever it is, with a spec, problem and total of its own kinds.
+AnyMethod = Method[Any, Any, Any, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.method import Method
+from dpdist.runs.methods.base import Method, rows_of_batches
 from dpdist.runs.specs.mixture import STARTS, FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
@@ -99,15 +98,13 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
 def _stored_model(path: str) -> Predictor:
     """The model of rows at `path`, by whichever method."""
     store = RunStore.open(path, Problem.method, SVAProblem.method)
-    fitted, problem = store.fitted(), store.problem()
-    if fitted is None:
-        raise InputError(f"initial should be a run with a finished lap; {path} holds none yet. Go on with it first.")
+    problem, model = store.problem(), store.model()
     if isinstance(problem, SVAProblem):
-        return predictor_of(problem, fitted.total)
-    return MixturePredictor(problem.model, problem.preparation, fitted.total, fitted.ids)
+        return predictor_of(problem, model.total)
+    return MixturePredictor(problem.model, problem.preparation, model.total, model.ids)
 
 
-class MemoizedMixture(Method[FitSpec, Problem]):
+class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
     """Mixtures of conjugate families, by memoized, stochastic or batch inference."""
 
     command = "fit"
@@ -130,7 +127,10 @@ class MemoizedMixture(Method[FitSpec, Problem]):
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:
         return MixturePredictor(problem.model, problem.preparation, total, ids)
 
-    def values(self, problem: Problem, fitted: Fitted, predictor: MixturePredictor) -> dict[str, Any]:
+    def batch_rows(self, problem: Problem, source: Source) -> list[int]:
+        return rows_of_batches(problem.schedule, source)
+
+    def values(self, problem: Problem, fitted: Fitted[Summary], predictor: MixturePredictor) -> dict[str, object]:
         model = problem.model
         return {
             "family": model.family.name,

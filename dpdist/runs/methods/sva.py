@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Self
 
 import numpy as np
 
@@ -35,8 +35,9 @@ from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.models.mixture import dtype_of
-from dpdist.runs.fitting import fitted_transform, prepared_family
-from dpdist.runs.method import Method
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.methods.base import Method
+from dpdist.runs.methods.mixture import fitted_transform, prepared_family
 from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
@@ -100,7 +101,7 @@ def _prepared_likelihood(
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialPass(Method[SVASpec, SVAProblem]):
+class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
     """Models that grow in one pass over the rows (SVA), whose laps are its rounds.
 
     Parameters
@@ -127,13 +128,13 @@ class SequentialPass(Method[SVASpec, SVAProblem]):
     def predictor(self, problem: SVAProblem, total: SVAState, ids: np.ndarray) -> SVAPredictor:
         return predictor_of(problem, total)
 
-    def following(self, holdout: Source) -> SequentialPass:
-        return SequentialPass(holdout)
+    def following(self, holdout: Source) -> Self:
+        return replace(self, holdout=holdout)
 
-    def outcome(self, fitted: Fitted) -> str:
+    def outcome(self, fitted: Fitted[SVAState]) -> str:
         return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
 
-    def values(self, problem: SVAProblem, fitted: Fitted, predictor: SVAPredictor) -> dict[str, Any]:
+    def values(self, problem: SVAProblem, fitted: Fitted[SVAState], predictor: SVAPredictor) -> dict[str, object]:
         return {"pruned_weight": fitted.total.pruned, "counts": fitted.total.weights.tolist()}
 
     def batch_rows(self, problem: SVAProblem, source: Source) -> list[int]:
@@ -146,12 +147,12 @@ def _score(problem: SVAProblem, holdout: Source, running: SVAState) -> float:
     return float(np.concatenate([predictor.log_density(partition) for partition in holdout.partitions]).mean())
 
 
-def passed(running: SVAState, stop: str | None) -> Fitted:
+def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
     """A pass as a fitted model, which has no bound."""
     return Fitted(running.ids, running, math.nan, running.rows, stop)
 
 
-def prepared_extension(base: Problem, fitted: Fitted, rounds: Rounds) -> tuple[SVAProblem, SVAState]:
+def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -> tuple[SVAProblem, SVAState]:
     """A pass that goes on from a model fitted otherwise, and its components before the first new row.
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.

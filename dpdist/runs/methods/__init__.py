@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dpdist.data import as_source
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
-from dpdist.runs.fitting import MemoizedMixture
-from dpdist.runs.method import Method
-from dpdist.runs.online_topic_fitting import OnlineTopics
-from dpdist.runs.passing import SequentialPass
-from dpdist.runs.topic_fitting import MemoizedTopics
+from dpdist.runs.methods.base import AnyMethod
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.methods.sva import SequentialPass
+from dpdist.runs.methods.topics import MemoizedTopics, OnlineTopics
 
-METHODS: dict[str, Method[Any, Any]] = {
+METHODS: dict[str, AnyMethod] = {
     Problem.method: MemoizedMixture(),
     TOPIC_METHODS["posterior"]: MemoizedTopics(),
     TOPIC_METHODS["point"]: OnlineTopics(),
@@ -22,7 +19,7 @@ METHODS: dict[str, Method[Any, Any]] = {
 }
 
 
-def method_named(name: str, holdout: Any = None) -> Method[Any, Any]:
+def method_named(name: str, holdout: object = None) -> AnyMethod:
     """A method, which follows the score of held-out rows if there are any.
 
     Parameters

@@ -1,0 +1,277 @@
+"""Topic models: from documents and settings to the first lap by one pass over the corpus, and mini-batches that come
+one at a time.
+
+The pass checks all counts and draws the documents in which the first topics are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.checks import is_number, shown
+from dpdist.core.digests import digest_of_rows
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Partition, Source
+from dpdist.execution.base import Backend
+from dpdist.execution.serial import SerialBackend
+from dpdist.inference.loop import Step
+from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.schedules import Stochastic
+from dpdist.inference.state import Info, State
+from dpdist.inference.topics.births import seek_topics
+from dpdist.inference.topics.engine import first_topic_state, topic_steps
+from dpdist.inference.topics.evaluation import top_words
+from dpdist.inference.topics.online import OnlineState, first_online_state
+from dpdist.inference.topics.online_engine import first_point_state, lap_info, partial_step, point_steps
+from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
+from dpdist.inference.topics.problem import AnyTopicProblem, PointProblem, PosteriorProblem
+from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
+from dpdist.runs.limits import Limits
+from dpdist.runs.methods.base import Method, rows_of_batches
+from dpdist.runs.specs.topics import TopicSpec
+from dpdist.storage.checkpoint import AnyFitted, Fitted, Total
+from dpdist.storage.history import History
+
+#: Documents in which the first topics are looked for, at most, and iterations of batch inference on them.
+START_DOCUMENTS, START_ITERATIONS = 1000, 5
+#: Updates of a document in a lap, about.
+UPDATES = 20
+#: Why a model of mini-batches that come one at a time has not ended.
+GOES_ON = "goes on with the next mini-batch of partial_fit"
+
+
+Problem = TypeVar("Problem", bound=AnyTopicProblem)
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What one pass finds in documents; adds over documents.
+
+    Parameters
+    ----------
+    documents : number of those that have words
+    tokens : of all documents
+    drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
+    digests : of each partition, by its index
+    """
+
+    documents: int
+    tokens: float
+    drawn: Sample
+    digests: dict[int, str]
+
+    def __add__(self, other: Census) -> Census:
+        drawn, digests = _fewest(self.drawn + other.drawn), self.digests | other.digests
+        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
+
+
+class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
+    """What topic models do alike, however their global weights are known."""
+
+    command = "topics"
+    parts = "topics"
+    unit = "token"
+    updates = UPDATES
+
+    def predictor(self, problem: Problem, total: Total, ids: np.ndarray) -> DocumentPredictor:
+        return predictor_of_topics(problem, total, ids)
+
+    def batch_rows(self, problem: Problem, source: Source) -> list[int]:
+        return rows_of_batches(problem.schedule, source)
+
+    def values(self, problem: Problem, fitted: Fitted[Total], predictor: DocumentPredictor) -> dict[str, object]:
+        """Of these ``top_words`` is None where the words of the documents are not known."""
+        allocation, words = predictor.model.allocation, predictor.vocabulary
+        return {
+            "tokens": predictor.tokens,
+            "words": predictor.model.vocabulary,
+            "concentration": allocation.concentration,
+            "document_concentration": allocation.document_concentration,
+            "pseudocount": predictor.model.pseudocount,
+            "counts": predictor.words.sum(axis=0).tolist(),
+            "top_words": None if words is None else top_words(predictor.topics, list(words)),
+        }
+
+
+class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
+    """Topic models by memoized or batch inference."""
+
+    def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
+        spec.problem(source.shape[1])
+
+    def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PosteriorProblem, State]:
+        problem = replace(spec.problem(source.shape[1]), words=source.names)
+        start = found_topics(problem, spec.initial_topics, source, backend)
+        return problem, first_topic_state(problem, source, start)
+
+    def steps(self, problem: PosteriorProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        return topic_steps(problem, source, state, backend)
+
+    def units(self, total: TopicSummary, rows: float) -> float:
+        """Tokens."""
+        return float(total.totals[TOKENS])
+
+
+class OnlineTopics(Topics[PointProblem, OnlineState]):
+    """Topic models with point estimates of their weights, by passes over a corpus, online or batch.
+
+    Source: Bryant & Sudderth, Truly nonparametric online variational inference for hierarchical Dirichlet processes,
+    NeurIPS 2012.
+    """
+
+    def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
+        problem = spec.problem(source.shape[1])
+        if isinstance(problem.schedule, Stochastic) and limits == Limits(None, None):
+            raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+
+    def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PointProblem, State]:
+        problem = replace(spec.problem(source.shape[1]), words=source.names)
+        return problem, first_point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
+
+    def steps(self, problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+        return point_steps(problem, source, state, backend)
+
+    def values(
+        self, problem: PointProblem, fitted: Fitted[OnlineState], predictor: DocumentPredictor
+    ) -> dict[str, object]:
+        """As of any topic model, and what the bound is of."""
+        online = isinstance(problem.schedule, Stochastic)
+        told = "the last mini-batch, scaled to the corpus" if online else "the corpus"
+        return {"elbo_of": told, **super().values(problem, fitted, predictor)}
+
+    def units(self, total: OnlineState, rows: float) -> float:
+        """Tokens, as the running total expects them of the corpus."""
+        return float(total.words.sum())
+
+
+def found_topics(problem: AnyTopicProblem, topics: int, source: Source, backend: Backend) -> TopicSummary:
+    """Sums over the corpus under at most `topics` topics found in a sample of it, by a task."""
+    census = take_census(source, backend, problem.seed)
+    return backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
+
+
+def take_census(source: Source, backend: Backend, seed: int) -> Census:
+    """Look at all documents once, which leaves the source the digests of its partitions.
+
+    Raises
+    ------
+    InputError
+        If the documents have weights, are no counts, or none of them has words.
+    """
+    if source.weights is not None:
+        raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
+    partitions = source.partitions
+    total = backend.total(_count_partition, backend.share_each(partitions), [seed] * len(partitions))
+    census = backend.fetch([total])[0]
+    if not census.documents:
+        raise InputError(
+            f"a topic model needs documents with words; all {source.shape[0]} documents are empty. "
+            "Check how their words were counted."
+        )
+    source.digests = tuple(census.digests[partition.index] for partition in partitions)
+    return census
+
+
+def first_topics(problem: AnyTopicProblem, census: Census, topics: int) -> TopicSummary:
+    """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
+    whole = np.zeros(4)
+    whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens
+    rng, documents = generator(problem.seed, "first topics"), census.drawn.rows
+    with one_thread():
+        _, found = seek_topics(problem.model, None, documents, whole, topics, START_ITERATIONS, rng)
+    return found.scaled(census.documents / documents.shape[0])
+
+
+def _count_partition(partition: Partition, seed: int) -> Census:
+    rows, weights = partition.load()
+    documents = counts_of(rows, partition.start)
+    tokens = np.asarray(documents.sum(axis=1, dtype=np.float64)).ravel()
+    filled = np.flatnonzero(tokens)
+    keys = generator(seed, "first documents", partition.index).random(len(tokens))[filled]
+    owners, ones = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
+    drawn = _fewest(Sample(keys, owners, ones, documents[filled]))
+    return Census(len(filled), float(tokens.sum()), drawn, {partition.index: digest_of_rows(rows, weights)})
+
+
+def _fewest(drawn: Sample) -> Sample:
+    """The documents of smallest key, in their order."""
+    kept = np.sort(np.argsort(drawn.keys, kind="stable")[:START_DOCUMENTS])
+    return Sample(drawn.keys[kept], drawn.owners[kept], drawn.weights[kept], drawn.rows[kept])
+
+
+# Mini-batches that come one at a time
+
+
+def begin_partial(problem: PointProblem, topics: int, documents: sparse.csr_array, corpus: float) -> OnlineState:
+    """The state before the first mini-batch, of topics found in that; raises as :meth:`OnlineTopics.begin` does.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    corpus : D, documents of the whole corpus
+    """
+    scale = corpus / documents.shape[0]
+    return _begun(problem, topics, ArraySource(documents), SerialBackend(), scale)
+
+
+def continue_online(
+    problem: PointProblem,
+    documents: sparse.csr_array,
+    corpus: float,
+    state: OnlineState,
+    seen: float,
+    history: History,
+) -> tuple[Info, Fitted[OnlineState]]:
+    """What is told of one more mini-batch, and the model after it.
+
+    Parameters
+    ----------
+    documents : (n, W) CSR counts
+    corpus : D, documents of the whole corpus
+    state : before it
+    seen : documents seen, with these
+    history : numbers the mini-batch
+    """
+    step = partial_step(problem, documents, float(corpus), state)
+    info = lap_info(step, len(history.laps) + 1, seen)
+    return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
+
+
+def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
+    """What online inference goes on from: a model of its own as it is, one of memoized or batch inference as before
+    the first step.
+
+    Parameters
+    ----------
+    problem, fitted : the model so far
+    asked : schedule, moves and what is to be learned from now on
+    """
+    if isinstance(problem.schedule, Stochastic):
+        return replace(asked, model=problem.model, effort=problem.effort, seed=problem.seed), fitted.total
+    predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
+    online = replace(asked, model=predictor.model, effort=problem.effort, seed=problem.seed)
+    next_id = int(fitted.ids.max()) + 1
+    return online, OnlineState(predictor.words.copy(), predictor.global_weights.copy(), 0, fitted.ids.copy(), next_id)
+
+
+def check_corpus(corpus: float, documents: int) -> None:
+    """Raise :class:`InputError` unless a whole corpus may have so many documents as `corpus`."""
+    if not (is_number(corpus) and corpus >= documents):
+        raise InputError(
+            f"documents should be the number of documents in the whole corpus, {documents} of this mini-batch or more; "
+            f"got {shown(corpus)}."
+        )
+
+
+def _begun(problem: PointProblem, topics: int, source: Source, backend: Backend, scale: float) -> OnlineState:
+    start = found_topics(problem, topics, source, backend)
+    with one_thread():
+        return first_online_state(problem.model, start.scaled(scale))
