@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT
 from dpdist.data import as_source
-from dpdist.estimators.fitted import Estimator, default_backend
+from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.storage.descriptions import described_as
 
 
-class Clustering(DensityMixin, Estimator):
+class Clustering(DensityMixin, Estimator[Asks]):
     """Prediction shared by all estimators; subclasses fit, and set the predictor."""
 
     _predictor: Predictor
-    family: Any
-    random_state: Any
+    family: object
+    random_state: RandomState
     n_components_: int
     component_ids_: np.ndarray
     weights_: np.ndarray
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, x: object) -> np.ndarray:
         """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
 
         There is no ``labels_``: the labels of the last model take a pass of their own and N numbers, so they are
@@ -35,25 +35,25 @@ class Clustering(DensityMixin, Estimator):
         """
         return self._gather(x, "labels")
 
-    def fit_predict(self, x: Any, y: Any = None, sample_weight: Any = None) -> np.ndarray:
+    def fit_predict(self, x: object, y: object = None, sample_weight: object = None) -> np.ndarray:
         """Fit to rows, then predict them."""
         return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))  # type: ignore[attr-defined]
 
-    def predict_proba(self, x: Any) -> np.ndarray:
+    def predict_proba(self, x: object) -> np.ndarray:
         """Responsibilities of the components for each row, (N, K)."""
         return self._gather(x, "probabilities")
 
-    def predict_top(self, x: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def predict_top(self, x: object, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The `count` most probable components of each row, best first: positions and probabilities, (N, count)."""
         check_is_fitted(self)
         parts = self._map(x, "top", min(COUNT.take("count", count), self.n_components_))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
-    def score_samples(self, x: Any) -> np.ndarray:
+    def score_samples(self, x: object) -> np.ndarray:
         """Log predictive density of each row in raw columns, (N,), in nats; with PCA, on the plane that it keeps."""
         return self._gather(x, "log_density")
 
-    def score(self, x: Any, y: Any = None) -> float:
+    def score(self, x: object, y: object = None) -> float:
         """Mean of :meth:`score_samples`."""
         return float(self.score_samples(x).mean())
 
@@ -78,7 +78,7 @@ class Clustering(DensityMixin, Estimator):
     def components_(self) -> xr.Dataset:
         """Posterior means of every component in raw columns, with named dimensions; with PCA, on the plane it keeps."""
         check_is_fitted(self)
-        variables: dict[str, Any] = {
+        variables: dict[str, object] = {
             name: (dims, values, {"long_name": described_as(name, dims).doc})
             for name, (dims, values) in self._predictor.described().items()
         }
@@ -92,15 +92,15 @@ class Clustering(DensityMixin, Estimator):
         self.component_ids_ = predictor.ids
         self.weights_, self.rest_weight_ = predictor.weights()
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = bool(getattr(self.family, "accepts_sparse", False))
         return tags
 
-    def _gather(self, x: Any, method: str) -> np.ndarray:
+    def _gather(self, x: object, method: str) -> np.ndarray:
         return np.concatenate(self._map(x, method))
 
-    def _map(self, x: Any, method: str, *arguments: Any) -> list[Any]:
+    def _map(self, x: object, method: str, *arguments: object) -> list[Any]:
         check_is_fitted(self)
         source, backend = as_source(x), default_backend()
         self._predictor.preparation.check_source(source, type(self).__name__)

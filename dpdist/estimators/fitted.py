@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist.core.checks import instance, shown
+from dpdist.core.checks import instance, number, shown
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
 from dpdist.data import as_source
@@ -25,50 +25,89 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_client
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.state import Info, State
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.preparing import Output, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
-from dpdist.storage.checkpoint import AnyFitted, Asked, RunStore
+from dpdist.storage.checkpoint import AnyFitted, Asked, Posed, RunStore, Shown
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
+#: A key, what draws one as scikit-learn has it, or None for the generator of NumPy.
+RandomState = int | np.random.RandomState | None
+Asks = TypeVar("Asks", bound=Spec)
 
-class Estimator(BaseEstimator):
+
+class Estimator(BaseEstimator, Generic[Asks]):
     """Fitting by a run; subclasses say what is asked for, and what is told of the model that a lap ends with."""
 
     #: The spec whose fields the parameters are.
-    _spec_type: type[Spec]
+    _spec_type: type[Asks]
     #: Why a model came to no end that is saved before its run did.
     _broken_off: ClassVar[str] = "saved before the fit ended"
-    _problem: Any
+    _problem: Posed
     _fitted: AnyFitted
     _history: History
-    _predictor: Any
+    _predictor: Shown
 
     def prepare(
         self,
-        x: Any,
+        x: object,
         checkpoint_path: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         backend: Backend | None = None,
-        settings: dict[str, Any] | None = None,
-        holdout: Any = None,
+        sample_weight: object = None,
+        holdout: object = None,
     ) -> Run:
         """A run ready to go, batch by batch: parameters checked, data summarised, first checkpoint written.
 
         Parameters
         ----------
         x : data or a source
-        checkpoint_path, overwrite, backend, holdout : as for ``iter_fit``
-        settings : plain values kept with the checkpoint, by which the command line resumes; default: the path of `x`
+        checkpoint_path, overwrite, backend, sample_weight, holdout : as for :meth:`iter_fit`
         """
         spec = self.spec()
         method = method_named(spec.method, holdout)
         asked = None if checkpoint_path is None else self._asked(spec.random_state)
-        output = Output(checkpoint_path, {"data": path_of(x)} if settings is None else settings, overwrite, asked)
-        return prepare(method, spec, as_source(x), spec.limits, chosen_backend(backend), output)
+        places = {"data": path_of(x), **({} if holdout is None else {"holdout": path_of(holdout)})}
+        output = Output(checkpoint_path, places, overwrite, asked)
+        return prepare(method, spec, as_source(x, sample_weight), spec.limits, chosen_backend(backend), output)
+
+    def iter_fit(
+        self,
+        x: object,
+        y: object = None,
+        *,
+        sample_weight: object = None,
+        holdout: object = None,
+        checkpoint_path: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        overwrite: bool = False,
+        backend: Backend | None = None,
+    ) -> Iterator[tuple[State, Info]]:
+        """Fit lap by lap, a pass round by round; the caller's loop is the callback, and may break at any lap.
+
+        Parameters
+        ----------
+        x, y, sample_weight : as for ``fit``, streams apart; documents have no weights
+        holdout : rows whose score a sequential pass follows in ``history_``, optional; nothing else does
+        checkpoint_path : folder that checkpoints are written to, optional: before the first lap, at the end, also when
+            the loop is left, and between as often as they cost at most 3 % of the time
+        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch
+        overwrite : whether to replace what is there
+        backend : where to run; default: the active Dask client, else this process
+
+        Yields
+        ------
+        state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
+            mini-batch scaled to the corpus
+        """
+        seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
+        run = self.prepare(x, checkpoint_path, overwrite, backend, sample_weight, holdout)
+        run.checkpoint_seconds = seconds
+        yield from self.follow(run)
 
     def follow(self, run: Run) -> Iterator[tuple[State, Info]]:
         """Go on with a run to its end, taking its model as this estimator's own after every lap."""
@@ -78,14 +117,14 @@ class Estimator(BaseEstimator):
                 yield step.state, step.info
         self._warn_of_the_end(run)
 
-    def adopt(self, problem: Any, fitted: AnyFitted | None, history: History) -> None:
+    def adopt(self, problem: Posed, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
         self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
         self._show()
 
-    def spec(self) -> Any:
+    def spec(self) -> Asks:
         """The parameters, checked."""
         parameters = self._parameters()
         return self._spec_type(**{**parameters, "random_state": seed_of(parameters["random_state"])})
@@ -152,7 +191,7 @@ def default_backend() -> Backend:
     return SerialBackend() if client is None else DaskBackend(client)
 
 
-def chosen_backend(backend: Any) -> Backend:
+def chosen_backend(backend: object) -> Backend:
     """The backend asked for, or the default; raises :class:`InputError` if it is none."""
     if backend is None:
         return default_backend()
@@ -160,15 +199,14 @@ def chosen_backend(backend: Any) -> Backend:
     return wanted.take("backend", backend)  # type: ignore[no-any-return]
 
 
-def path_of(x: Any) -> str | None:
+def path_of(x: object) -> str | None:
     """The path or URL that data were given by, absolute; None for arrays."""
     return absolute(x) if isinstance(x, str | os.PathLike) else None
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: object) -> int:
     """`random_state`, as scikit-learn takes it, as one whole number."""
-    is_whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if is_whole and random_state >= 0:
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool) and random_state >= 0:
         return int(random_state)
     if not (random_state is np.random or isinstance(random_state, np.random.RandomState | None)):
         raise InputError(

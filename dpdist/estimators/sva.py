@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Self
 
-from dpdist.core.checks import number
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source, stream_blocks
 from dpdist.estimators.base import Clustering
-from dpdist.estimators.fitted import path_of
-from dpdist.execution import Backend, SerialBackend
-from dpdist.inference.state import Info, State
-from dpdist.inference.sva.sequence import (
-    advance_block,
-    named,
-)
+from dpdist.estimators.fitted import RandomState
+from dpdist.execution import SerialBackend
+from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva.prune_merge import MergeTest
+from dpdist.inference.sva.sequence import SVAProblem, advance_block, named
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
-from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.methods.sva import begin_pass, check_new_rows, passed
 from dpdist.runs.specs import SVASpec
+from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
 
 #: Why the components of rows that come block by block are a model.
@@ -31,7 +27,7 @@ _STREAMED = "goes on with the next rows of partial_fit"
 
 
 @documented_by(SVASpec)
-class SVA(Clustering):
+class SVA(Clustering[SVASpec]):
     """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
 
     Each row's responsibilities are computed under the clusters so far and a new one; the row is shared out, and a
@@ -69,6 +65,8 @@ class SVA(Clustering):
     3
     """
 
+    _problem: SVAProblem
+    _fitted: Fitted[SVAState]
     _spec_type = SVASpec
     _broken_off = _STREAMED
 
@@ -78,7 +76,7 @@ class SVA(Clustering):
         concentration: float = 1.0,
         *,
         threshold: float = 0.001,
-        merge: Any = "auto",
+        merge: str | MergeTest | None = "auto",
         merge_threshold: float = 0.5,
         prune: float = 1e-5,
         max_components: int | None = None,
@@ -90,7 +88,7 @@ class SVA(Clustering):
         floor: float = 1e-6,
         forgetting: float = 0.8,
         own_clock: bool = True,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -109,7 +107,7 @@ class SVA(Clustering):
         self.own_clock = own_clock
         self.random_state = random_state
 
-    def fit(self, x: Any, y: Any = None, sample_weight: Any = None, holdout: Any = None) -> Self:
+    def fit(self, x: object, y: object = None, sample_weight: object = None, holdout: object = None) -> Self:
         """Pass over rows once.
 
         Parameters
@@ -136,39 +134,7 @@ class SVA(Clustering):
             pass
         return self
 
-    def iter_fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        sample_weight: Any = None,
-        holdout: Any = None,
-        checkpoint_path: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        overwrite: bool = False,
-        backend: Backend | None = None,
-    ) -> Iterator[tuple[State, Info]]:
-        """Pass round by round; the caller's loop is the callback, and may break at any round.
-
-        Parameters
-        ----------
-        x, y, sample_weight, holdout : as for :meth:`fit`, streams apart
-        checkpoint_path : folder that checkpoints and the model are written to, optional
-        checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every round
-        overwrite : whether to replace what is there
-        backend : where to run; default: the active Dask client, else this process
-
-        Yields
-        ------
-        state, info : after each round; the estimator is fitted as of that round
-        """
-        seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
-        settings = {"data": path_of(x), "holdout": path_of(holdout)}
-        run = self.prepare(as_source(x, sample_weight), checkpoint_path, overwrite, backend, settings, holdout)
-        run.checkpoint_seconds = seconds
-        yield from self.follow(run)
-
-    def partial_fit(self, x: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, x: object, y: object = None, sample_weight: object = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
 
         The first call fixes what the data decide: hyperparameters left out, the origin, the transform.
@@ -195,7 +161,7 @@ class SVA(Clustering):
         super()._show()
         self.rows_seen_, self.pruned_weight_ = self._fitted.total.rows, self._fitted.total.pruned
 
-    def _fit_stream(self, blocks: Iterator[Any], sample_weight: Any, holdout: Any) -> Self:
+    def _fit_stream(self, blocks: Iterator[object], sample_weight: object, holdout: object) -> Self:
         if sample_weight is not None or holdout is not None:
             raise InputError(
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "

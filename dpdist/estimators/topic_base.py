@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT, Wanted, whole
@@ -17,18 +17,19 @@ from dpdist.estimators.fitted import Estimator, default_backend
 from dpdist.inference.prediction import predict_partition
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
-from dpdist.inference.topics.problem import TopicProblem
+from dpdist.inference.topics.problem import AnyTopicProblem
 from dpdist.models.families.base import stack_rows
+from dpdist.runs.specs import TopicSpec
 
 
-class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator):
+class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimator[TopicSpec]):
     """An estimator that has topics once it is fitted; subclasses fit it."""
 
-    _problem: TopicProblem[Any]
+    _problem: AnyTopicProblem
     _predictor: DocumentPredictor
     n_topics_: int
 
-    def transform(self, x: Any) -> np.ndarray:
+    def transform(self, x: object) -> np.ndarray:
         """Expected proportions of the topics in documents, (N, K), rows sum to 1.
 
         They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
@@ -48,7 +49,9 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
         return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
 
-    def score(self, x: Any, y: Any = None, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+    def score(
+        self, x: object, y: object = None, *, observed: object = None, share: float = 0.8, random_state: int = 0
+    ) -> float:
         """Mean log probability of tokens of documents of which others are seen, in nats a token.
 
         With the topics held fixed, proportions are fitted to the observed tokens of each document, and score its other
@@ -69,14 +72,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         """
         return self.completion(x, observed=observed, share=share, random_state=random_state).per_token
 
-    def completion(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> Score:
+    def completion(self, x: object, *, observed: object = None, share: float = 0.8, random_state: int = 0) -> Score:
         """What :meth:`score` is made of: nats a token, and the number of tokens scored."""
         if observed is not None:
             return self._fitted_predictor().score(self._loaded(observed), self._loaded(x))
         seed = whole(0).take("random_state", random_state)
         return complete_documents(self._predictor, self._fitting(x), default_backend(), share, seed)
 
-    def perplexity(self, x: Any, *, observed: Any = None, share: float = 0.8, random_state: int = 0) -> float:
+    def perplexity(self, x: object, *, observed: object = None, share: float = 0.8, random_state: int = 0) -> float:
         """exp(-score) of the same arguments."""
         return float(np.exp(-self.score(x, observed=observed, share=share, random_state=random_state)))
 
@@ -100,7 +103,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         self._fitted_predictor().check_words(len(known), "the vocabulary")
         return top_words(self.components_, known, words)
 
-    def coherence(self, x: Any, words: int = 10) -> np.ndarray:
+    def coherence(self, x: object, words: int = 10) -> np.ndarray:
         """Normalised pointwise mutual information of topics' top words within documents, (K,), from -1 to 1.
 
         Parameters
@@ -155,7 +158,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
     def _n_features_out(self) -> int:
         return self.n_topics_
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.positive_only = True
         return tags
@@ -164,20 +167,21 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         check_is_fitted(self)
         return self._predictor
 
-    def _fitting(self, x: Any) -> Source:
+    def _fitting(self, x: object) -> Source:
         """Documents over the model's vocabulary."""
         predictor, source = self._fitted_predictor(), as_source(x)
         predictor.check_source(source)
         return source
 
-    def _loaded(self, x: Any) -> sparse.csr_array:
+    def _loaded(self, x: object) -> sparse.csr_array:
         """The same, in memory."""
         return counts_of(self._fitting(x))
 
 
-def _are_words(words: Any) -> bool:
-    is_sequence = isinstance(words, Collection) and not isinstance(words, str | Mapping)
-    return is_sequence and len(words) > 0 and all(isinstance(word, str) for word in words)
+def _are_words(words: object) -> bool:
+    if not isinstance(words, Collection) or isinstance(words, str | Mapping):
+        return False
+    return len(words) > 0 and all(isinstance(word, str) for word in words)
 
 
 #: What a vocabulary has to be.

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from scipy import sparse
 
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
+from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.topic_base import TopicEstimator, counts_of
 from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule, Stochastic
-from dpdist.inference.state import Info, State
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
-from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus, continue_online
 from dpdist.runs.run import Run
 from dpdist.runs.specs import TopicSpec
@@ -106,7 +105,7 @@ class HDPTopicModel(TopicEstimator):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.concentration = concentration
         self.document_concentration = document_concentration
@@ -124,8 +123,8 @@ class HDPTopicModel(TopicEstimator):
 
     def fit(
         self,
-        x: Any,
-        y: Any = None,
+        x: object,
+        y: object = None,
         *,
         checkpoint_path: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
@@ -153,35 +152,7 @@ class HDPTopicModel(TopicEstimator):
             pass
         return self
 
-    def iter_fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        checkpoint_path: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
-        overwrite: bool = False,
-        backend: Backend | None = None,
-    ) -> Iterator[tuple[State, Info]]:
-        """Fit lap by lap; the caller's loop is the callback, and may break at any lap.
-
-        Parameters
-        ----------
-        x, y : as for :meth:`fit`
-        checkpoint_path, checkpoint_seconds : as for :meth:`dpdist.DPMixture.iter_fit`
-        overwrite : whether to replace what is there
-        backend : where to run; default: the active Dask client, else this process
-
-        Yields
-        ------
-        state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
-            mini-batch scaled to the corpus
-        """
-        fit = self.prepare(x, checkpoint_path, overwrite, backend)
-        fit.checkpoint_seconds = checkpoint_seconds
-        yield from self.follow(fit)
-
-    def partial_fit(self, x: Any, y: Any = None, *, documents: int | None = None) -> Self:
+    def partial_fit(self, x: object, y: object = None, *, documents: int | None = None) -> Self:
         """Take in one mini-batch of documents, by online inference in this process.
 
         A model that is not fitted begins with topics found in this mini-batch; one fitted online, by mini-batches or

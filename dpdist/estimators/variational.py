@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
-from dpdist.estimators.fitted import chosen_backend
+from dpdist.estimators.fitted import RandomState, chosen_backend
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel
@@ -75,7 +75,7 @@ class DPMixture(Mixture):
         family: Family | None = None,
         *,
         concentration: float | Allocation = 10.0,
-        initial: Any = "one",
+        initial: object = "one",
         initial_components: int = 20,
         initial_rows: int | None = 20_000,
         max_components: int | None = None,
@@ -88,7 +88,7 @@ class DPMixture(Mixture):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -123,7 +123,7 @@ class FiniteMixture(Mixture):
         n_components: int = 10,
         *,
         concentration: float = 1.0,
-        initial: Any = "k-means++",
+        initial: object = "k-means++",
         initial_rows: int | None = 20_000,
         schedule: Schedule | None = None,
         moves: Sequence[AnyMove] | None = None,
@@ -134,7 +134,7 @@ class FiniteMixture(Mixture):
         tolerance: float = 1e-5,
         max_laps: int | None = 100,
         max_time: float | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
     ) -> None:
         self.family = family
         self.n_components = n_components
@@ -153,15 +153,16 @@ class FiniteMixture(Mixture):
         self.random_state = random_state
 
 
+Fit = TypeVar("Fit", Mixture, SVA, HDPTopicModel)
 #: What comes back from disk.
 _ESTIMATORS = (Mixture, SVA, HDPTopicModel)
 
 
 def resume(
     path: str | os.PathLike[str],
-    x: Any,
+    x: object,
     *,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     max_laps: int | None = None,
     max_time: float | None = None,
     backend: Backend | None = None,
@@ -195,9 +196,9 @@ def resume(
 
 def extend(
     path: str | os.PathLike[str],
-    x: Any,
+    x: object,
     *,
-    sample_weight: Any = None,
+    sample_weight: object = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     again: bool = False,
@@ -229,11 +230,12 @@ def extend(
     return _at_its_end(_estimator_of(run.store), run)
 
 
-def _at_its_end(model: Any, run: Run) -> Any:
+def _at_its_end(model: Fit, run: Run) -> Fit:
     """The estimator fitted by a run, which is followed to its end; it may be there already."""
+    if run.fitted is not None:
+        model.adopt(run.problem, run.fitted, run.history)
     for _ in model.follow(run):
         pass
-    model.adopt(run.problem, run.fitted, run.history)
     return model
 
 
@@ -254,12 +256,12 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
         If there is no fitted model there, or a class of your own that it needs cannot be imported.
     """
     store = open_run(path)
-    model: Mixture | SVA | HDPTopicModel = _estimator_of(store)
+    model = _estimator_of(store)
     model.adopt(store.problem(), store.model(), store.history())
     return model
 
 
-def _estimator_of(store: RunStore) -> Any:
+def _estimator_of(store: RunStore) -> Mixture | SVA | HDPTopicModel:
     """The estimator that was asked for what is stored, not fitted."""
     asked = store.asked()
     return made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)

@@ -43,6 +43,10 @@ class Posed(Protocol):
     def method(self) -> str:
         """What fits it."""
 
+    @property
+    def seed(self) -> int:
+        """Key of every draw."""
+
 
 class Shown(Protocol):
     """A model as people see it; predictors are such."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dpdist.core.checks import COUNT, FLAG, FLOOR, POSITIVE, SCALE, number
 from dpdist.core.settings import part, setting
 from dpdist.inference.sva.base import OpeningRule
-from dpdist.inference.sva.prune_merge import MERGE, DistanceTest, EvidenceTest, PruneMerge, merge_test
+from dpdist.inference.sva.prune_merge import MERGE, DistanceTest, EvidenceTest, MergeTest, PruneMerge, merge_test
 from dpdist.inference.sva.sequence import Rounds, SVAProblem
 from dpdist.models.families import FAMILIES, Family
 from dpdist.models.likelihoods import LIKELIHOODS, Likelihood
@@ -34,7 +33,7 @@ class SVASpec(RowSpec):
     threshold: float = setting(
         0.001, number(above=0, below=1), "epsilon: share of a row above which a new cluster is opened for it."
     )
-    merge: Any = setting(
+    merge: str | MergeTest | None = setting(
         "auto",
         MERGE,
         "Which clusters become one: those whose union raises the log joint probability; those whose responsibilities "
