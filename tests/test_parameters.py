@@ -480,7 +480,7 @@ CALLS: dict[str, tuple[Callable[[Models, Any], Any], set[str]]] = {
     "SVA.partial_fit(sample_weight)": (lambda m, v: sva().partial_fit(ROWS, sample_weight=v), WEIGHTS),
     "SVA.iter_fit(checkpoint_seconds)": (
         lambda m, v: run_through(sva().iter_fit(ROWS, checkpoint_seconds=v)),
-        ZERO | FRACTION,
+        ZERO | FRACTION | {"inf"},
     ),
     "SVA.save(path)": (lambda m, v: m.passed.save(v, overwrite=True), {"text"}),
     "HDPTopicModel.fit(x)": (lambda m, v: topic_model().fit(v), {"table"}),

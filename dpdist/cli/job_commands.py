@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -41,7 +41,7 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.opening import method_of, open_run, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
-from dpdist.storage.commits import claim, commits, read_commit
+from dpdist.storage.commits import claim, commits
 from dpdist.storage.lease import describe, latest_lease, lives
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
@@ -208,7 +208,7 @@ def _request_of(place: Place) -> Request:
     if newest_request(place):
         return latest_request(place)[1]
     command = method_of(place.label).command
-    settings = read_commit(place, _last(place))["settings"]
+    settings = open_run(place.label).settings
     if not settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
     return Request(_new_id(), command, settings, fresh=False)
@@ -278,9 +278,9 @@ def _asked(job: Job | None) -> tuple[JobState, str]:
         return JobState.UNKNOWN, str(error)
 
 
-def _status(place: Place) -> dict[str, Any]:
+def _status(place: Place) -> dict[str, object]:
     """Everything known of a run, as plain values."""
-    values: dict[str, Any] = {"run": place.label}
+    values: dict[str, object] = {"run": place.label}
     if newest_request(place):
         number, request = latest_request(place)
         job, end = recorded(place, number, Job), recorded(place, number, End)
@@ -304,12 +304,12 @@ def _status(place: Place) -> dict[str, Any]:
     return values | _reached(place)
 
 
-def _reached(place: Place) -> dict[str, Any]:
+def _reached(place: Place) -> dict[str, object]:
     """What the last checkpoint holds."""
     if not commits(place):
         return {"checkpoint": "none yet"}
-    commit, store = read_commit(place, _last(place)), open_run(place.label)
-    values: dict[str, Any] = {"checkpoint": commit["number"], "checkpoint_time": commit["time"]}
+    store = open_run(place.label)
+    values = {"checkpoint": store.number, "checkpoint_time": store.attributes["time"]}
     laps = stored_laps(store)
     if not laps:
         return values | {"laps": 0}

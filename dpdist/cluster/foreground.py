@@ -103,9 +103,9 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
     say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {path}")
 
 
-def data_of(kept: str | None, moved: str | None) -> str:
+def data_of(kept: object, moved: str | None) -> str:
     """Where a run's data are: where they moved to, or as it kept it."""
     path = moved or kept
     if path is None:
         raise InputError("the run's data were in memory; go on from Python, or give --data.")
-    return path
+    return str(path)

@@ -12,6 +12,7 @@ raises :class:`CheckpointError` if it is damaged.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -41,8 +42,8 @@ class Request:
 
     identity: str
     command: str
-    settings: dict[str, Any]
-    cluster: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object]
+    cluster: Mapping[str, object] = field(default_factory=dict)
     after: int = 0
     fresh: bool = True
     max_laps: int | None = None

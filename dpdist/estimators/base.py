@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from sklearn.base import DensityMixin
 from sklearn.utils import Tags, check_random_state
@@ -35,7 +36,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """
         return self._gather(x, "labels")
 
-    def fit_predict(self, x: object, y: object = None, sample_weight: object = None) -> np.ndarray:
+    def fit_predict(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> np.ndarray:
         """Fit to rows, then predict them."""
         return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from abc import abstractmethod
@@ -10,13 +11,14 @@ from numbers import Integral
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist.core.checks import instance, number, shown
+from dpdist.core.checks import Wanted, instance, is_number, shown
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
 from dpdist.data import as_source
@@ -35,6 +37,11 @@ from dpdist.storage.checkpoint import AnyFitted, Asked, Posed, RunStore, Shown
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
+_SECONDS = Wanted(
+    "a number from zero on, or infinite",
+    lambda value: (isinstance(value, float) and value == math.inf) or (is_number(value) and value >= 0),
+    float,
+)
 #: A key, what draws one as scikit-learn has it, or None for the generator of NumPy.
 RandomState = int | np.random.RandomState | None
 Asks = TypeVar("Asks", bound=Spec)
@@ -58,7 +65,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
         checkpoint_path: str | os.PathLike[str] | None = None,
         overwrite: bool = False,
         backend: Backend | None = None,
-        sample_weight: object = None,
+        sample_weight: npt.ArrayLike | None = None,
         holdout: object = None,
     ) -> Run:
         """A run ready to go, batch by batch: parameters checked, data summarised, first checkpoint written.
@@ -80,7 +87,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
         x: object,
         y: object = None,
         *,
-        sample_weight: object = None,
+        sample_weight: npt.ArrayLike | None = None,
         holdout: object = None,
         checkpoint_path: str | os.PathLike[str] | None = None,
         checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -104,7 +111,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
         state, info : after each lap; the estimator is fitted as of that lap. Online, the bound is that of the last
             mini-batch scaled to the corpus
         """
-        seconds = number(least=0).take("checkpoint_seconds", checkpoint_seconds)
+        seconds = _SECONDS.take("checkpoint_seconds", checkpoint_seconds)
         run = self.prepare(x, checkpoint_path, overwrite, backend, sample_weight, holdout)
         run.checkpoint_seconds = seconds
         yield from self.follow(run)

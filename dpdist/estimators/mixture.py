@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Self
 
+import numpy.typing as npt
+
 from dpdist.estimators.base import Clustering
 from dpdist.runs.specs.mixture import FitSpec
 
@@ -11,7 +13,7 @@ from dpdist.runs.specs.mixture import FitSpec
 class Mixture(Clustering[FitSpec]):
     """Fitting shared by all mixtures; subclasses say what the allocation is."""
 
-    def fit(self, x: object, y: object = None, sample_weight: object = None) -> Self:
+    def fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Fit to rows.
 
         Parameters

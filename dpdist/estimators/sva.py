@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Self
 
+import numpy.typing as npt
+
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source, stream_blocks
@@ -107,7 +109,9 @@ class SVA(Clustering[SVASpec]):
         self.own_clock = own_clock
         self.random_state = random_state
 
-    def fit(self, x: object, y: object = None, sample_weight: object = None, holdout: object = None) -> Self:
+    def fit(
+        self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None, holdout: object = None
+    ) -> Self:
         """Pass over rows once.
 
         Parameters
@@ -134,7 +138,7 @@ class SVA(Clustering[SVASpec]):
             pass
         return self
 
-    def partial_fit(self, x: object, y: object = None, sample_weight: object = None) -> Self:
+    def partial_fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
 
         The first call fixes what the data decide: hyperparameters left out, the origin, the transform.
@@ -161,7 +165,7 @@ class SVA(Clustering[SVASpec]):
         super()._show()
         self.rows_seen_, self.pruned_weight_ = self._fitted.total.rows, self._fitted.total.pruned
 
-    def _fit_stream(self, blocks: Iterator[object], sample_weight: object, holdout: object) -> Self:
+    def _fit_stream(self, blocks: Iterator[object], sample_weight: npt.ArrayLike | None, holdout: object) -> Self:
         if sample_weight is not None or holdout is not None:
             raise InputError(
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "

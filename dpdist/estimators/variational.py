@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy.typing as npt
+
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.fitted import RandomState, chosen_backend
@@ -162,7 +164,7 @@ def resume(
     path: str | os.PathLike[str],
     x: object,
     *,
-    sample_weight: object = None,
+    sample_weight: npt.ArrayLike | None = None,
     max_laps: int | None = None,
     max_time: float | None = None,
     backend: Backend | None = None,
@@ -198,7 +200,7 @@ def extend(
     path: str | os.PathLike[str],
     x: object,
     *,
-    sample_weight: object = None,
+    sample_weight: npt.ArrayLike | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     again: bool = False,

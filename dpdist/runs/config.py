@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpdist.core.checks import instance
 from dpdist.core.errors import InputError
@@ -39,7 +38,7 @@ class Config:
     spec: Spec
     data: str | None
     holdout: str | None
-    tables: dict[str, Any]
+    tables: Mapping[str, object]
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run:
         """The work, ready to run on `source` and kept at `out`."""
@@ -49,7 +48,7 @@ class Config:
         return prepare(method, spec, source, spec.limits, backend, output)
 
 
-def read_config(command: str, path: str | Path | None, options: Mapping[str, Any]) -> Config:
+def read_config(command: str, path: str | Path | None, options: Mapping[str, object]) -> Config:
     """What a TOML file says, overridden by options.
 
     Parameters
@@ -73,7 +72,7 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, Any
     return parse_config(command, _merged(given, options))
 
 
-def parse_config(command: str, tables: Mapping[str, Any]) -> Config:
+def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     """What plain values say; raises :class:`InputError` as :func:`read_config` does."""
     places = {}
     for name in _PLACES[command]:
@@ -83,13 +82,13 @@ def parse_config(command: str, tables: Mapping[str, Any]) -> Config:
     return Config(spec, places["data"], places.get("holdout"), {**tables, **places})
 
 
-def _merged(given: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:
     merged = dict(given)
     for name, value in options.items():
         merged[name] = {**_as_table(merged.get(name)), **value} if isinstance(value, dict) else value
     return merged
 
 
-def _as_table(value: Any) -> dict[str, Any]:
+def _as_table(value: object) -> dict[str, object]:
     """The table of which a setting is told, maybe by its name alone."""
-    return {"name": value} if isinstance(value, str) else dict(value or {})
+    return {"name": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def prepare_extension(
     backend: Backend,
     out: str | os.PathLike[str] | None,
     overwrite: bool,
-    settings: dict[str, Any],
+    settings: Mapping[str, object],
     again: bool = False,
 ) -> Run:
     """A pass over new rows, ready to run, its first checkpoint written.

@@ -6,8 +6,8 @@ The command line and the estimators both begin here, from a spec.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dpdist.core.checks import FLAG, PATH, check_fields
 from dpdist.data.base import Source
@@ -32,7 +32,7 @@ class Output:
     """
 
     path: str | os.PathLike[str] | None
-    settings: dict[str, Any]
+    settings: Mapping[str, object]
     overwrite: bool
     asked: Asked | None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -29,7 +29,7 @@ from dpdist.storage import codec
 from dpdist.storage.descriptions import write_description
 from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
-from dpdist.storage.memo import Kept, Manifest
+from dpdist.storage.memo import Kept, Manifest, Storable
 
 #: What a model is made from, by the method that fits it.
 Total = TypeVar("Total")
@@ -107,8 +107,8 @@ class RunStore(GenerationStore):
         cls,
         path: str | os.PathLike[str],
         problem: Posed,
-        settings: dict[str, Any],
-        fingerprint: dict[str, Any],
+        settings: Mapping[str, object],
+        fingerprint: Mapping[str, object],
         overwrite: bool = False,
         asked: Asked | None = None,
     ) -> Self:
@@ -160,9 +160,12 @@ class RunStore(GenerationStore):
         stored: StoredState = codec.read(self.generation("state"), StoredState)
         manifest, packs = stored.manifest, {name: codec.read(self.group(name)) for name in stored.manifest.packs}
 
-        def batch_summary(kept: Kept) -> Any:
+        def batch_summary(kept: Kept) -> Storable:
             found = packs[kept.pack][kept.index]
-            return manifest.component_map.batch_summary(found) if kept.turned else found
+            if not kept.turned:
+                return found
+            assert manifest.component_map is not None, "a batch summary is stored with what is to be applied to it"
+            return manifest.component_map.batch_summary(found)
 
         state = replace(
             stored.state,
@@ -173,7 +176,7 @@ class RunStore(GenerationStore):
         )
         return state, manifest
 
-    def put_batch_summaries(self, name: str, batch_summaries: Sequence[Any]) -> None:
+    def put_batch_summaries(self, name: str, batch_summaries: Sequence[Storable]) -> None:
         """Store batch summaries of one layout; raises :class:`CheckpointError` if they cannot be written."""
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
 

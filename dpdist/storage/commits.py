@@ -7,14 +7,43 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
 from dpdist.core.outputs import check_parent, claim_folder
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
+
+
+class Commit(TypedDict):
+    """What a generation consists of, as plain values.
+
+    Parameters
+    ----------
+    format, method, versions : how it was written, by what
+    problem, generation, objects : the groups it names; no generation before the first
+    digests : by group, those of its files
+    settings : of the run, as plain values
+    fingerprint : of its data; empty for a saved model
+    taken : digests of data that generations before were made from
+    number, lease, time : of the commit, once it is made
+    """
+
+    format: int
+    method: str
+    versions: dict[str, str]
+    problem: str
+    generation: str
+    objects: list[str]
+    digests: dict[str, dict[str, str]]
+    settings: Mapping[str, object]
+    fingerprint: Mapping[str, object]
+    taken: NotRequired[list[str]]
+    number: NotRequired[int]
+    lease: NotRequired[int]
+    time: NotRequired[str]
 
 
 def token() -> str:
@@ -33,11 +62,11 @@ def commits(place: Place) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read_commit(place: Place, number: int) -> dict[str, Any]:
-    """What a commit says, empty if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
+def read_commit(place: Place, number: int) -> Commit | None:
+    """What a commit says, None if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
     data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
     if data is None:
-        return {}
+        return None
     if _is_unsealed(data):
         raise CheckpointError(
             f"{place.label} was written in a format older than this dpdist reads ({codec.FORMAT}); install the dpdist "
@@ -47,7 +76,7 @@ def read_commit(place: Place, number: int) -> dict[str, Any]:
     found = unsealed(data, label, remedy)
     if found["number"] != number:
         raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
-    return found
+    return cast(Commit, found)
 
 
 def _is_unsealed(data: bytes) -> bool:
@@ -59,13 +88,13 @@ def _is_unsealed(data: bytes) -> bool:
     return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
 
 
-def read_attributes(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_attributes(path: str | os.PathLike[str]) -> Commit:
     """The current commit of the store at `path`; raises :class:`CheckpointError` if there is none that can be read."""
     place = place_of(path)
     with readable(place):
         numbers = commits(place)
-        attributes = read_commit(place, numbers[-1]) if numbers else {}
-    if not attributes:
+        attributes = read_commit(place, numbers[-1]) if numbers else None
+    if attributes is None:
         told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
         raise CheckpointError(
             f"{path} {told} {path}"
@@ -132,11 +161,11 @@ def foreign_set_aside(place: Place) -> Iterator[None]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def named_groups(found: Any) -> set[str]:
+def named_groups(found: Iterable[Commit | None]) -> set[str]:
     """Every group that commits name."""
     names: set[str] = set()
     for commit in found:
-        if commit:
+        if commit is not None:
             names |= {commit["problem"], commit["generation"], *commit["objects"]}
     return names
 

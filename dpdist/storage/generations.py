@@ -22,8 +22,8 @@ import datetime
 import json
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from typing import Self
 
 import zarr
 
@@ -37,6 +37,7 @@ from dpdist.data.base import DIGESTS, Source
 from dpdist.data.checked import CheckedSource
 from dpdist.storage import codec
 from dpdist.storage.commits import (
+    Commit,
     claim,
     commit_name,
     commits,
@@ -68,7 +69,7 @@ class GenerationStore:
     keep : generations kept
     """
 
-    def __init__(self, place: Place, attributes: dict[str, Any], keep: int = KEEP) -> None:
+    def __init__(self, place: Place, attributes: Commit, keep: int = KEEP) -> None:
         self.place, self.attributes, self.keep = place, attributes, keep
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
@@ -98,18 +99,18 @@ class GenerationStore:
         path: str | os.PathLike[str],
         method: str,
         write: Callable[[zarr.Group], None],
-        settings: dict[str, Any],
-        fingerprint: dict[str, Any],
+        settings: Mapping[str, object],
+        fingerprint: Mapping[str, object],
         overwrite: bool = False,
     ) -> Self:
         """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
         place = claim(path, FLAG.take("overwrite", overwrite))
         problem = f"problems/{token()}"
-        attributes = {
+        attributes: Commit = {
             "format": codec.FORMAT,
             "method": method,
             "problem": problem,
-            "generation": None,
+            "generation": "",
             "objects": [],
             "settings": settings,
             "fingerprint": fingerprint,
@@ -132,17 +133,17 @@ class GenerationStore:
     @property
     def method(self) -> str:
         """What made the model."""
-        return str(self.attributes["method"])
+        return self.attributes["method"]
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, object]:
         """What was asked for, as plain values."""
-        return dict(self.attributes["settings"])
+        return self.attributes["settings"]
 
     @property
     def number(self) -> int:
         """Of the current commit, from 1; 0 before the first."""
-        return int(self.attributes.get("number", 0))
+        return self.attributes.get("number", 0)
 
     def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
         """Become the run's one writer, unless this store is already; see :func:`dpdist.storage.lease.take_lease`.
@@ -180,7 +181,9 @@ class GenerationStore:
 
         Whoever creates the next number first is heard: if it was the other, its commit is the one that is repeated.
         """
-        while not self.place.create(commit_name(number + 1), self._signed(number + 1, read_commit(self.place, number))):
+        while (commit := read_commit(self.place, number)) is not None and not self.place.create(
+            commit_name(number + 1), self._signed(number + 1, commit)
+        ):
             number += 1
 
     def release(self) -> None:
@@ -258,8 +261,7 @@ class GenerationStore:
             name = f"generations/{number:06d}-{token()}"
             try:
                 digests[name] = self.place.fill(name, write)
-                changed = {"generation": name, "objects": shared, "digests": digests}
-                self._commit(number, {**self.attributes, **changed})
+                self._commit(number, {**self.attributes, "generation": name, "objects": shared, "digests": digests})
             except BaseException:
                 with contextlib.suppress(CheckpointError, *self.place.failures):
                     if name not in named_groups(self._found()):  # it may be made, its answer not heard
@@ -268,7 +270,7 @@ class GenerationStore:
             self._added = {name: files for name, files in self._added.items() if name not in digests}
             self._forget()
 
-    def _commit(self, number: int, attributes: dict[str, Any]) -> None:
+    def _commit(self, number: int, attributes: Commit) -> None:
         assert self._lease is not None, "only the holder of the lease commits"
         self._lease.check()
         while not self.place.create(commit_name(number), self._signed(number, attributes)):
@@ -277,17 +279,17 @@ class GenerationStore:
             number += 1
         self.attributes = {**attributes, "number": number}
 
-    def _signed(self, number: int, attributes: dict[str, Any]) -> bytes:
+    def _signed(self, number: int, attributes: Commit) -> bytes:
         """The content of a commit."""
         assert self._lease is not None, "only the holder of the lease commits"
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return sealed({**attributes, "number": number, "lease": self._lease.number, "time": now})
 
-    def _found(self) -> list[dict[str, Any]]:
+    def _found(self) -> list[Commit | None]:
         """Every commit."""
         return [read_commit(self.place, number) for number in commits(self.place)]
 
-    def restart(self, settings: dict[str, Any], fingerprint: dict[str, Any]) -> None:
+    def restart(self, settings: Mapping[str, object], fingerprint: Mapping[str, object]) -> None:
         """Take other data as those the next generations are made from."""
         self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
 
@@ -308,7 +310,8 @@ class GenerationStore:
         before = dict(self.attributes["fingerprint"])
         if not before:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
-        digests, now = before.pop(DIGESTS), source.identity()
+        digests, now = _digests_in(before), source.identity()
+        del before[DIGESTS]
         changed = [name for name in before if before[name] != now.get(name)]
         if changed:
             told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
@@ -351,6 +354,12 @@ class GenerationStore:
             self.place.sweep(folder)
 
 
-def digest_of_data(fingerprint: dict[str, Any]) -> str:
+def digest_of_data(fingerprint: Mapping[str, object]) -> str:
     """One digest of data that have a fingerprint."""
-    return digest_of(" ".join(fingerprint[DIGESTS]).encode())
+    return digest_of(" ".join(_digests_in(fingerprint)).encode())
+
+
+def _digests_in(fingerprint: Mapping[str, object]) -> list[str]:
+    digests = fingerprint[DIGESTS]
+    assert isinstance(digests, list), "a digest of each partition"
+    return digests

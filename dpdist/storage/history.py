@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import zarr
@@ -64,6 +64,9 @@ class ProposalRow(NamedTuple):
         return cls(lap, record.kind, record.reason, record.gain, record.components[0], partner)
 
 
+Row = TypeVar("Row", LapRow, ProposalRow)
+
+
 class History:
     """Grows by one lap at a time.
 
@@ -108,7 +111,7 @@ class History:
         """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
         import xarray as xr
 
-        found: dict[str, Any] = {}
+        found: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, str]]] = {}
         for name, values, told, words in self._columns():
             shown = values if words is None else np.array(words, dtype=str)[values]
             found[name] = (told.dims, shown, {"units": told.units, "long_name": told.doc})
@@ -156,7 +159,7 @@ def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
     return found
 
 
-def _rows(group: zarr.Group, kind: Any) -> list[Any]:
+def _rows(group: zarr.Group, kind: type[Row]) -> list[Row]:
     hints, columns = get_type_hints(kind), []
     for field, (name, *_) in zip(fields_of(kind) or (), _columns(kind, ()), strict=True):
         values = codec.array(group, name).tolist()
@@ -167,7 +170,7 @@ def _rows(group: zarr.Group, kind: Any) -> list[Any]:
             values = [words[code] for code in values]
         columns.append(values)
     # One NaN for all, so that a history that was read equals the one that was written.
-    return [kind(*(value if value == value else math.nan for value in row)) for row in zip(*columns, strict=True)]
+    return [kind._make(value if value == value else math.nan for value in row) for row in zip(*columns, strict=True)]
 
 
 _REASONS = tuple(Reason)

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, cast
 
 import psutil
 
@@ -44,6 +44,15 @@ class Owner(NamedTuple):
     machine: str
     pid: int
     began: int
+
+
+class Beat(TypedDict):
+    """What an owner shows of itself: how often it did, whether it gave the lease up, and when, for people to read."""
+
+    owner: dict[str, Any]  # the fields of :class:`Owner`
+    beats: int
+    released: bool
+    time: str
 
 
 class LeaseHeldError(CheckpointError):
@@ -127,7 +136,7 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
             return Lease(place, number + 1, usurped=found is not None and _was_silent(found))
 
 
-def latest_lease(place: Place) -> tuple[int, dict[str, Any] | None]:
+def latest_lease(place: Place) -> tuple[int, Beat | None]:
     """Number and content of the lease in force; 0 and None if there never was one.
 
     Raises
@@ -137,7 +146,9 @@ def latest_lease(place: Place) -> tuple[int, dict[str, Any] | None]:
     """
     number = _newest(place)
     data = place.read(_name(number)) if number else None
-    return number, None if data is None else unsealed(data, f"{place.label}/{_name(number)}", _REMEDY)
+    if data is None:
+        return number, None
+    return number, cast(Beat, unsealed(data, f"{place.label}/{_name(number)}", _REMEDY))
 
 
 def _newest(place: Place) -> int:
@@ -146,7 +157,7 @@ def _newest(place: Place) -> int:
     return max((int(name[:6]) for name in names if name[:6].isdigit() and name.endswith(".json")), default=0)
 
 
-def lives(place: Place, number: int, found: dict[str, Any], say: Callable[[str], None] | None = None) -> bool:
+def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | None = None) -> bool:
     """Whether the owner of a lease still works: looked up on this machine, watched for a while elsewhere."""
     if found["released"]:
         return False
@@ -164,12 +175,12 @@ def lives(place: Place, number: int, found: dict[str, Any], say: Callable[[str],
     return False
 
 
-def _was_silent(found: dict[str, Any]) -> bool:
+def _was_silent(found: Beat) -> bool:
     """Whether only its silence tells that the owner of a lease is dead."""
-    return not found["released"] and bool(found["owner"]["machine"] != _machine())
+    return not found["released"] and found["owner"]["machine"] != _machine()
 
 
-def describe(found: dict[str, Any] | None) -> str:
+def describe(found: Beat | None) -> str:
     """The owner of a lease, for messages."""
     if found is None:
         return "unknown"

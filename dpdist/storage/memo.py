@@ -31,6 +31,13 @@ class Storable(Protocol):
         """Size in bytes."""
 
 
+class ComponentMap(Protocol):
+    """What a lap's end makes of every batch summary."""
+
+    def batch_summary(self, found: Any, /) -> Any:
+        """The same batch summary after it."""
+
+
 @dataclass(frozen=True)
 class Kept:
     """Where a batch summary is stored.
@@ -62,7 +69,7 @@ class Manifest:
     start: Kept | None
     running: Kept | None
     queue: tuple[Kept, ...]
-    component_map: Any
+    component_map: ComponentMap | None
 
     @property
     def batch_summaries(self) -> list[Kept]:
@@ -75,7 +82,7 @@ class Manifest:
         return sorted({kept.pack for kept in self.batch_summaries})
 
 
-def batch_summaries_of(state: State) -> list[Any]:
+def batch_summaries_of(state: State) -> list[Storable]:
     """Every batch summary of a state, and every total: those of its batches first."""
     return [
         *state.batch_summaries,
@@ -108,7 +115,7 @@ class Memo:
         kept = {key: value for key, value in kept.items() if key in there}
         self._before, self._now = self._now, _Moment(step.state, kept, component_map)
 
-    def manifest(self, state: State) -> tuple[Manifest, dict[str, list[Any]]]:
+    def manifest(self, state: State) -> tuple[Manifest, dict[str, list[Storable]]]:
         """Where the batch summaries of `state`, the present one or the one before, are stored or to be stored.
 
         Returns
@@ -140,9 +147,9 @@ class Memo:
             self._now = _stored(state, manifest)
 
 
-def packed(batch_summaries: Iterable[Storable], lap: int) -> dict[str, list[Any]]:
+def packed(batch_summaries: Iterable[Storable], lap: int) -> dict[str, list[Storable]]:
     """Batch summaries in packs of one layout each, by name; of at most ``PACK_BYTES`` where there are several."""
-    packs: dict[str, list[Any]] = {}
+    packs: dict[str, list[Storable]] = {}
     filling: dict[Hashable, tuple[str, int]] = {}
     for batch_summary in batch_summaries:
         name, size = filling.get(batch_summary.layout, ("", 0))
@@ -159,8 +166,8 @@ class _Moment:
     """A state, its stored batch summaries by their identity, and the map of those that are stored unturned."""
 
     state: State
-    kept: dict[int, tuple[Any, Kept]]
-    component_map: Any
+    kept: dict[int, tuple[Storable, Kept]]
+    component_map: ComponentMap | None
 
 
 def _stored(state: State, manifest: Manifest) -> _Moment:
@@ -170,7 +177,7 @@ def _stored(state: State, manifest: Manifest) -> _Moment:
     )
 
 
-def _turned(before: _Moment, step: Step) -> dict[int, tuple[Any, Kept]]:
+def _turned(before: _Moment, step: Step) -> dict[int, tuple[Storable, Kept]]:
     """The batch summaries that a lap's end made of stored ones; that of the batch just visited is of none."""
     pairs = zip(before.state.batch_summaries, step.state.batch_summaries, strict=True)
     found = [(new, before.kept.get(id(old))) for batch, (old, new) in enumerate(pairs) if batch != step.batch]

@@ -49,12 +49,12 @@ class Spec(ABC):
         check_settings(self)
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> dict[str, object]:
         """All settings by name."""
         return {name: getattr(self, name) for name in settings_of(type(self))}
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any], others: Iterable[str] = ()) -> Self:
+    def from_table(cls, table: Mapping[str, object], others: Iterable[str] = ()) -> Self:
         """The spec that a table of plain values stands for.
 
         Parameters
@@ -101,7 +101,7 @@ class LapSpec(Spec):
         return Limits(self.max_laps, self.max_time)
 
 
-def _value(place: str, given: Any, about: Setting) -> Any:
+def _value(place: str, given: object, about: Setting) -> Any:
     """What a plain value stands for."""
     if given == NONE:
         return None
@@ -118,12 +118,13 @@ def _value(place: str, given: Any, about: Setting) -> Any:
     return given
 
 
-def _part(place: str, table: Mapping[str, Any], kinds: Mapping[str, Any]) -> Any:
+def _part(place: str, table: Mapping[str, object], kinds: Mapping[str, Any]) -> object:
     """The part that a table stands for; its name says which, by default the first."""
     values = dict(table)
     name = values.pop("name", next(iter(kinds))) if len(kinds) > 1 else next(iter(kinds))
     with _at(place):
-        kind = kinds[one_of(*kinds).take("name", name)]
+        name = one_of(*kinds).take("name", name)
+    kind = kinds[name]
     for key in values:
         if key not in _fields_of(kind):
             raise InputError(_unknown(place, key, name, kinds))
