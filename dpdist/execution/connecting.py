@@ -95,7 +95,7 @@ def check_address(address: str) -> None:
         raise InputError(f"{wrong}.")
 
 
-async def _identity(address: str, security: Security, timeout: float) -> dict[str, object]:
-    """What a scheduler says of itself. A client waits for ever on what never speaks, and is not closed by an error."""
+async def _identity(address: str, security: Security, timeout: float) -> None:
+    """Ask a scheduler what it is. A client waits for ever on what never speaks, and is not closed by an error."""
     async with rpc(address, timeout=timeout, connection_args=security.get_connection_args("client")) as scheduler:
-        return await scheduler.identity()
+        await scheduler.identity()

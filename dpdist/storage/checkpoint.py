@@ -158,7 +158,8 @@ class RunStore(GenerationStore):
         if not self.holds("state"):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         stored: StoredState = codec.read(self.generation("state"), StoredState)
-        manifest, packs = stored.manifest, {name: codec.read(self.group(name)) for name in stored.manifest.packs}
+        manifest = stored.manifest
+        packs: dict[str, list[Storable]] = {name: codec.read(self.group(name)) for name in manifest.packs}
 
         def batch_summary(kept: Kept) -> Storable:
             found = packs[kept.pack][kept.index]

@@ -34,7 +34,7 @@ class Storable(Protocol):
 class ComponentMap(Protocol):
     """What a lap's end makes of every batch summary."""
 
-    def batch_summary(self, found: Any, /) -> Any:
+    def batch_summary(self, found: Any, /) -> Storable:
         """The same batch summary after it."""
 
 
