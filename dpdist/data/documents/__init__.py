@@ -46,8 +46,8 @@ def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] 
     Raises
     ------
     InputError
-        If there is no such file, it is none of the formats, or the vocabulary is not of its size. What is wrong further
-        on is found while the blocks are read.
+        If there is no such file, or it is none of the formats. What is wrong within, or that the vocabulary is not of
+        its size, is found while the blocks are read.
     """
     path = Path(source)
     reader = FORMATS.get(_format_by_name(path) if format == "auto" else format)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from dpdist.data.documents.base import BLOCK_DOCUMENTS, require_vocabulary
 from dpdist.data.documents.text import numbers_of, opened, read_lines, refuse, shown
 
 _KIND = "text of UCI's docword format"
+#: What the numbers in the first lines are of.
+_HEADER = ("documents", "words", "lines that follow")
 _LINES = re.compile(rb"(?>[ \t]*+\d++[ \t]++\d++[ \t]++\d++[ \t]*+\r?+(?:\n|\Z))*+")
 
 
@@ -29,22 +32,11 @@ def read_docword(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_arra
     path : of the file
     vocabulary : number of words, if known
     """
-    with opened(path, _KIND) as stream:
-        header = [stream.readline() for _ in range(3)]
-    for place, (line, what) in enumerate(zip(header, ("documents", "words", "lines that follow"), strict=True)):
-        if not line.strip().isdigit():
-            refuse(path, place + 1, f"be the number of {what}", f"'{shown(line)}'")
-    documents, words, entries = map(int, header)
-    require_vocabulary(words, vocabulary, path)
-    return _docword_blocks(path, documents, words, entries)
-
-
-def _docword_blocks(path: Path, documents: int, words: int, entries: int) -> Iterator[sparse.csr_array]:
-    """Blocks of the documents that are complete; the lines of the last one are kept for the next block."""
+    # Blocks are of documents that are complete; the lines of the last one are kept for the next block.
     kept, first, seen = np.zeros((0, 3), dtype=np.int64), 1, 0
     with opened(path, _KIND) as stream:
-        for _ in range(3):
-            stream.readline()
+        documents, words, entries = (_number(stream, *line, path) for line in enumerate(_HEADER, 1))
+        require_vocabulary(words, vocabulary, path)
         for number, lines in read_lines(stream, 4):
             table = numbers_of(lines, number, _LINES, path, "document word count").reshape(-1, 3)
             _require_in_header(table, number, documents, words, path)
@@ -59,6 +51,14 @@ def _docword_blocks(path: Path, documents: int, words: int, entries: int) -> Ite
             "It is cut short or was changed; fetch it again, or correct line 3."
         )
     yield from _rows(kept, first, documents + 1, words)
+
+
+def _number(stream: BufferedIOBase, place: int, what: str, path: Path) -> int:
+    """The number in the next line of the header."""
+    line = stream.readline()
+    if not line.strip().isdigit():
+        refuse(path, place, f"be the number of {what}", f"'{shown(line)}'")
+    return int(line)
 
 
 def _require_in_header(table: np.ndarray, first: int, documents: int, words: int, path: Path) -> None:

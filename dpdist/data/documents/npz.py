@@ -26,10 +26,30 @@ def read_npz(path: Path, vocabulary: int | None) -> Iterator[sparse.csr_array]:
     path : of the archive
     vocabulary : number of words, if known
     """
-    with reading(path, _NPZ), zipfile.ZipFile(path) as archive:
+    # The archive's three arrays are read side by side, a block of each at a time.
+    with reading(path, _NPZ), contextlib.ExitStack() as stack:
+        archive = stack.enter_context(zipfile.ZipFile(path))
         documents, words = _npz_shape(archive, path)
-    require_vocabulary(words, vocabulary, path)
-    return _npz_blocks(path, documents, words)
+        require_vocabulary(words, vocabulary, path)
+        indptr, indices, data = (
+            _Member(name, stack.enter_context(archive.open(f"{name}.npy")), kinds)
+            for name, kinds in (("indptr", "iu"), ("indices", "iu"), ("data", "biuf"))
+        )
+        end = indptr.take(min(1, indptr.length)).astype(np.int64)
+        if (indptr.length, end.tolist(), data.length) != (documents + 1, [0], indices.length):
+            raise ValueError(
+                f"for {documents} documents it has {indptr.length} boundaries from {end}, "
+                f"with {indices.length} indices and {data.length} counts"
+            )
+        for start in range(0, documents, BLOCK_DOCUMENTS):
+            ends = np.concatenate([end, indptr.take(min(BLOCK_DOCUMENTS, documents - start)).astype(np.int64)])
+            _require_boundaries(ends, start, indices.length)
+            for part in _bounded(ends):
+                counts, columns = data.take(int(part[-1])), indices.take(int(part[-1]))
+                yield sparse.csr_array((counts, columns, part), shape=(len(part) - 1, words))
+            end = ends[-1:]
+        if end[0] != indices.length:
+            raise ValueError(f"its documents end at entry {end[0]} of {indices.length}")
 
 
 def _npz_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, int]:
@@ -51,31 +71,6 @@ def _npz_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, int]:
 def _small(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(f"{name}.npy") as stream:
         return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def _npz_blocks(path: Path, documents: int, words: int) -> Iterator[sparse.csr_array]:
-    """Blocks of a CSR matrix; its three arrays are read side by side, a block of each at a time."""
-    with reading(path, _NPZ), contextlib.ExitStack() as stack:
-        archive = stack.enter_context(zipfile.ZipFile(path))
-        indptr, indices, data = (
-            _Member(name, stack.enter_context(archive.open(f"{name}.npy")), kinds)
-            for name, kinds in (("indptr", "iu"), ("indices", "iu"), ("data", "biuf"))
-        )
-        end = indptr.take(min(1, indptr.length)).astype(np.int64)
-        if (indptr.length, end.tolist(), data.length) != (documents + 1, [0], indices.length):
-            raise ValueError(
-                f"for {documents} documents it has {indptr.length} boundaries from {end}, "
-                f"with {indices.length} indices and {data.length} counts"
-            )
-        for start in range(0, documents, BLOCK_DOCUMENTS):
-            ends = np.concatenate([end, indptr.take(min(BLOCK_DOCUMENTS, documents - start)).astype(np.int64)])
-            _require_boundaries(ends, start, indices.length)
-            for part in _bounded(ends):
-                counts, columns = data.take(int(part[-1])), indices.take(int(part[-1]))
-                yield sparse.csr_array((counts, columns, part), shape=(len(part) - 1, words))
-            end = ends[-1:]
-        if end[0] != indices.length:
-            raise ValueError(f"its documents end at entry {end[0]} of {indices.length}")
 
 
 def _require_boundaries(ends: np.ndarray, start: int, entries: int) -> None:
