@@ -181,7 +181,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
 
     def _parameters(self) -> dict[str, Any]:
         """The parameters; of a fitted estimator to start from, what it says of rows."""
-        parameters = self.get_params(deep=False)
+        parameters: dict[str, Any] = self.get_params(deep=False)
         start = parameters.get("initial")
         if isinstance(start, Estimator):
             check_is_fitted(start)

@@ -192,7 +192,7 @@ def resume(
     limits = {"max_laps": max_laps, "max_time": max_time}
     given = {name: limit for name, limit in limits.items() if limit is not None}
     check_limited(store, given)
-    model = _estimator_of(store).set_params(**given)
+    model: Mixture | SVA | HDPTopicModel = _estimator_of(store).set_params(**given)
     return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time)))
 
 
@@ -266,4 +266,5 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
 def _estimator_of(store: RunStore) -> Mixture | SVA | HDPTopicModel:
     """The estimator that was asked for what is stored, not fitted."""
     asked = store.asked()
-    return made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)
+    found: Mixture | SVA | HDPTopicModel = made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)
+    return found
