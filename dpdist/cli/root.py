@@ -87,7 +87,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point: errors meant for people are printed as one sentence."""
-    warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"  # type: ignore[assignment]
+    warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"
     try:
         app(standalone_mode=True)
     except DpdistError as error:

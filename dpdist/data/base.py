@@ -238,7 +238,7 @@ class TableSource(Source):
         self.weights = require_weights(weights, self.shape[0])
 
     @cached_property
-    def partitions(self) -> list[Partition]:  # type: ignore[override]
+    def partitions(self) -> list[Partition]:
         weights = self.weights
         return [self.partition(i, a, b, None if weights is None else weights[a:b]) for i, a, b in self.cut.ranges()]
 

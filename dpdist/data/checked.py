@@ -27,7 +27,7 @@ class CheckedSource(Source):
         self._source, self._expected = source, [Expected(each, session, run) for each in digests]
 
     @cached_property
-    def partitions(self) -> list[Partition]:  # type: ignore[override]
+    def partitions(self) -> list[Partition]:
         pairs = zip(self._source.partitions, self._expected, strict=True)
         return [replace(partition, expected=expected) for partition, expected in pairs]
 

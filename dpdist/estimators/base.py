@@ -38,7 +38,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
     def fit_predict(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> np.ndarray:
         """Fit to rows, then predict them."""
-        return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))  # type: ignore[attr-defined]
+        return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))
 
     def predict_proba(self, x: object) -> np.ndarray:
         """Responsibilities of the components for each row, (N, K)."""

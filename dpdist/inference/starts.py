@@ -177,7 +177,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
     parts = [given[p.start : p.stop] for p in partitions]
     shared = [backend.share((problem, components))] * len(partitions)
     total = backend.total(_sum_given, backend.share_each(partitions), parts, shared)
-    return backend.fetch([total])[0]  # type: ignore[no-any-return]
+    return backend.fetch([total])[0]
 
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:

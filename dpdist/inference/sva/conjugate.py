@@ -167,7 +167,7 @@ class CompiledPass(ConjugatePass):
 
     def observed(self, rows: Rows) -> np.ndarray | Sparse:
         """Rows as the kernel takes them."""
-        return rows  # type: ignore[no-any-return]
+        return rows
 
     def levelled(self, stats: np.ndarray, components: LevelledArrays) -> tuple[np.ndarray, ...]:
         """The arrays of components, levels computed."""
