@@ -20,8 +20,9 @@ from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
-#: Arrangements refined of those tried, and the steps after which the best is chosen; steps that it may take to settle.
-KEPT, STEPS, MOST_STEPS = 10, 3, 30
+#: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
+#: higher may begin lower. Steps that the best may take to settle.
+STAGES, MOST_STEPS = ((10, 3), (5, 5), (3, 12)), 30
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a step to go on being refined, and in a round to be followed.
@@ -91,12 +92,15 @@ class SampledRows:
             arrangement = after
         return arrangement
 
-    def refined(self, candidates: Sequence[np.ndarray], steps: int) -> list[Arrangement]:
-        """Each candidate after some steps."""
-        found = self.stepped(candidates)
-        for _ in range(steps - 1):
-            found = self.stepped([each.stats for each in found])
-        return found
+    def best(self, candidates: Sequence[np.ndarray]) -> Arrangement:
+        """The best of candidates, the most promising first; with every stage fewer are refined."""
+        for kept, steps in STAGES:
+            found = self.stepped(candidates[:kept])
+            for _ in range(steps - 1):
+                found = self.stepped([each.stats for each in found])
+            found.sort(key=lambda each: -each.elbo)
+            candidates = [each.stats for each in found]
+        return self.settled(found[0])
 
 
 def rearranged(
@@ -116,8 +120,7 @@ def rearranged(
         candidates = _candidates(sample, now, split, rng)
         if not candidates:
             break
-        best = max(sample.refined(candidates, STEPS), key=lambda each: each.elbo)
-        best = sample.settled(best)
+        best = sample.best(candidates)
         if best.elbo - now.elbo < ROUND_GAIN * sample.weights.sum():
             break
         now = best
@@ -125,9 +128,9 @@ def rearranged(
 
 
 def _candidates(sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator) -> list[np.ndarray]:
-    """The most promising arrangements, statistics (M', F) of each, by what merging and splitting seem to gain alone."""
+    """Arrangements, statistics (M', F) of each, the most promising first by what merging and splitting gain alone."""
     found = sorted(_changes(sample, now, split, rng), key=lambda change: -change[0])
-    return [np.concatenate([np.delete(now.stats, removed, axis=0), added]) for _, removed, added in found[:KEPT]]
+    return [np.concatenate([np.delete(now.stats, removed, axis=0), added]) for _, removed, added in found]
 
 
 def _changes(
