@@ -7,9 +7,9 @@ again, while what a scheduler keeps (the last thousand events of a topic) has al
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 
@@ -26,7 +26,7 @@ class EventSource(Protocol):
 
     status: str
 
-    def get_events(self, topic: str) -> Any:
+    def get_events(self, topic: str) -> Iterable[tuple[float, object]]:
         """What the scheduler kept: pairs of the time of arrival and a message."""
 
 

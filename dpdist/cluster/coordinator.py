@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import traceback
 from functools import partial
-from typing import Any
 
 from rich.console import Console
 
@@ -84,7 +83,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
         def launch() -> DaskBackend:
             backend = cluster.launch()
             record(place, number, Address(backend.client.scheduler.address))
-            sink.client = backend.client
+            sink.backend = backend
             return backend
 
         drive(lambda backend: _prepared(place, request, backend), launch, sink)
@@ -98,9 +97,9 @@ class _Outlets:
     """Tells events to the log and to whoever is attached."""
 
     def __init__(self, run: str, console: Console) -> None:
-        self.client: Any = None
+        self.backend: DaskBackend | None = None
         self.last, self._console = "", console
-        self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.client))
+        self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.backend and self.backend.client))
 
     def tell(self, event: Event) -> None:
         """Take one event."""

@@ -7,9 +7,8 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
 
-from distributed import Client
+from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from prometheus_client import Counter, Gauge
 
@@ -122,12 +121,12 @@ class MetricsPlugin(SchedulerPlugin):
     def __init__(self) -> None:
         self._sessions: dict[str, str] = {}
 
-    def start(self, scheduler: Any) -> None:
+    def start(self, scheduler: Scheduler) -> None:
         """Take in what was logged before."""
         for event in in_order(pair for topic in TOPICS for pair in scheduler.get_events(topic)):
             self.take(event)
 
-    def log_event(self, topic: str, msg: Any) -> None:
+    def log_event(self, topic: str, msg: object) -> None:
         """Called by the scheduler with all that is logged."""
         if topic in TOPICS and (event := from_dict(msg)) is not None:
             self.take(event)
@@ -182,6 +181,6 @@ def _about(event: Event, happening: Happening) -> bool:
 
 
 @cache
-def _metric(name: str) -> Any:
+def _metric(name: str) -> Gauge | Counter:
     """The metric of that name, one a process: Dask shows those of the process, which may have had other schedulers."""
     return Gauge(name, GAUGES[name], ["run"]) if name in GAUGES else Counter(name, COUNTERS[name], ["run"])

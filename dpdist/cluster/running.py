@@ -10,7 +10,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
@@ -55,7 +55,7 @@ def obeying_signals() -> Iterator[None]:
     """Within it SIGTERM and SIGUSR1 raise :class:`OrderedToEnd`, once: the last checkpoint is not disturbed."""
     statuses = {signal.SIGTERM: CANCELLED, signal.SIGUSR1: AGAIN}
 
-    def obey(number: int, _frame: Any) -> None:
+    def obey(number: int, _frame: object) -> None:
         for each in statuses:
             signal.signal(each, signal.SIG_IGN)
         raise OrderedToEnd(statuses[signal.Signals(number)])

@@ -6,7 +6,6 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from dpdist.cluster.kinds.base import ClusterConfig, validated
 from dpdist.cluster.kinds.kubernetes import KubernetesConfig
@@ -48,7 +47,7 @@ def read_cluster(path: str | os.PathLike[str]) -> ClusterConfig:
         raise InputError(f"{file}: {error}") from error
 
 
-def parse_cluster(values: Mapping[str, Any], folder: str | os.PathLike[str] = ".") -> ClusterConfig:
+def parse_cluster(values: Mapping[str, object], folder: str | os.PathLike[str] = ".") -> ClusterConfig:
     """The cluster in plain values, such as ``model_dump(mode="json")`` gives; raises as :func:`read_cluster` does.
 
     Parameters

@@ -9,10 +9,11 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 import dask.utils
 from distributed import Client, Security
+from distributed.deploy import Cluster
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpdist.cluster.certificates import ROLES, Role
@@ -113,7 +114,7 @@ class ClusterConfig(BaseModel, ABC):
         """A client of a run's scheduler, to look on; raises :class:`InputError` if it cannot be reached."""
         return client_of(address, timeout, self.tls(("client",)))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Dask's settings for scheduler and workers of this cluster."""
         return worker_settings(self.stuck_after)
 
@@ -158,7 +159,7 @@ class ClusterConfig(BaseModel, ABC):
         return self
 
 
-def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
+def as_variables(settings: Mapping[str, object]) -> dict[str, str]:
     """Dask's settings as the environment variables that Dask reads."""
     return {
         "DASK_" + name.upper().replace(".", "__").replace("-", "_"): value if isinstance(value, str) else repr(value)
@@ -167,13 +168,13 @@ def as_variables(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def in_force(settings: Mapping[str, Any]) -> Iterator[None]:
+def in_force(settings: Mapping[str, object]) -> Iterator[None]:
     """Have Dask use `settings` in this process, for a scheduler that starts here."""
     with dask.config.set(dict(settings)):
         yield
 
 
-def connected(cluster: Any, limits: TaskLimits) -> DaskBackend:
+def connected(cluster: Cluster, limits: TaskLimits) -> DaskBackend:
     """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
     with contextlib.ExitStack() as undo:
         undo.callback(cluster.close)
@@ -186,7 +187,7 @@ def connected(cluster: Any, limits: TaskLimits) -> DaskBackend:
 Config = TypeVar("Config", bound=ClusterConfig)
 
 
-def validated(kind: type[Config], values: Mapping[str, Any], folder: str | Path = ".") -> Config:
+def validated(kind: type[Config], values: Mapping[str, object], folder: str | Path = ".") -> Config:
     """The configuration in plain values, where paths start at `folder`; :class:`InputError` tells the first fault."""
     try:
         return kind.model_validate(dict(values), context={"folder": str(folder)})

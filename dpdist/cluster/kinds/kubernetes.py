@@ -16,15 +16,27 @@ import time
 import warnings
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from distributed import Client, Security
 
-from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, pods_of, troubles
-from dpdist.cluster.kinds.kubernetes_pods import Manifest, PodSettings, cluster_manifest, scheduler_address
+from dpdist.cluster.kinds.kubernetes_api import (
+    Manifest,
+    delete,
+    kubernetes,
+    kubernetes_object,
+    named,
+    pods_of,
+    troubles,
+)
+from dpdist.cluster.kinds.kubernetes_pods import PodSettings, cluster_manifest, scheduler_address
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import wait_until
 from dpdist.execution.dask import DaskBackend
+
+if TYPE_CHECKING:
+    from kr8s import Api
+    from kr8s.objects import APIObject
 
 #: The coordinator's pod is told by these which Job it belongs to.
 JOB_NAME, JOB_UID = "DPDIST_JOB_NAME", "DPDIST_JOB_UID"
@@ -60,7 +72,7 @@ class KubernetesConfig(PodSettings):
         return backend
 
 
-def _deleted(created: Any) -> None:
+def _deleted(created: APIObject) -> None:
     try:
         with kubernetes(created.namespace):
             delete(created)
@@ -76,7 +88,7 @@ def owned(manifest: Manifest, variables: Mapping[str, str]) -> Manifest:
     return manifest | {"metadata": manifest["metadata"] | {"ownerReferences": [owner]}}
 
 
-def _created(api: Any, manifest: Manifest, until: float) -> Any:
+def _created(api: Api, manifest: Manifest, until: float) -> APIObject:
     """The new DaskCluster, in place of one that has the same owner."""
     metadata = manifest["metadata"]
     name, namespace, owners = metadata["name"], metadata["namespace"], metadata.get("ownerReferences")
@@ -96,7 +108,7 @@ def _created(api: Any, manifest: Manifest, until: float) -> Any:
     return created
 
 
-def _connected(api: Any, config: KubernetesConfig, security: Security | None, until: float) -> Client:
+def _connected(api: Api, config: KubernetesConfig, security: Security | None, until: float) -> Client:
     """A client of the scheduler, once it has a worker."""
     address, client = scheduler_address(config), None
     try:

@@ -6,9 +6,13 @@ import contextlib
 import functools
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpdist.core.errors import InputError
+
+if TYPE_CHECKING:
+    from kr8s import Api, ServerError
+    from kr8s.objects import APIObject
 
 Manifest = dict[str, Any]
 DASK_VERSION = "kubernetes.dask.org/v1"
@@ -17,7 +21,7 @@ VERSIONS = {"DaskCluster": DASK_VERSION, "Job": "batch/v1", "Pod": "v1"}
 
 
 @contextlib.contextmanager
-def kubernetes(namespace: str) -> Iterator[Any]:
+def kubernetes(namespace: str) -> Iterator[Api]:
     """The API of the cluster that the kubeconfig, or else the pod's service account, names.
 
     Raises
@@ -43,14 +47,14 @@ def kubernetes(namespace: str) -> Iterator[Any]:
 
 
 @functools.cache
-def _connection(namespace: str, kubeconfig: str | None) -> Any:
+def _connection(namespace: str, kubeconfig: str | None) -> Api:
     """One connection a process for each cluster: the client has no way to close one."""
     import kr8s
 
     return kr8s.api(namespace=namespace, kubeconfig=kubeconfig)
 
 
-def _remedy(error: Any) -> str:
+def _remedy(error: ServerError) -> str:
     """What to do about a refusal, by its HTTP status."""
     status = None if error.response is None else error.response.status_code
     if status in (401, 403):
@@ -63,14 +67,14 @@ def _remedy(error: Any) -> str:
     return ""
 
 
-def kubernetes_object(api: Any, kind: str, manifest: Manifest) -> Any:
+def kubernetes_object(api: Api, kind: str, manifest: Manifest) -> APIObject:
     """A handle on a resource with ``create``, ``refresh``, ``patch`` and ``delete``."""
     from kr8s.objects import new_class
 
     return new_class(kind, VERSIONS[kind], asyncio=False)(manifest, api=api)
 
 
-def named(api: Any, kind: str, name: str, namespace: str) -> Any | None:
+def named(api: Api, kind: str, name: str, namespace: str) -> APIObject | None:
     """The resource with that name as it is now, or None."""
     from kr8s import NotFoundError
 
@@ -82,7 +86,7 @@ def named(api: Any, kind: str, name: str, namespace: str) -> Any | None:
     return found
 
 
-def delete(found: Any) -> None:
+def delete(found: APIObject) -> None:
     """Delete a resource, what it owns first; its pods get SIGTERM and their own grace. One that is gone stays so."""
     from kr8s import NotFoundError
 
@@ -90,7 +94,7 @@ def delete(found: Any) -> None:
         found.delete(propagation_policy="Foreground")
 
 
-def pods_of(api: Any, namespace: str, label: str) -> list[Manifest]:
+def pods_of(api: Api, namespace: str, label: str) -> list[Manifest]:
     """The pods that carry a label, as plain values."""
     from kr8s.objects import Pod
 

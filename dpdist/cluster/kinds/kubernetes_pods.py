@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import ClusterConfig, Count, Positive, as_variables, in_bytes
+from dpdist.cluster.kinds.kubernetes_api import Manifest
 from dpdist.cluster.kinds.security import SecurityConfig
 from dpdist.core.errors import InputError
-
-Manifest = dict[str, Any]
 
 #: Where pods find their certificates.
 CERTIFICATES = "/etc/dpdist/certificates"

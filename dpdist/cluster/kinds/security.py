@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from distributed import Security
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo, model_validator
@@ -61,7 +61,7 @@ class SecurityConfig(BaseModel):
             raise InputError("[security] says tls = false, so that there are no certificates to use.")
         return Path(self.certificates)
 
-    def options(self, role: Role) -> dict[str, Any]:
+    def options(self, role: Role) -> dict[str, object]:
         """Keywords of :class:`distributed.Security` for a process of one role: paths, never contents."""
         ca, cert, key = (str(self.folder / name) for name in ("ca.pem", f"{role}.pem", f"{role}.key"))
         return {"require_encryption": True, "tls_ca_file": ca, f"tls_{role}_cert": cert, f"tls_{role}_key": key}
@@ -79,7 +79,7 @@ class SecurityConfig(BaseModel):
         return Security(**{name: value for role in roles for name, value in self.options(role).items()})
 
 
-def refuse_secrets(values: Any, place: str = "") -> None:
+def refuse_secrets(values: object, place: str = "") -> None:
     """Raise :class:`InputError`, without repeating it, if a secret stands in a configuration: runs keep a copy."""
     if isinstance(values, dict):
         for name, value in values.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -13,6 +13,9 @@ from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, Count, Me
 from dpdist.cluster.kinds.security import PathText
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
+
+if TYPE_CHECKING:
+    from dask_jobqueue import SLURMCluster
 
 #: SLURM's walltimes: days-hours[:minutes[:seconds]], [hours:]minutes:seconds, or minutes.
 _WALLTIME = re.compile(
@@ -73,7 +76,7 @@ class JobConfig(BaseModel):
     job_script_prologue: list[str] = []
     job_extra_directives: list[str] = []
     worker_extra_args: list[str] = []
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, object] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -106,7 +109,7 @@ class SlurmConfig(ClusterConfig):
     job: JobConfig
     coordinator: JobConfig
     patience: Positive = 86400.0
-    scheduler_options: dict[str, Any] = Field(default_factory=dict)
+    scheduler_options: dict[str, object] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _is_decided_once(self) -> Self:
@@ -125,7 +128,7 @@ class SlurmConfig(ClusterConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _completes_the_coordinator(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _completes_the_coordinator(cls, values: dict[str, object]) -> dict[str, object]:
         job, own = values.get("job"), values.get("coordinator", {})
         if isinstance(job, dict) and isinstance(own, dict):
             return {**values, "coordinator": {**job, **COORDINATOR, **own}}
@@ -141,7 +144,7 @@ class SlurmConfig(ClusterConfig):
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
         return connected(cluster, self.limits())
 
-    def cluster(self) -> Any:
+    def cluster(self) -> SLURMCluster:
         """The ``SLURMCluster``, with its scheduler started in this process and no job submitted yet."""
         self.require()
         from dask_jobqueue import SLURMCluster
@@ -159,7 +162,7 @@ class SlurmConfig(ClusterConfig):
                 f"the SLURM cluster did not start ({error}); check interface, scheduler_options and directories."
             ) from error
 
-    def job_options(self) -> dict[str, Any]:
+    def job_options(self) -> dict[str, object]:
         """Keywords of ``SLURMCluster`` that shape a worker job."""
         given = self.job.model_dump(exclude_none=True, exclude={"options"}) | self.job.options
         exports = [f"export {name}={shlex.quote(value)}" for name, value in self.variables().items()]

@@ -8,7 +8,7 @@ import logging
 import shlex
 import sys
 from ipaddress import ip_address
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from distributed import SSHCluster
 from pydantic import Field, model_validator
@@ -17,6 +17,9 @@ from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, connected, in_force
 from dpdist.core.errors import InputError
 from dpdist.execution.dask import DaskBackend
+
+if TYPE_CHECKING:
+    from asyncssh import SSHClientProcess, SSHReader
 
 Options = dict[str, Any]
 
@@ -134,12 +137,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-async def _drain(processes: list[Any]) -> None:
+async def _drain(processes: list[SSHClientProcess[str]]) -> None:
     """Read what the hosts log for as long as they run: a process whose output nobody reads would block at last."""
     streams = [stream for process in processes for stream in (process.proc.stdout, process.proc.stderr)]
     await asyncio.gather(*(_log(stream) for stream in streams))
 
 
-async def _log(stream: Any) -> None:
+async def _log(stream: SSHReader[str]) -> None:
     async for line in stream:
         _LOGGER.debug(line.rstrip())

@@ -16,8 +16,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpdist.cluster.kinds.kubernetes import JOB_NAME, JOB_UID, KubernetesConfig
-from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_object, named, pods_of, troubles
-from dpdist.cluster.kinds.kubernetes_pods import Manifest, environment, pod_spec, pod_variables
+from dpdist.cluster.kinds.kubernetes_api import (
+    Manifest,
+    delete,
+    kubernetes,
+    kubernetes_object,
+    named,
+    pods_of,
+    troubles,
+)
+from dpdist.cluster.kinds.kubernetes_pods import environment, pod_spec, pod_variables
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError

@@ -14,7 +14,7 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
@@ -33,7 +33,7 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
     def submit(self, command: Sequence[str], name: str, folder: Path) -> Job:
         log = made_folder(folder) / f"{checked_name(name)}.log"
         output = open_private(log, os.O_APPEND)
-        streams: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        streams: list[tuple[object, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
         streams += [(os.POSIX_SPAWN_DUP2, output, each) for each in (1, 2)]
         try:
             number = os.posix_spawn(

@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dpdist.cluster.kinds.slurm import JobConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.running import AGAIN, CANCELLED
@@ -107,7 +107,7 @@ def job_script(
         "--nodes=1",
     ]
     asked = {name: getattr(job, name) for name in ("cores", "memory", "walltime", "queue", "account")}
-    options: dict[str, Any] = {"job_name": name, "job_extra_directives": [*own, *job.job_extra_directives]}
+    options: dict[str, object] = {"job_name": name, "job_extra_directives": [*own, *job.job_extra_directives]}
     return SCRIPT.format(
         directives=SLURMJob("no scheduler", name, processes=1, **asked, **options).job_header,
         prologue="\n".join(job.job_script_prologue),
