@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import dask
@@ -345,7 +346,7 @@ def worker(address: str, folder: Path, *arguments: str) -> contextlib.AbstractCo
 
 def test_a_killed_scheduler_is_told_by_every_call(tmp_path: Path) -> None:
     with scheduler(tmp_path) as (started, address), worker(address, tmp_path):
-        backend = connect(address, limits=LIMITS)
+        backend = connect(address, limits=replace(LIMITS, grace=0.3))
         backend.client.wait_for_workers(1, timeout=300)
         array = backend.share(np.ones(10_000))
         total = backend.total(scaled_slowly, [array] * 100, range(100))

@@ -110,6 +110,7 @@ class DaskBackend(Backend):
         return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), priority=1)]
 
     def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
+        self._require_cluster()
         rows, name = len(columns[0]), _name(function)
         threads = sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
         size = group_size(rows, self._seconds.get(name), threads)
