@@ -97,7 +97,7 @@ class HDPTopicModel(TopicEstimator):
         pseudocount: float = 0.5,
         *,
         learn: Sequence[str] = LEARNABLE,
-        initial_topics: int = 200,
+        initial_topics: int = 400,
         weights: GlobalWeights = "posterior",
         schedule: Schedule | None = None,
         moves: TopicPlan | OnlinePlan | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -44,7 +43,7 @@ class Measured:
         return Measured(self.summary.scaled(factor), self.pairs.scaled(factor))
 
     @property
-    def layout(self) -> tuple[Any, ...]:
+    def layout(self) -> tuple[object, ...]:
         """Shapes of what is stored of it, and whether its documents' topics are known."""
         return self.summary.words.shape, self.pairs.entropy.shape, self.topics is not None
 
@@ -76,7 +75,7 @@ class TopicBatchSummary:
         return self.current.summary
 
     @property
-    def layout(self) -> tuple[Any, ...]:
+    def layout(self) -> tuple[object, ...]:
         """The same for batch summaries that can be stored as one."""
         return self.current.layout, None if self.candidate is None else self.candidate.layout
 

@@ -40,6 +40,10 @@ from dpdist.models.allocations.point_weights import PointWeights
 LEARNABLE = ("concentration", "document_concentration", "pseudocount")
 #: Rounds of sticks and concentrations, and the relative change at which these have settled.
 _ROUNDS, _SETTLED = 50, 1e-9
+#: Times the last change that places are extrapolated by, at most.
+_FARTHEST = 20.0
+#: Change of the logarithm after which another step of Newton's method would change nothing.
+_NEAR = 1e-6
 #: Steps of Newton's method, the longest one in the logarithm, and its bounds.
 _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
@@ -83,20 +87,33 @@ def learned(model: TopicModel, total: TopicSummary, names: tuple[str, ...]) -> T
 def _learned_concentrations(
     allocation: HierarchicalDirichletProcess, log_pi: np.ndarray, documents: float, names: tuple[str, ...]
 ) -> HierarchicalDirichletProcess:
+    own = np.array([allocation.concentration, allocation.document_concentration])
+    moved = np.array(["concentration" in names, "document_concentration" in names])
+
+    def with_scales(place: np.ndarray) -> HierarchicalDirichletProcess:
+        return HierarchicalDirichletProcess(*np.where(moved, np.exp(place), own).tolist())
+
+    def update(place: np.ndarray) -> np.ndarray:
+        sticks = with_scales(place).sticks(log_pi, documents)
+        best = _global(sticks), documents * len(sticks.first) / -float(sticks.weights @ log_pi)
+        return np.where(moved, np.log(best), place)
+
+    return with_scales(settled(update, np.log(own)))
+
+
+def settled(update: Callable[[np.ndarray], np.ndarray], place: np.ndarray) -> np.ndarray:
+    """Where an update leaves numbers (n,) as they are, by extrapolation from the last two places (Anderson)."""
+    found, change = place, np.zeros_like(place)
     for _ in range(_ROUNDS):
-        before, sticks = allocation, allocation.sticks(log_pi, documents)
-        if "concentration" in names:
-            allocation = replace(allocation, concentration=_global(sticks))
-        if "document_concentration" in names:
-            found = documents * len(sticks.first) / -float(sticks.weights @ log_pi)
-            allocation = replace(allocation, document_concentration=found)
-        changes = (
-            allocation.concentration / before.concentration,
-            allocation.document_concentration / before.document_concentration,
-        )
-        if max(abs(change - 1) for change in changes) < _SETTLED:
+        last, before = found, change
+        found = update(place)
+        change = found - place
+        if np.abs(change).max() < _SETTLED:
             break
-    return allocation
+        turn = change - before
+        share = float(change @ turn / (turn @ turn)) if before.any() and turn.any() else 0.0
+        place = found - min(max(share, -_FARTHEST), 1.0) * (found - last)
+    return found
 
 
 def _global(sticks: Sticks) -> float:
@@ -127,9 +144,9 @@ def uphill(slopes: Callable[[float], tuple[float, float]], start: float) -> floa
         slope, bend = value * slope, value * slope + value**2 * bend
         step = -slope / bend if bend < 0 else math.copysign(_LONGEST, slope)
         ahead = min(max(place + min(max(step, -_LONGEST), _LONGEST), _LEAST), _MOST)
-        if abs(ahead - place) < _SETTLED:
+        change, place = abs(ahead - place), ahead
+        if change < _NEAR:
             break
-        place = ahead
     return math.exp(place)
 
 

@@ -37,6 +37,8 @@ from dpdist.models.families.base import Rows
 _NONE = np.zeros(0, dtype=np.int64)
 #: Share by which a lap changes the learned eta above which topics are forming still, and no moves are tried.
 _FORMING = 0.1
+#: New topics looked for where there are many already.
+_SOUGHT = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +277,8 @@ def _seek(topics: _Topics, refused: int) -> Seeds | None:
 def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, refused: int, lap: int) -> Seeds:
     plan, topics = problem.plan, len(total.entropy)
     rng = generator(problem.seed, "seek topics", lap)
-    wanted, replaced = max(1, plan.births >> refused), max(1, min(topics, plan.births // 4) >> refused)
+    sought = max(plan.births - topics, min(plan.births, _SOUGHT))
+    wanted, replaced = max(1, sought >> refused), max(1, min(topics, sought // 4) >> refused)
     with one_thread():
         found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)
     return found[0]

@@ -59,6 +59,11 @@ class OnlineState:
     seconds: float = 0.0
 
     @property
+    def learned(self) -> dict[str, float]:
+        """The hyperparameters that were learned, by name."""
+        return {name: value for name in LEARNABLE if (value := getattr(self, name)) is not None}
+
+    @property
     def layout(self) -> tuple[int, ...]:
         """Shape of what is stored of it."""
         return self.words.shape
@@ -90,8 +95,7 @@ def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
 
 def with_learned(problem: PointProblem, state: OnlineState) -> PointProblem:
     """The problem with the hyperparameters that were learned so far as its model's."""
-    learned = {name: value for name in LEARNABLE if (value := getattr(state, name)) is not None}
-    return replace(problem, model=with_values(problem.model, learned))
+    return replace(problem, model=with_values(problem.model, state.learned))
 
 
 def updated(problem: PointProblem, state: OnlineState, scaled: TopicSummary, rate: float) -> OnlineState:

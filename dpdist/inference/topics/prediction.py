@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -27,11 +26,11 @@ from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Outputs, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.evaluation import Score, completion_score
-from dpdist.inference.topics.hyperparameters import learned
+from dpdist.inference.topics.hyperparameters import learned, with_values
 from dpdist.inference.topics.model import TopicModel, TopicPosterior
-from dpdist.inference.topics.online import with_learned
-from dpdist.inference.topics.problem import TopicProblem
-from dpdist.inference.topics.summary import TOKENS
+from dpdist.inference.topics.online import OnlineState
+from dpdist.inference.topics.problem import OnlinePlan, TopicPlan, TopicProblem
+from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.transform import Description
 from dpdist.models.families.base import Rows
 
@@ -141,7 +140,9 @@ class DocumentPredictor:
         return completion_score(self.topics, self.prior, observed, held)
 
 
-def predictor_of_topics(problem: TopicProblem[Any], total: Any, ids: np.ndarray) -> DocumentPredictor:
+def predictor_of_topics(
+    problem: TopicProblem[TopicPlan | OnlinePlan], total: object, ids: np.ndarray
+) -> DocumentPredictor:
     """What a fitted topic model says of documents.
 
     Parameters
@@ -149,17 +150,14 @@ def predictor_of_topics(problem: TopicProblem[Any], total: Any, ids: np.ndarray)
     total : OnlineState of a point estimate, else TopicSummary of the whole corpus, as it was fitted
     ids : (K,) stable ids of the topics
     """
-    if problem.weights == "point":
-        model = with_learned(problem, total).model
-        return DocumentPredictor(
-            model, problem.effort, total.words, total.weights, float(total.words.sum()), ids, problem.words
-        )
     with one_thread():
-        model = learned(problem.model, total, problem.learn)
-        weights = model.sticks(total).weights
-    return DocumentPredictor(
-        model, problem.effort, total.words, weights, float(total.totals[TOKENS]), ids, problem.words
-    )
+        if isinstance(total, OnlineState):
+            model, weights, tokens = with_values(problem.model, total.learned), total.weights, float(total.words.sum())
+        else:
+            assert isinstance(total, TopicSummary), "a topic model's total"
+            model, tokens = learned(problem.model, total, problem.learn), float(total.totals[TOKENS])
+            weights = model.sticks(total).weights
+    return DocumentPredictor(model, problem.effort, total.words, weights, tokens, ids, problem.words)
 
 
 def complete_documents(

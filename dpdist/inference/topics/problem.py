@@ -47,7 +47,8 @@ class TopicPlan:
     Parameters
     ----------
     birth, merge, delete : whether to try them
-    births : new topics looked for at once, at most, in the place of a quarter as many of those in use
+    births : new topics looked for at once, at most: less the topics in use, but 50 at least; they take the place of a
+        quarter as many
     sample : documents in which they are looked for
     iterations : of batch inference on that sample
     tries : births, and deletes, refused in a row after which no more are tried until topics change
@@ -59,7 +60,7 @@ class TopicPlan:
     birth: bool = True
     merge: bool = True
     delete: bool = True
-    births: int = 200
+    births: int = 400
     sample: int = 1000
     iterations: int = 5
     tries: int = 2

@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import psi
@@ -98,7 +98,7 @@ class Restricted(ABC):
     """A form of the restricted iteration: two functions that workers run, and what the coordinator makes of them."""
 
     #: (partition, its sums, posterior, merging, topics (C,)) -> what documents have of each of the topics.
-    cut: ClassVar[Callable[..., tuple[Any, ...]]]
+    cut: ClassVar[Callable[..., tuple[object, ...]]]
     #: (what was cut, orders of each split, whether to measure the change of the bound) -> Halves.
     divide: ClassVar[Callable[..., Halves]]
 

@@ -35,7 +35,7 @@ def _are_learnable(names: Any) -> bool:
 #: Online inference, at the rates of the paper.
 ONLINE = Stochastic(batches=20, forgetting=0.5)
 #: Schedules by name.
-SCHEDULES = {"memoized": Memoized(batches=20), "stochastic": ONLINE, "batch": Batch()}
+SCHEDULES = {"memoized": Memoized(batches=10), "stochastic": ONLINE, "batch": Batch()}
 #: Moves by the weights that they go with.
 PLANS: dict[str, type[TopicPlan | OnlinePlan]] = {"posterior": TopicPlan, "point": OnlinePlan}
 
@@ -63,7 +63,7 @@ class TopicSpec(LapSpec):
         "given; online they follow what is best for each mini-batch, at its rate.",
     )
     initial_topics: int = setting(
-        200,
+        400,
         COUNT,
         "Topics looked for, in at most 1,000 documents, to begin with; there may be fewer where documents are few.",
     )
