@@ -173,6 +173,9 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="the first fault of each list")
     parser.add_argument("--out", help="taken as by the other workflows; nothing is written")
     arguments = parser.parse_args()
+    known = [path.stem for path in sorted(LISTS.glob("*.toml"))]
+    for name in set(arguments.lists) - set(known):
+        parser.error(f"lists should be some of {', '.join(known)}; got {name!r}")
     faults = read_faults(arguments.lists)
     if arguments.small:
         faults = [next(f for f in faults if f.source == name) for name in dict.fromkeys(f.source for f in faults)]
