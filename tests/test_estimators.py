@@ -13,20 +13,12 @@ import zarr
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpdist
 from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.models.families import Bernoulli, Gaussian, Multinomial, Poisson
 from tests.runs import clusters, mixture
-
-
-@parametrize_with_checks(
-    [dpdist.DPMixture(max_laps=6, random_state=0), dpdist.FiniteMixture(n_components=2, max_laps=4, random_state=0)]
-)
-def test_scikit_learn_conventions(estimator, check) -> None:
-    check(estimator)
 
 
 def test_every_kind_of_input_gives_the_same_clustering(tmp_path) -> None:

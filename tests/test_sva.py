@@ -21,7 +21,6 @@ from dask import delayed
 from scipy import sparse
 from scipy.integrate import trapezoid
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpdist
 from dpdist import SVA
@@ -911,19 +910,6 @@ def test_merge_tests_are_kept_with_the_model_or_refused_by_name(tmp_path: Path) 
 
 
 # scikit-learn
-
-
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": "the order of rows decides what a pass finds, and repeated rows "
-    "are other rows; a row's weight counts (test_a_row_of_weight_w_counts_w)",
-}
-
-
-@parametrize_with_checks(
-    [SVA(IsotropicGaussian(), random_state=0)], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
-)
-def test_scikit_learn_conventions(estimator: SVA, check: Callable[[SVA], None]) -> None:
-    check(estimator)
 
 
 def test_a_clone_has_the_parameters_and_fits_alike() -> None:

@@ -43,7 +43,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         ------
         InputError
             If there is not a column for each word of the model's vocabulary, the documents are of a corpus that has
-            other words, or they are no counts.
+            other words, or they are neither counts nor weights of words.
         """
         partitions, backend = self._fitting(x).partitions, default_backend()
         columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
@@ -189,12 +189,12 @@ _WORDS = Wanted("a sequence of words, one a column", _are_words, list)
 
 
 def counts_of(source: Source) -> sparse.csr_array:
-    """All documents as counts (N, W), in memory.
+    """All documents as counts, or weights of words, (N, W), in memory.
 
     Raises
     ------
     InputError
-        If a count is negative, fractional or not finite, or the documents have weights.
+        If an entry is negative or not finite, or the documents themselves have weights.
     """
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")

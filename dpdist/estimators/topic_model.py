@@ -134,8 +134,9 @@ class HDPTopicModel(TopicEstimator):
 
         Parameters
         ----------
-        x : (N, W) counts of words as SciPy sparse matrix, NumPy array, dask.array or Zarr, a row a document, or the
-            path of a corpus; documents without words are kept
+        x : (N, W) counts of words as SciPy sparse matrix, NumPy array, data frame, dask.array or Zarr, a row a
+            document, or the path of a corpus; documents without words are kept. Weights of words that are not whole,
+            such as tf-idf, count as that many tokens
         y : ignored
         checkpoint_path, overwrite, backend : as for :meth:`iter_fit`
 
@@ -146,7 +147,7 @@ class HDPTopicModel(TopicEstimator):
         Raises
         ------
         InputError
-            If the documents are no counts, none has words, or a parameter is not what was asked for.
+            If an entry is negative or not finite, none has words, or a parameter is not what was asked for.
         """
         for _ in self.iter_fit(x, checkpoint_path=checkpoint_path, overwrite=overwrite, backend=backend):
             pass
@@ -173,8 +174,8 @@ class HDPTopicModel(TopicEstimator):
         Raises
         ------
         InputError
-            If the documents are no counts or over another vocabulary, none of the first mini-batch has words, or
-            there are fewer documents in the corpus than in the mini-batch.
+            If an entry is negative or not finite, they are over another vocabulary, none of the first mini-batch has
+            words, or there are fewer documents in the corpus than in the mini-batch.
         """
         begun = self.__sklearn_is_fitted__()
         source = self._fitting(x) if begun else as_source(x)

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from dpdist.core.errors import InputError
 from dpdist.data.documents.base import Documents
-from dpdist.data.documents.counts import MOST, check_block
+from dpdist.data.documents.counts import MOST, are_whole, check_block, check_weights
 from dpdist.data.documents.docword import read_docword
 from dpdist.data.documents.ldac import read_ldac
 from dpdist.data.documents.npz import read_npz
@@ -24,7 +24,17 @@ from dpdist.data.documents.text import read_vocabulary
 from dpdist.data.documents.tokens import from_tokens
 from dpdist.data.files import require_file
 
-__all__ = ["FORMATS", "MOST", "Documents", "check_block", "from_tokens", "open_documents", "read_vocabulary"]
+__all__ = [
+    "FORMATS",
+    "MOST",
+    "Documents",
+    "are_whole",
+    "check_block",
+    "check_weights",
+    "from_tokens",
+    "open_documents",
+    "read_vocabulary",
+]
 
 #: What reads a file, given the size of its vocabulary if that is known.
 FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {

@@ -1,4 +1,4 @@
-"""Blocks of documents as they are stored: whole counts, words in order and each once in a document."""
+"""Blocks of documents: whole counts as they are stored, or weights; words in order and each once in a document."""
 
 from __future__ import annotations
 
@@ -33,12 +33,40 @@ def check_block(block: sparse.sparray, first: int, label: str) -> sparse.csr_arr
         )
     rows = sparse.csr_array(block)
     _require_words(rows, first, label)
+    _require_amounts(rows, first, label)
     _require_counts(rows, rows.data, first, label)
     counts = sparse.csr_array((rows.data.astype(np.int64), rows.indices, rows.indptr), shape=rows.shape, copy=True)
     counts.sum_duplicates()
     counts.eliminate_zeros()
     _require_counts(counts, counts.data, first, label)
     return counts.astype(np.int32)
+
+
+def check_weights(rows: sparse.csr_array, first: int, label: str) -> sparse.csr_array:
+    """Weights of words as float64 CSR, above zero, words in order and each once in a document.
+
+    Parameters
+    ----------
+    rows : (n, W) weights, such as tf-idf
+    first : number of their first document, for messages
+    label : what holds the documents, for messages
+
+    Raises
+    ------
+    InputError
+        If a weight is negative, above :data:`MOST` or not finite, or a word is out of range.
+    """
+    _require_words(rows, first, label)
+    _require_amounts(rows, first, label)
+    weights = sparse.csr_array((rows.data.astype(np.float64), rows.indices, rows.indptr), shape=rows.shape, copy=True)
+    weights.sum_duplicates()
+    weights.eliminate_zeros()
+    return weights
+
+
+def are_whole(amounts: np.ndarray) -> bool:
+    """Whether amounts of words are counts."""
+    return amounts.dtype.kind != "f" or bool((amounts == np.floor(amounts)).all())
 
 
 def _require_words(rows: sparse.csr_array, first: int, label: str) -> None:
@@ -50,18 +78,29 @@ def _require_words(rows: sparse.csr_array, first: int, label: str) -> None:
         )
 
 
-def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, label: str) -> None:
-    if counts.dtype.kind not in "biuf":
-        raise InputError(f"{label} should hold counts; got dtype {counts.dtype}. Convert them to integers first.")
+def _require_amounts(rows: sparse.csr_array, first: int, label: str) -> None:
+    """Raise :class:`InputError` unless all entries are finite, zero or more and not too large."""
+    amounts = rows.data
+    if amounts.dtype.kind not in "biuf":
+        raise InputError(f"{label} should hold counts; got dtype {amounts.dtype}. Convert them to integers first.")
     # NaN is not within any bounds
-    fine = (counts >= 0) & (counts <= MOST)
-    if counts.dtype.kind == "f":
-        fine &= counts == np.floor(counts)
-    wrong = np.flatnonzero(~fine)
+    wrong = np.flatnonzero(~((amounts >= 0) & (amounts <= MOST)))
+    if len(wrong):
+        kind = "Negative values in data" if amounts[wrong[0]] < 0 else "NaN, infinity or too large"
+        raise InputError(
+            f"{_document_of(rows, wrong[0], first)} of {label} should hold counts, numbers from 0 to {MOST}; "
+            f"got {amounts[wrong[0]]} of word {rows.indices[wrong[0]]} ({kind}). Mend or drop it."
+        )
+
+
+def _require_counts(rows: sparse.csr_array, counts: np.ndarray, first: int, label: str) -> None:
+    """Raise :class:`InputError` unless all entries are whole and, where they were summed, not too large."""
+    wrong = np.flatnonzero((counts > MOST) | (counts != np.floor(counts)))
     if len(wrong):
         raise InputError(
             f"{_document_of(rows, wrong[0], first)} of {label} should hold counts, whole numbers from 0 to {MOST}; "
-            f"got {counts[wrong[0]]} of word {rows.indices[wrong[0]]}. Mend or drop it; weights are no counts."
+            f"got {counts[wrong[0]]} of word {rows.indices[wrong[0]]}. Mend or drop it; weights of words go to "
+            "HDPTopicModel as they are."
         )
 
 

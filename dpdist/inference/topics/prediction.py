@@ -21,7 +21,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.columns import Names, check_same_words
-from dpdist.data.documents import check_block
+from dpdist.data.documents import are_whole, check_block, check_weights
 from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Outputs, label_outputs, labels_of
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
@@ -95,7 +95,8 @@ class DocumentPredictor:
             unseen = f"; words from {vocabulary} on were not there when it was fitted" if columns > vocabulary else ""
             raise InputError(
                 f"{name} should have {vocabulary} columns, one for each word of the model's vocabulary, in its order; "
-                f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others."
+                f"got {columns}{unseen}. Count the words of that vocabulary, and leave out all others "
+                f"(X has {columns} features, but HDPTopicModel is expecting {vocabulary} features as input)."
             )
 
     def check_source(self, source: Source, model: str = "the model") -> None:
@@ -190,7 +191,7 @@ def documents_of(partition: Partition) -> sparse.csr_array:
 
 
 def counts_of(rows: Rows, first: int) -> sparse.csr_array:
-    """Documents as counts (n, W), int32 CSR.
+    """Documents as CSR (n, W): int32 where all are whole counts, else weights of words, float64.
 
     Parameters
     ----------
@@ -199,21 +200,26 @@ def counts_of(rows: Rows, first: int) -> sparse.csr_array:
     Raises
     ------
     InputError
-        If a count is negative, fractional or not finite, naming the document, or of a type that SciPy has not.
+        If a count or weight is negative or not finite, naming the document, or of a type that SciPy has not.
     """
     if rows.dtype not in COUNTED:
         raise InputError(f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. Try int32.")
-    return check_block(sparse.csr_array(rows), first, "the corpus")
+    documents = sparse.csr_array(rows)
+    check = check_block if are_whole(documents.data) else check_weights
+    return check(documents, first, "the corpus")
 
 
 def split_tokens(
     documents: sparse.csr_array, share: float, seed: int, first: int = 0
 ) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Tokens observed and held out, each (n, W): a `share` of each document's, to the nearest whole number, at random.
+    """Tokens observed and held out, each (n, W): a `share` of each document's, at random.
+
+    Of counts, tokens are drawn, to the nearest whole number. Of weights, words are drawn, until they have the share;
+    the last one drawn is divided.
 
     Parameters
     ----------
-    documents : (n, W) CSR counts
+    documents : (n, W) CSR counts or weights
     share : observed, between 0 and 1
     seed : key of the draws
     first : number of the first document, which is a key of the draws too
@@ -221,17 +227,32 @@ def split_tokens(
     observed = documents.copy()
     for j in range(documents.shape[0]):
         own = slice(documents.indptr[j], documents.indptr[j + 1])
-        counts = documents.data[own].astype(np.int64)
-        if counts.sum() >= MOST_DRAWN:
-            raise InputError(
-                f"document {first + j} should have fewer than {MOST_DRAWN} tokens to be divided at random; got "
-                f"{counts.sum()}. Give the tokens observed yourself, or leave it out."
-            )
         rng = generator(seed, "tokens observed", first + j)
-        observed.data[own] = rng.multivariate_hypergeometric(counts, round(share * int(counts.sum())))
+        amounts = documents.data[own]
+        divide = _tokens_observed if are_whole(amounts) else _weights_observed
+        observed.data[own] = divide(amounts, share, rng, first + j)
     held = sparse.csr_array(
         (documents.data - observed.data, documents.indices, documents.indptr), shape=documents.shape, copy=True
     )
     for part in (observed, held):
         part.eliminate_zeros()
     return observed, held
+
+
+def _tokens_observed(counts: np.ndarray, share: float, rng: np.random.Generator, document: int) -> np.ndarray:
+    """How often each word of a document is observed, where every token is as likely to be."""
+    whole = counts.astype(np.int64)
+    if whole.sum() >= MOST_DRAWN:
+        raise InputError(
+            f"document {document} should have fewer than {MOST_DRAWN} tokens to be divided at random; got "
+            f"{whole.sum()}. Give the tokens observed yourself, or leave it out."
+        )
+    return rng.multivariate_hypergeometric(whole, round(share * int(whole.sum())))
+
+
+def _weights_observed(weights: np.ndarray, share: float, rng: np.random.Generator, document: int) -> np.ndarray:
+    """What is observed of each word's weight, where words are taken in random order up to the share."""
+    order, observed = rng.permutation(len(weights)), np.empty(len(weights))
+    ends = np.cumsum(weights[order])
+    observed[order] = np.clip(share * ends[-1] - (ends - weights[order]), 0, weights[order])
+    return observed

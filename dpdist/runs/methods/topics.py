@@ -164,7 +164,7 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
     Raises
     ------
     InputError
-        If the documents have weights, are no counts, or none of them has words.
+        If the documents have weights, hold what is no amount of a word, or none of them has words.
     """
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
