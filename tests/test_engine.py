@@ -254,7 +254,7 @@ def test_few_heavy_rows_beside_many_light_ones_are_found_and_split() -> None:
     light = np.concatenate([rng.normal(size=(3000, 2)) - 40.0, rng.normal(size=(3000, 2)) - 60.0])
     rows, weights = np.concatenate([heavy, light]), np.repeat([1e3, 1.0], [60, 6000])
     order = rng.permutation(len(rows))
-    model = mixture(sampling=Sampling(200), max_laps=16)
+    model = mixture(sampling=Sampling(200), max_laps=60)
     labels = model.fit(source_of(rows[order], 1000, weights[order])).predict(rows)
     groups = [set(labels[a:b].tolist()) for a, b in ((0, 30), (30, 60), (60, 3060), (3060, 6060))]
     assert all(not groups[i] & groups[j] for i in range(4) for j in range(i))

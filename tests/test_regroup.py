@@ -78,6 +78,16 @@ def test_groups_are_disjoint_components_with_their_nearest() -> None:
     assert len(tried) == 3 and sum(group in ({0, 1}, {2, 3}, {4, 5}) for group in tried) >= 2
 
 
+@pytest.mark.parametrize("lap", range(5))
+def test_who_finds_its_nearest_taken_is_grouped_with_the_nearest_left(lap) -> None:
+    end, taken = end_of(*drawn(), lap=lap), {1}
+    groups = list(Regroup(members=2, tries=4).births(end, np.isin(range(7), list(taken)), Cooldowns(), ()))
+    assert len(groups) == 3
+    for head, *near in groups:
+        assert near == [k for k in end.neighbours[head].tolist() if k not in taken][: len(near)]
+        taken |= {head, *near}
+
+
 def test_a_run_about_to_rest_looks_at_all_groups_and_tries_disjoint_ones() -> None:
     rows, owners = drawn()
     end = replace(end_of(rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners]), settled=True)
@@ -85,6 +95,7 @@ def test_a_run_about_to_rest_looks_at_all_groups_and_tries_disjoint_ones() -> No
     tried = [group for group, stats in found.items() if stats is not None]
     assert len(tried) == 1 and 0 in tried[0]
     assert {group[0] for group in found} >= {k for k in range(6) if 0 not in (k, *end.neighbours[k, :2])}
+    assert {len(group) for group in found} == {3, 4, 5}
 
 
 def test_groups_have_a_member_more_at_every_try_until_they_are_left_alone() -> None:

@@ -96,23 +96,31 @@ class Regroup(Dividing):
     def _groups(
         self, end: LapEnd, busy: np.ndarray, cooldowns: Cooldowns, others: Sequence[Proposals]
     ) -> list[tuple[int, ...]]:
-        """Groups to look at, each a component with its nearest; in random order, so that all have their turn.
+        """Groups to look at, each a component with near ones; in random order, so that all have their turn.
 
-        They are disjoint, so that nothing is found in vain; but where the run is about to rest, all there are, of
-        every size that is left to try.
+        They are disjoint, so that nothing is found in vain: who finds its nearest taken is grouped with the nearest
+        that are left. But where the run is about to rest, all there are, of every size that is left to try.
         """
         free = ~busy & (end.origins >= 0) & np.isin(np.arange(len(end.ids)), list(end.samples))
         for proposals in others:
             free &= proposals.judged(end.ids)
         allowed, refusals = cooldowns.allow(end.ids, end.lap + 1, self.tries), cooldowns.refused(end.ids)
-        groups: list[tuple[int, ...]] = []
-        for k in generator(end.seed, "regroup", end.lap).permutation(len(end.ids)).tolist():
-            tries = range(int(refusals[k]), self.tries) if end.settled else [int(refusals[k])]
-            near = end.neighbours[k].tolist()
-            for group in ((k, *near[: self.members + tried - 1]) for tried in tries if allowed[k]):
-                if free[list(group)].all():
-                    groups.append(group)
-                    free[list(group)] = end.settled
+        order = generator(end.seed, "regroup", end.lap).permutation(np.flatnonzero(allowed)).tolist()
+        if end.settled:
+            every = [
+                (k, *end.neighbours[k, : self.members + tried - 1].tolist())
+                for k in order
+                for tried in range(int(refusals[k]), self.tries)
+            ]
+            return [group for group in every if free[list(group)].all()]
+        groups = []
+        for k in order:
+            company = min(self.members + int(refusals[k]), len(end.ids)) - 1
+            near = end.neighbours[k, : self.members + self.tries]
+            chosen = near[free[near]][:company].tolist()
+            if free[k] and len(chosen) == company:
+                groups.append((k, *chosen))
+                free[[k, *chosen]] = False
         return groups
 
 
