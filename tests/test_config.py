@@ -145,7 +145,7 @@ ESTIMATORS = [dpdist.DPMixture, dpdist.FiniteMixture, dpdist.SVA, dpdist.HDPTopi
 
 @pytest.mark.parametrize("make", ESTIMATORS, ids=lambda make: make.__name__)
 def test_an_estimator_has_the_names_defaults_and_sentences_of_its_spec(make: type[Any]) -> None:
-    known = settings_of(type(make().spec()))
+    known = {**settings_of(type(make().spec())), **settings_of(type(make().manner()))}
     parameters = inspect.signature(make).parameters
     assert {name: each.default for name, each in parameters.items()} == {
         name: each.default for name, each in known.items()

@@ -129,6 +129,8 @@ FITTING = {
     **each("tolerance", ZERO | FRACTION),
     **each("concentration", FRACTION),
     **each("random_state", NONE | ZERO),
+    **each("verbose warm_start", TRUE),
+    **each("n_init", NOTHING),
 }
 CASES = {
     "DPMixture": Case(
@@ -145,6 +147,7 @@ CASES = {
             **each("prune floor", ZERO),
             **each("parallel shuffle own_clock", TRUE),
             **each("random_state", NONE | ZERO),
+            **each("verbose", TRUE),
         },
     ),
     "HDPTopicModel": Case(
@@ -158,6 +161,7 @@ CASES = {
             **each("max_time", NONE | FRACTION),
             **each("tolerance", ZERO | FRACTION),
             **each("random_state", NONE | ZERO),
+            **each("verbose", TRUE),
         },
     ),
     "Split": Case(

@@ -298,7 +298,7 @@ def test_batch_inference_with_posteriors_is_memoized_inference_of_one_batch() ->
     ("parameters", "sentence"),
     [
         ({"learn": ["alpha"]}, "^learn should be a sequence of names among concentration, document_concentration,"),
-        ({"schedule": "batch"}, "schedule: Memoized, Stochastic or Batch, or None"),
+        ({"schedule": "batches"}, "schedule: Memoized, Stochastic or Batch, its name"),
         ({"weights": "point", "schedule": Stochastic(), "moves": dpdist.TopicPlan()}, "OnlinePlan; got TopicPlan"),
         (
             {"weights": "posterior", "schedule": Stochastic()},

@@ -45,7 +45,10 @@ class Setting:
     several: bool = False
 
     def take(self, name: str, value: object) -> object:
-        """The value, plain; raises :class:`InputError` unless it is as wanted."""
+        """The value, plain, a name as the part it is of; raises :class:`InputError` unless it is as wanted."""
+        if self.stand_in is not None and isinstance(value, str) and value in self.kinds:
+            kind = self.kinds[value]
+            return kind() if isinstance(kind, type) else kind
         found = self.wanted.take(name, value)
         return self.stand_in if found is None else found
 
@@ -66,7 +69,8 @@ def part(kinds: Kinds, base: type | tuple[type, ...], told: str, doc: str, *, fl
     first = next(iter(kinds.values()))
     stand_in = first() if isinstance(first, type) else first
     bases = base if isinstance(base, tuple) else (base,)
-    wanted = instance(told, *bases).or_none(f"{type(stand_in).__name__}()")
+    names = f", its name ({', '.join(kinds)})" if len(kinds) > 1 else ""
+    wanted = instance(told + names, *bases).or_none(f"{type(stand_in).__name__}()")
     return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, stand_in, flat)})
 
 
@@ -91,17 +95,18 @@ def check_settings(owner: object, of: str = "") -> None:
         object.__setattr__(owner, name, each.take(name + of, getattr(owner, name)))
 
 
-def documented(owner: _Kind, kind: type | None = None) -> _Kind:
-    """The class with its fields, or those of `kind`, told in its docstring as parameters, before its attributes."""
+def documented(owner: _Kind, *kinds: type) -> _Kind:
+    """The class with its fields, or those of `kinds`, told in its docstring as parameters, before its attributes."""
     text, mark, rest = inspect.cleandoc(owner.__doc__ or "").partition("\n\nAttributes\n")
-    told = "\n".join(_told(name, each) for name, each in settings_of(kind or owner).items())
+    every = {name: each for kind in kinds or (owner,) for name, each in settings_of(kind).items()}
+    told = "\n".join(_told(name, each) for name, each in every.items())
     owner.__doc__ = f"{text}\n\nParameters\n----------\n{told}{mark}{rest}"
     return owner
 
 
-def documented_by(kind: type) -> Callable[[_Kind], _Kind]:
-    """Tells the fields of `kind` in the docstring of a class that takes them as parameters."""
-    return lambda owner: documented(owner, kind)
+def documented_by(*kinds: type) -> Callable[[_Kind], _Kind]:
+    """Tells the fields of `kinds` in the docstring of a class that takes them as parameters."""
+    return lambda owner: documented(owner, *kinds)
 
 
 def _told(name: str, each: Setting) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from dpdist.core.checks import COUNT
 from dpdist.data import as_source
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
 from dpdist.inference.prediction import Predictor, predict_partition
+from dpdist.models.families import FAMILIES
+from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
 
 
@@ -29,16 +32,27 @@ class Clustering(DensityMixin, Estimator[Asks]):
     weights_: np.ndarray
 
     def predict(self, x: object) -> np.ndarray:
-        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
-
-        There is no ``labels_``: the labels of the last model take a pass of their own and N numbers, so they are
-        computed where they are asked for.
-        """
+        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids."""
         return self._gather(x, "labels")
 
     def fit_predict(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> np.ndarray:
         """Fit to rows, then predict them."""
-        return np.asarray(self.fit(x, sample_weight=sample_weight).predict(x))
+        return np.asarray(self.fit(x, sample_weight=sample_weight).labels_)
+
+    @cached_property
+    def labels_(self) -> np.ndarray:
+        """Labels of the rows that were fitted, (N,) int64, as :meth:`predict` gives them.
+
+        They take a pass of their own and N numbers, so they are computed when they are first asked for, from rows that
+        the estimator holds until then by reference; copies of it, pickles and saved models hold none.
+        """
+        check_is_fitted(self)
+        if "_rows" not in self.__dict__:
+            raise AttributeError(
+                "labels_ are of the rows that fit was given as a whole in this process; there are none here. "
+                "Use predict(x)."
+            )
+        return self.predict(self._rows)
 
     def predict_proba(self, x: object) -> np.ndarray:
         """Responsibilities of the components for each row, (N, K)."""
@@ -86,6 +100,24 @@ class Clustering(DensityMixin, Estimator[Asks]):
         variables["weight"] = (("component",), self.weights_)
         return xr.Dataset(variables, coords={"component": self.component_ids_})
 
+    @property
+    def means_(self) -> np.ndarray:
+        """Means of the components, (K, D), in raw columns, where the family has such: real rows, and counts' rates."""
+        return self._described_as("means_", "mean", "rate")
+
+    @property
+    def covariances_(self) -> np.ndarray:
+        """Covariances of the components, (K, D, D), or variances, (K, D), where the family learns such; raw columns."""
+        return self._described_as("covariances_", "covariance", "variance")
+
+    def _described_as(self, asked: str, *names: str) -> np.ndarray:
+        check_is_fitted(self)
+        described = self._predictor.described()
+        for name in names:
+            if name in described:
+                return described[name][1]
+        raise AttributeError(f"this family has no {asked}; components_ has {', '.join(described)}. Use these.")
+
     def _show(self) -> None:
         predictor = self._predictor
         self._show_columns(predictor.preparation.columns, predictor.preparation.names)
@@ -94,8 +126,10 @@ class Clustering(DensityMixin, Estimator[Asks]):
         self.weights_, self.rest_weight_ = predictor.weights()
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = bool(getattr(self.family, "accepts_sparse", False))
+        tags, family = super().__sklearn_tags__(), self.family
+        if isinstance(family, str):
+            family = {**FAMILIES, **LIKELIHOODS}.get(family)
+        tags.input_tags.sparse = bool(getattr(family, "accepts_sparse", False))
         return tags
 
     def _gather(self, x: object, method: str) -> np.ndarray:

@@ -21,8 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 from dpdist.core.checks import Wanted, instance, is_number, shown
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
-from dpdist.data import as_source
+from dpdist.core.settings import settings_of
+from dpdist.data import Source, as_source
 from dpdist.data.columns import Names
+from dpdist.estimators.manner import Manner
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_client
 from dpdist.execution.dask import DaskBackend
@@ -30,6 +32,7 @@ from dpdist.inference.state import Info, State
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.preparing import Output, prepare
+from dpdist.runs.progress import shown as shown_to_people
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
@@ -52,12 +55,15 @@ class Estimator(BaseEstimator, Generic[Asks]):
 
     #: The spec whose fields the parameters are.
     _spec_type: type[Asks]
+    #: What is asked for beside it.
+    _manner_type: ClassVar[type[Manner]] = Manner
     #: Why a model came to no end that is saved before its run did.
     _broken_off: ClassVar[str] = "saved before the fit ended"
     _problem: Posed
     _fitted: AnyFitted
     _history: History
     _predictor: Shown
+    _rows: Source
 
     def prepare(
         self,
@@ -118,23 +124,28 @@ class Estimator(BaseEstimator, Generic[Asks]):
 
     def follow(self, run: Run) -> Iterator[tuple[State, Info]]:
         """Go on with a run to its end, taking its model as this estimator's own after every lap."""
-        for step in run:
-            if step.info is not None:
-                self.adopt(run.problem, run.fitted, run.history)
-                yield step.state, step.info
-        self._warn_of_the_end(run)
+        yield from self._laps(run)
+        self._warn_of_the_end(run, 5)
 
     def adopt(self, problem: Posed, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
         self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
+        for name in ("_rows", "labels_"):
+            self.__dict__.pop(name, None)
         self._show()
 
     def spec(self) -> Asks:
-        """The parameters, checked."""
+        """The parameters that the model depends on, checked."""
         parameters = self._parameters()
-        return self._spec_type(**{**parameters, "random_state": seed_of(parameters["random_state"])})
+        own = {name: parameters[name] for name in settings_of(self._spec_type)}
+        return self._spec_type(**{**own, "random_state": seed_of(parameters["random_state"])})
+
+    def manner(self) -> Manner:
+        """The other parameters, checked."""
+        given = self.get_params(deep=False)
+        return self._manner_type(**{name: given[name] for name in settings_of(self._manner_type)})
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
@@ -154,11 +165,21 @@ class Estimator(BaseEstimator, Generic[Asks]):
     def _show(self) -> None:
         """Set the public attributes of the fitted model."""
 
-    def _warn_of_the_end(self, run: Run) -> None:
-        """Warn as scikit-learn does of a fit that a limit ended."""
+    def _laps(self, run: Run) -> Iterator[tuple[State, Info]]:
+        """As :meth:`follow`, without a word about the end."""
+        with shown_to_people(run, self.manner().verbose) as show:
+            for step in run:
+                show(step)
+                if step.info is not None:
+                    self.adopt(run.problem, run.fitted, run.history)
+                    self._rows = run.source
+                    yield step.state, step.info
+
+    def _warn_of_the_end(self, run: Run, level: int) -> None:
+        """Warn as scikit-learn does of a fit that a limit ended; `level` is that of the caller's own line."""
         told = None if run.fitted is None else run.limits.unmet(run.fitted.stop)
         if told is not None:
-            warnings.warn(told, ConvergenceWarning, stacklevel=5)
+            warnings.warn(told, ConvergenceWarning, stacklevel=level)
 
     def _show_columns(self, columns: int, names: Names | None) -> None:
         """Set ``n_features_in_``, and ``feature_names_in_`` where the columns have names."""
@@ -187,6 +208,10 @@ class Estimator(BaseEstimator, Generic[Asks]):
             check_is_fitted(start)
             parameters["initial"] = start._predictor
         return parameters
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the rows: a pickle of a model holds the model."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_rows"}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_predictor")

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
+import numpy as np
 import numpy.typing as npt
 
+from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
+from dpdist.estimators.fitted import default_backend
+from dpdist.estimators.manner import Starts
+from dpdist.inference.prediction import MixturePredictor
+from dpdist.runs.methods import method_named
+from dpdist.runs.preparing import NOWHERE, prepare
+from dpdist.runs.run import Run
 from dpdist.runs.specs.mixture import FitSpec
 
 
 class Mixture(Clustering[FitSpec]):
     """Fitting shared by all mixtures; subclasses say what the allocation is."""
 
+    _predictor: MixturePredictor
+    _manner_type = Starts
+
     def fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Fit to rows.
 
         Parameters
         ----------
-        x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, or a
-            path to Zarr
+        x : (N, D) NumPy array, SciPy sparse matrix, data frame of pandas or polars, dask.array, xarray.DataArray,
+            zarr.Array, or a path to Zarr
         y : ignored
         sample_weight : (N,) weights, zero or more, optional
 
@@ -32,11 +44,56 @@ class Mixture(Clustering[FitSpec]):
         InputError
             If the data or a parameter are not what was asked for.
         """
-        for _ in self.iter_fit(x, sample_weight=sample_weight):
-            pass
+        spec, source = self.spec(), as_source(x, sample_weight)
+        keys = self.manner().seeds(spec.random_state)
+        # the run of the highest bound, the first where several are as high
+        best = max((self._fitted_by(replace(spec, random_state=key), source) for key in keys), key=_bound_of)
+        self.adopt(best.problem, best.fitted, best.history)
+        self._rows = source
+        self._warn_of_the_end(best, 3)
         return self
+
+    def _fitted_by(self, spec: FitSpec, source: Source) -> Run:
+        """A run, at its end."""
+        run = prepare(method_named(spec.method), spec, source, spec.limits, default_backend(), NOWHERE)
+        for _ in self._laps(run):
+            pass
+        return run
+
+    def spec(self) -> FitSpec:
+        spec = super().spec()
+        warm = self.manner().warm_start and self.__sklearn_is_fitted__()
+        return replace(spec, initial=self._predictor) if warm else spec
+
+    def manner(self) -> Starts:
+        manner = super().manner()
+        assert isinstance(manner, Starts), "what mixtures are asked for"
+        return manner
+
+    def bic(self, x: object) -> float:
+        """Bayesian information criterion of rows, -2 log p(x) + P log N, by the predictive density; low is good.
+
+        The ELBO, which is computed anyway, compares models of the same rows by what the whole posterior says of them;
+        this goes by P, the number of free parameters: of each component's likelihood, and of the weights.
+        """
+        scores = self.score_samples(x)
+        return float(-2 * scores.sum() + self._free_parameters * np.log(len(scores)))
+
+    def aic(self, x: object) -> float:
+        """Akaike information criterion of rows, -2 log p(x) + 2 P; as :meth:`bic`."""
+        return float(-2 * self.score_samples(x).sum() + 2 * self._free_parameters)
+
+    @property
+    def _free_parameters(self) -> int:
+        family = self._predictor.model.family
+        return self.n_components_ * (family.free_parameters(self._predictor.columns) + 1) - 1
 
     def _show(self) -> None:
         super()._show()
         self.elbo_, self.n_iter_ = self._fitted.elbo, len(self._history.laps)
         self.converged_, self.stop_reason_ = self._fitted.converged, self._fitted.stop
+
+
+def _bound_of(run: Run) -> float:
+    assert run.fitted is not None, "a lap was finished"
+    return float(run.fitted.elbo)

@@ -12,6 +12,7 @@ from dpdist.core.settings import documented_by
 from dpdist.data import as_source, stream_blocks
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState
+from dpdist.estimators.manner import Manner
 from dpdist.execution import SerialBackend
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.prune_merge import MergeTest
@@ -28,7 +29,7 @@ from dpdist.storage.history import History
 _STREAMED = "goes on with the next rows of partial_fit"
 
 
-@documented_by(SVASpec)
+@documented_by(SVASpec, Manner)
 class SVA(Clustering[SVASpec]):
     """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
 
@@ -74,7 +75,7 @@ class SVA(Clustering[SVASpec]):
 
     def __init__(
         self,
-        family: Family | Likelihood | None = None,
+        family: Family | Likelihood | str | None = None,
         concentration: float = 1.0,
         *,
         threshold: float = 0.001,
@@ -91,6 +92,7 @@ class SVA(Clustering[SVASpec]):
         forgetting: float = 0.8,
         own_clock: bool = True,
         random_state: RandomState = 0,
+        verbose: bool = False,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -108,6 +110,7 @@ class SVA(Clustering[SVASpec]):
         self.forgetting = forgetting
         self.own_clock = own_clock
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None, holdout: object = None
@@ -171,7 +174,7 @@ class SVA(Clustering[SVASpec]):
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
                 "each block's weights, and score between blocks."
             )
-        for name in ("_problem", "_fitted", "_history", "_predictor"):
+        for name in ("_problem", "_fitted", "_history", "_predictor", "_rows", "labels_"):
             self.__dict__.pop(name, None)
         for block in blocks:
             if getattr(block, "shape", (1,))[:1] != (0,):

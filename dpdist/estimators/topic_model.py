@@ -12,6 +12,7 @@ from scipy import sparse
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.fitted import RandomState
+from dpdist.estimators.manner import Manner
 from dpdist.estimators.topic_base import TopicEstimator, counts_of
 from dpdist.execution import Backend
 from dpdist.inference.schedules import Schedule, Stochastic
@@ -25,7 +26,7 @@ from dpdist.runs.specs import TopicSpec
 from dpdist.storage.history import History
 
 
-@documented_by(TopicSpec)
+@documented_by(TopicSpec, Manner)
 class HDPTopicModel(TopicEstimator):
     """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
@@ -106,6 +107,7 @@ class HDPTopicModel(TopicEstimator):
         max_laps: int | None = 100,
         max_time: float | None = None,
         random_state: RandomState = 0,
+        verbose: bool = False,
     ) -> None:
         self.concentration = concentration
         self.document_concentration = document_concentration
@@ -120,6 +122,7 @@ class HDPTopicModel(TopicEstimator):
         self.max_laps = max_laps
         self.max_time = max_time
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,
@@ -198,9 +201,9 @@ class HDPTopicModel(TopicEstimator):
     def _going_on(self) -> tuple[PointProblem, OnlineState]:
         return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
 
-    def _warn_of_the_end(self, run: Run) -> None:
+    def _warn_of_the_end(self, run: Run, level: int) -> None:
         if not isinstance(self._problem.schedule, Stochastic):  # nothing converges there
-            super()._warn_of_the_end(run)
+            super()._warn_of_the_end(run, level + 1)
 
     def _show(self) -> None:
         predictor, fitted = self._predictor, self._fitted

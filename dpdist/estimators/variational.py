@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dpdist.core.settings import documented_by
 from dpdist.data import as_source
 from dpdist.estimators.fitted import RandomState, chosen_backend
+from dpdist.estimators.manner import Starts
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel
@@ -29,7 +30,7 @@ from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.importing import imported_class, made
 
 
-@documented_by(MixtureSpec)
+@documented_by(MixtureSpec, Starts)
 class DPMixture(Mixture):
     """Dirichlet-process mixture: a clustering whose number of clusters is learned.
 
@@ -53,6 +54,10 @@ class DPMixture(Mixture):
     components_ : xarray.Dataset
         Posterior means of the clusters' parameters in raw columns; with PCA, covariances take K x D x D numbers for
         the D raw columns, and are not stored.
+    means_, covariances_ : (K, D), and (K, D, D) or (K, D)
+        Of these, of families that have such; as scikit-learn's mixtures have them.
+    labels_ : (N,) int64
+        Labels of the rows that were fitted, computed when they are first asked for.
     n_features_in_, feature_names_in_ : int, (D,) array of str
         Columns, and their names if the data had any.
     history_ : xarray.Dataset
@@ -74,14 +79,14 @@ class DPMixture(Mixture):
 
     def __init__(
         self,
-        family: Family | None = None,
+        family: Family | str | None = None,
         *,
         concentration: float | Allocation = 10.0,
         initial: object = "one",
         initial_components: int = 20,
         initial_rows: int | None = 20_000,
         max_components: int | None = None,
-        schedule: Schedule | None = None,
+        schedule: Schedule | str | None = None,
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         row_transform: TransformPlan | None = None,
@@ -91,6 +96,9 @@ class DPMixture(Mixture):
         max_laps: int | None = 100,
         max_time: float | None = None,
         random_state: RandomState = 0,
+        verbose: bool = False,
+        n_init: int = 1,
+        warm_start: bool = False,
     ) -> None:
         self.family = family
         self.concentration = concentration
@@ -108,9 +116,12 @@ class DPMixture(Mixture):
         self.max_laps = max_laps
         self.max_time = max_time
         self.random_state = random_state
+        self.verbose = verbose
+        self.n_init = n_init
+        self.warm_start = warm_start
 
 
-@documented_by(FiniteSpec)
+@documented_by(FiniteSpec, Starts)
 class FiniteMixture(Mixture):
     """Finite mixture with a symmetric Dirichlet prior on its weights.
 
@@ -121,13 +132,13 @@ class FiniteMixture(Mixture):
 
     def __init__(
         self,
-        family: Family | None = None,
+        family: Family | str | None = None,
         n_components: int = 10,
         *,
         concentration: float = 1.0,
         initial: object = "k-means++",
         initial_rows: int | None = 20_000,
-        schedule: Schedule | None = None,
+        schedule: Schedule | str | None = None,
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         row_transform: TransformPlan | None = None,
@@ -137,6 +148,9 @@ class FiniteMixture(Mixture):
         max_laps: int | None = 100,
         max_time: float | None = None,
         random_state: RandomState = 0,
+        verbose: bool = False,
+        n_init: int = 1,
+        warm_start: bool = False,
     ) -> None:
         self.family = family
         self.n_components = n_components
@@ -153,6 +167,9 @@ class FiniteMixture(Mixture):
         self.max_laps = max_laps
         self.max_time = max_time
         self.random_state = random_state
+        self.verbose = verbose
+        self.n_init = n_init
+        self.warm_start = warm_start
 
 
 Fit = TypeVar("Fit", Mixture, SVA, HDPTopicModel)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from dpdist.runs.events import BatchEvent, Event, Happening, LapEvent, NoteEvent
+from dpdist.inference.loop import Step
+from dpdist.runs.events import BatchEvent, Event, Happening, LapEvent, NoteEvent, Pace, event_of_step
+from dpdist.runs.run import Run
 
 
 class LiveProgress:
-    """A context that draws the events of a run on `console`: a line for what is done and, on a terminal, a bar for
-    what goes on, which is a lap, or all of a run whose number of laps is known."""
+    """A context that draws the events of a run on `console`: a line for what is done and, on a terminal or in a
+    notebook, a bar for what goes on, which is a lap, or all of a run whose number of laps is known.
 
-    def __init__(self, console: Console) -> None:
+    Parameters
+    ----------
+    console : where to draw
+    most_laps : laps at which the run ends at the latest, which have a bar of their own; None for no such bar
+    """
+
+    def __init__(self, console: Console, most_laps: int | None = None) -> None:
         self._console = console
+        # rich draws in notebooks by what ipywidgets gives
+        widgets = console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
+        self._alive = console.is_interactive or widgets
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -28,16 +42,17 @@ class LiveProgress:
             transient=True,
         )
         self._task = self._bar.add_task("beginning", total=None)
+        self._laps = None if most_laps is None else self._bar.add_task("laps, at most", total=most_laps)
 
     def __enter__(self) -> Self:
-        if self._console.is_interactive:
+        if self._alive:
             self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._console.is_interactive:
+        if self._alive:
             self._bar.stop()
 
     @property
@@ -63,8 +78,21 @@ class LiveProgress:
         say(self._console, event_line(event))
         if event.of is None:
             self._bar.reset(self._task, total=event.batches, description=f"lap {event.lap + 1}, batches")
+            if self._laps is not None:
+                self._bar.update(self._laps, completed=event.lap)
         else:
             self._bar.update(self._task, total=event.of, completed=event.lap, description="rounds")
+
+
+@contextmanager
+def shown(run: Run, wanted: bool) -> Iterator[Callable[[Step], None]]:
+    """What takes the steps of a run: draws them where a person looks, if that is wanted."""
+    if not wanted:
+        yield lambda step: None
+        return
+    pace = Pace.of(run)
+    with LiveProgress(Console(), run.limits.max_laps) as progress:
+        yield lambda step: progress.tell(event_of_step(run.method, step, pace))
 
 
 def event_line(event: Event) -> str:

@@ -139,6 +139,10 @@ class Family(ABC):
         """Coordinates of rows in which squared distances make sense; used to seed clusters."""
         return rows
 
+    def free_parameters(self, features: int) -> int:
+        """Free parameters of a component, where statistics have so many `features`; by default all but the count."""
+        return features - 1
+
     def hyperparameters(self) -> dict[str, object]:
         """Field name -> value."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]

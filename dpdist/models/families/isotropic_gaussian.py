@@ -89,6 +89,9 @@ class IsotropicGaussian(Family):
         level = -0.5 * self.mean.shape[0] * np.log(2 * np.pi * spread)
         return np.asarray(level - 0.5 * np.maximum(distance, 0.0) / spread)
 
+    def free_parameters(self, features: int) -> int:
+        return features - 2  # the variance is known
+
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         mean = self._mean(stats)
         spread = np.broadcast_to(1 / self._precision(stats)[:, None], mean.shape)

@@ -70,6 +70,9 @@ class Multinomial(LinearFamily):
         totals, sizes = parameter.sum(axis=1), np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
         return np.asarray(sums - rising_sums_of(sizes[:, None], totals[:, None]))
 
+    def free_parameters(self, features: int) -> int:
+        return features - 2  # probabilities sum to 1
+
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         parameter = self.pseudocount + stats[:, :-1]
         return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
