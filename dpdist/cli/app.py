@@ -22,7 +22,7 @@ from dpdist.core.outputs import claim_folder
 from dpdist.data import as_source
 from dpdist.data.columns import listed
 from dpdist.runs.labelling import write_predictions
-from dpdist.runs.opening import method_of, stored_model
+from dpdist.runs.opening import method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
 
 
@@ -45,6 +45,13 @@ def predict(
     out: Out = "labels.zarr",
     top: Annotated[int, typer.Option(min=1, help="Most probable components or topics to write for each row.")] = 1,
     density: Annotated[bool, typer.Option("--density", help="Write each row's log predictive density.")] = False,
+    n_clusters: Annotated[int | None, typer.Option(help="Cut the tree of dpdist tree at so many clusters.")] = None,
+    elbo_loss: Annotated[
+        float | None, typer.Option(help="Cut it at the fewest clusters that lie no more nats of ELBO below the best.")
+    ] = None,
+    min_cluster_size: Annotated[
+        float | None, typer.Option(help="Clusters of fewer rows in the fit's data join their likeliest neighbour.")
+    ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
@@ -53,9 +60,12 @@ def predict(
     """Label rows with their most probable components, or documents with the proportions of their topics.
 
     Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
-    those of the raw columns, whatever transform was fitted.
+    those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
+    component, and have the id of their heaviest.
     """
     predictor, source, method = stored_model(run), as_source(data), method_of(run)
+    if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
+        predictor = stored_cut(run, n_clusters, elbo_loss, min_cluster_size)
     predictor.check_source(source, run)
     predictor.outputs(top, density)
     claim_folder(out, overwrite)

@@ -34,6 +34,9 @@ COMMANDS = {
         "named.",
         "corpus": "Write documents as counts of words to a corpus, a block at a time.",
     },
+    "cli.cluster_commands": {
+        "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
+    },
     "cli.topic_commands": {
         "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",
     },

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +15,12 @@ from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT
+from dpdist.core.errors import InputError
 from dpdist.data import as_source
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
+from dpdist.inference.hierarchy.cut import Cut, cut
+from dpdist.inference.hierarchy.growing import grow_tree
+from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
@@ -30,6 +36,8 @@ class Clustering(DensityMixin, Estimator[Asks]):
     n_components_: int
     component_ids_: np.ndarray
     weights_: np.ndarray
+    tree_: Tree
+    groups_: np.ndarray
 
     def predict(self, x: object) -> np.ndarray:
         """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids."""
@@ -46,13 +54,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         They take a pass of their own and N numbers, so they are computed when they are first asked for, from rows that
         the estimator holds until then by reference; copies of it, pickles and saved models hold none.
         """
-        check_is_fitted(self)
-        if "_rows" not in self.__dict__:
-            raise AttributeError(
-                "labels_ are of the rows that fit was given as a whole in this process; there are none here. "
-                "Use predict(x)."
-            )
-        return self.predict(self._rows)
+        return self.predict(self._rows_of_fit("labels_ are", "predict(x)"))
 
     def predict_proba(self, x: object) -> np.ndarray:
         """Responsibilities of the components for each row, (N, K)."""
@@ -71,6 +73,69 @@ class Clustering(DensityMixin, Estimator[Asks]):
     def score(self, x: object, y: object = None) -> float:
         """Mean of :meth:`score_samples`."""
         return float(self.score_samples(x).mean())
+
+    def tree(self, x: object = None) -> Tree:
+        """The tree of the clusters, from all of them down to one by the merges that cost the ELBO least.
+
+        Takes at most two passes over the rows; kept as ``tree_``, also where the model is saved.
+
+        Parameters
+        ----------
+        x : the rows; default: those of the fit, where this process holds them
+
+        Returns
+        -------
+        tree : ELBO of every level, ``linkage`` for SciPy; how far apart clusters are
+        """
+        check_is_fitted(self)
+        rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
+        self.tree_ = grow_tree(self._predictor, as_source(rows), default_backend(), self._problem.seed)
+        return self.tree_
+
+    def cut(
+        self, n_clusters: int | None = None, *, elbo_loss: float | None = None, min_cluster_size: float | None = None
+    ) -> Self:
+        """The same model with fewer clusters, without another fit.
+
+        Parameters
+        ----------
+        n_clusters : how many; needs :meth:`tree`
+        elbo_loss : or the nats of ELBO, below the tree's best level, to give up for the fewest clusters that cost no
+            more; needs :meth:`tree`
+        min_cluster_size : expected rows, in the data of the fit, below which a cluster joins its likeliest neighbour
+
+        Returns
+        -------
+        model : predicts, describes and samples clusters that are those of this model taken together; ``groups_`` (K,)
+            is the position of each, so that ``groups_[labels]`` are coarser labels for rows already predicted. A row's
+            own prediction adds up probabilities, and may be another. ``elbo_`` is that of the tree's level, NaN where
+            small clusters joined others
+        """
+        check_is_fitted(self)
+        fewer = cut(self._predictor, getattr(self, "tree_", None), n_clusters, elbo_loss, min_cluster_size)
+        found = copy(self)
+        for name in ("tree_", "labels_"):
+            found.__dict__.pop(name, None)
+        if "_rows" in vars(self):
+            found._rows = self._rows
+        found._predictor = fewer
+        found._show()
+        found.groups_ = fewer.groups
+        if "elbo_" in vars(found):
+            found.__dict__["elbo_"] = fewer.elbo
+        return found
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the fitted model, and its tree if it has one, as a Zarr group; :func:`dpdist.load` reads it.
+
+        Raises
+        ------
+        InputError
+            If this is a cut of a model.
+        """
+        if isinstance(getattr(self, "_predictor", None), Cut):
+            raise InputError("a cut is made anew from its model; save that, with its tree, and cut what is loaded.")
+        super().save(path, overwrite)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the posterior predictive, the leftover stick included.
@@ -117,6 +182,16 @@ class Clustering(DensityMixin, Estimator[Asks]):
             if name in described:
                 return described[name][1]
         raise AttributeError(f"this family has no {asked}; components_ has {', '.join(described)}. Use these.")
+
+    def _rows_of_fit(self, told: str, otherwise: str) -> object:
+        """The rows of the fit; :class:`AttributeError`, in which `told` begins the sentence, where there are none."""
+        check_is_fitted(self)
+        if "_rows" not in self.__dict__:
+            raise AttributeError(
+                f"{told} of the rows that fit was given as a whole in this process; there are none here. "
+                f"Use {otherwise}."
+            )
+        return self._rows
 
     def _show(self) -> None:
         predictor = self._predictor

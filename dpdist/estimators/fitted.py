@@ -36,7 +36,7 @@ from dpdist.runs.progress import shown as shown_to_people
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
-from dpdist.storage.checkpoint import AnyFitted, Asked, Posed, RunStore, Shown
+from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, Posed, RunStore, Shown
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
@@ -132,7 +132,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
         self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
-        for name in ("_rows", "labels_"):
+        for name in ("_rows", "labels_", "tree_", "groups_"):
             self.__dict__.pop(name, None)
         self._show()
 
@@ -152,7 +152,8 @@ class Estimator(BaseEstimator, Generic[Asks]):
         check_is_fitted(self)
         store = RunStore.create(path, self._problem, {}, {}, overwrite, self._asked(self._problem.seed))
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
-        store.commit(fitted, self._predictor, self._history)
+        found = {name: vars(self)[f"{name}_"] for name in FINDINGS if f"{name}_" in vars(self)}
+        store.commit(fitted, self._predictor, self._history, findings=found)
         store.release()
 
     @property

@@ -85,8 +85,8 @@ class Mixture(Clustering[FitSpec]):
 
     @property
     def _free_parameters(self) -> int:
-        family = self._predictor.model.family
-        return self.n_components_ * (family.free_parameters(self._predictor.columns) + 1) - 1
+        family = self._predictor.mixture()[0].family
+        return len(self._fitted.ids) * (family.free_parameters(self._predictor.columns) + 1) - 1
 
     def _show(self) -> None:
         super()._show()

@@ -26,7 +26,7 @@ from dpdist.runs.extending import prepare_extension
 from dpdist.runs.opening import check_limited, limits_of, open_run, resumed
 from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
-from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.checkpoint import FINDINGS, RunStore
 from dpdist.storage.importing import imported_class, made
 
 
@@ -277,6 +277,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     store = open_run(path)
     model = _estimator_of(store)
     model.adopt(store.problem(), store.model(), store.history())
+    model.__dict__.update({f"{name}_": store.finding(name) for name in FINDINGS if store.holds(name)})
     return model
 
 

@@ -26,8 +26,10 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.sva.base import Learner, SVAState
+from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Description, Preparation
+from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
@@ -86,6 +88,10 @@ class Predictor(ABC):
     @abstractmethod
     def describe(self) -> Description:
         """Point estimates of the components, prepared coordinates."""
+
+    @abstractmethod
+    def mixture(self) -> tuple[Model, Summary]:
+        """Family and allocation, and the components' statistics; :class:`InputError` where no prior is conjugate."""
 
     def draw(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """As :meth:`sample`, raw rows (n, D)."""
@@ -204,6 +210,9 @@ class MixturePredictor(Predictor):
     def describe(self) -> Description:
         return self.model.family.describe(self.total.stats)
 
+    def mixture(self) -> tuple[Model, Summary]:
+        return self.model, self.total
+
 
 @dataclass(frozen=True, eq=False)
 class SVAPredictor(Predictor):
@@ -253,6 +262,15 @@ class SVAPredictor(Predictor):
 
     def describe(self) -> Description:
         return self.learner.describe(self.table)
+
+    def mixture(self) -> tuple[Model, Summary]:
+        if not isinstance(self.learner, Conjugate):
+            raise InputError(
+                f"merges of clusters need a family with a conjugate prior, of which sums of statistics tell all; "
+                f"got a pass with {type(self.learner).__name__}."
+            )
+        model = Model(self.learner.family, DirichletProcess(self.concentration))
+        return model, Summary(self.table, np.zeros(len(self.table)))
 
 
 def predictor_of(problem: SVAProblem, state: SVAState) -> SVAPredictor:

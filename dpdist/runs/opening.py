@@ -10,6 +10,10 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
+from dpdist.inference.hierarchy.cut import Cut, cut
+from dpdist.inference.hierarchy.growing import grow_tree
+from dpdist.inference.hierarchy.tree import Tree
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
@@ -89,6 +93,33 @@ def stored_model(path: str | os.PathLike[str]) -> Any:
     store = open_run(path)
     fitted = store.model()
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
+
+
+def stored_clusters(path: str | os.PathLike[str]) -> Predictor:
+    """What the model of rows at `path` says of them; raises as :func:`stored_model`, and of topics."""
+    found = stored_model(path)
+    if not isinstance(found, Predictor):
+        raise CheckpointError(f"{path} holds topics of documents, not clusters of rows; give another.")
+    return found
+
+
+def stored_cut(
+    path: str | os.PathLike[str], n_clusters: int | None, elbo_loss: float | None, min_cluster_size: float | None
+) -> Cut:
+    """A cut of the model of rows at `path`; arguments and errors as for :func:`dpdist.inference.hierarchy.cut.cut`."""
+    tree = open_run(path).finding("tree")
+    return cut(stored_clusters(path), tree, n_clusters, elbo_loss, min_cluster_size)
+
+
+def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
+    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`."""
+    predictor, store = stored_clusters(path), open_run(path)
+    tree = grow_tree(predictor, source, backend, store.problem().seed)
+    try:
+        store.add_finding("tree", tree, predictor)
+    finally:
+        store.release()
+    return tree
 
 
 def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:

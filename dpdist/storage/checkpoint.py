@@ -4,6 +4,7 @@ run.zarr/problems/4f21c0/problem               the model's priors and everything
 run.zarr/problems/4f21c0/asked                 what a person asked for
 run.zarr/generations/000007-9ae310/components  the model after some step, as people read it too
 run.zarr/generations/000007-9ae310/history     steps and proposals
+run.zarr/generations/000007-9ae310/tree        what was found of that model since, each under a name of :data:`FINDINGS`
 run.zarr/generations/000007-9ae310/state       what the next batch needs, but for batch summaries; where a run has these
 run.zarr/objects/000003-77d2aa/                what visiting batches gave; shared by generations
 
@@ -31,6 +32,8 @@ from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Kept, Manifest, Storable
 
+#: What may be found of a model once it is there: a tree of its clusters, and how stable they are.
+FINDINGS = ("tree", "stability")
 #: What a model is made from, by the method that fits it.
 Total = TypeVar("Total")
 _WEIGHT = Stored(("component",), "posterior mean weight of a component")
@@ -177,6 +180,10 @@ class RunStore(GenerationStore):
         )
         return state, manifest
 
+    def finding(self, name: str) -> Any:
+        """What was found of the model of the current generation, by a name of :data:`FINDINGS`; None if nothing was."""
+        return codec.read(self.generation(name)) if self.holds(name) else None
+
     def put_batch_summaries(self, name: str, batch_summaries: Sequence[Storable]) -> None:
         """Store batch summaries of one layout; raises :class:`CheckpointError` if they cannot be written."""
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
@@ -188,6 +195,7 @@ class RunStore(GenerationStore):
         history: History,
         state: State | None = None,
         manifest: Manifest | None = None,
+        findings: Mapping[str, object] | None = None,
     ) -> None:
         """Write the next generation and make it current; the objects of `manifest` were put before.
 
@@ -196,22 +204,49 @@ class RunStore(GenerationStore):
         fitted, predictor : the model of the last lap, and what it says of rows; None before the first
         history : up to it
         state, manifest : to go on from, and where its batch summaries are; None for a model that is saved
+        findings : what was found of the model, by name
 
         Raises
         ------
         CheckpointError
             If it cannot be written; the current generation is left as it was.
         """
+        stored = None
+        if state is not None and manifest is not None:
+            stored = StoredState(replace(state, batch_summaries=(), start=None, queue=(), running=None), manifest)
+        self._commit_all(fitted, predictor, history, stored, findings or {})
 
+    def add_finding(self, name: str, finding: object, predictor: Shown) -> None:
+        """Write the current generation once more, with what was found of its model, of which `predictor` tells.
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be written, or another coordinator holds the run.
+        """
+        self.lock()
+        stored: StoredState | None = codec.read(self.generation("state"), StoredState) if self.holds("state") else None
+        others = {other: self.finding(other) for other in FINDINGS if other != name and self.holds(other)}
+        self._commit_all(self.model(), predictor, self.history(), stored, {**others, name: finding})
+
+    def _commit_all(
+        self,
+        fitted: AnyFitted | None,
+        predictor: Shown | None,
+        history: History,
+        stored: StoredState | None,
+        findings: Mapping[str, object],
+    ) -> None:
         def write(group: zarr.Group) -> None:
             if fitted is not None and predictor is not None:
                 _write_components(group.create_group("components"), fitted, predictor)
             history.write(group.create_group("history"))
-            if state is not None and manifest is not None:
-                bare = replace(state, batch_summaries=(), start=None, queue=(), running=None)
-                codec.write(group.create_group("state"), StoredState(bare, manifest))
+            if stored is not None:
+                codec.write(group.create_group("state"), stored)
+            for name, finding in findings.items():
+                codec.write(group.create_group(name), finding)
 
-        self.add_generation(write, manifest.packs if manifest is not None else [])
+        self.add_generation(write, stored.manifest.packs if stored is not None else [])
 
 
 def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: Shown) -> None:

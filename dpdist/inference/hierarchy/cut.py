@@ -1,0 +1,152 @@
+"""Cuts: fewer clusters of a fitted model, each made of some components, without another fit.
+
+The responsibility of a cluster is the sum of its components', so a row's most probable cluster may be one without its
+most probable component. Densities are those of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import softmax
+
+from dpdist.core.checks import POSITIVE
+from dpdist.core.errors import InputError
+from dpdist.inference.hierarchy.tree import Tree, in_order_of_first
+from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.prediction import Predictor
+from dpdist.inference.transform import Description, Preparation
+from dpdist.models.families.base import Rows
+from dpdist.models.mixture import Model
+from dpdist.models.sufficient_statistics import Summary
+
+
+@dataclass(frozen=True, eq=False)
+class Cut(Predictor):
+    """A model whose components are taken together in groups.
+
+    Parameters
+    ----------
+    whole : the model
+    groups : (K,) the place of each component's cluster
+    elbo : exact ELBO of these clusters in the rows that the tree was grown on, nats; NaN where no tree tells it
+    """
+
+    whole: Predictor
+    groups: np.ndarray
+    elbo: float = math.nan
+
+    @property
+    def preparation(self) -> Preparation:  # type: ignore[override]
+        """The model's."""
+        return self.whole.preparation
+
+    @property
+    def ids(self) -> np.ndarray:  # type: ignore[override]
+        """(G,) of each cluster, that of its heaviest component."""
+        weights = self.whole.weights()[0]
+        heaviest = np.array([held[weights[held].argmax()] for held in self._held()])
+        return np.asarray(self.whole.ids[heaviest])
+
+    @property
+    def columns(self) -> int:
+        return self.whole.columns
+
+    @property
+    def _size(self) -> int:
+        return int(self.groups.max()) + 1
+
+    def _held(self) -> list[np.ndarray]:
+        """The components of each cluster."""
+        return [np.flatnonzero(self.groups == group) for group in range(self._size)]
+
+    @property
+    def _members(self) -> np.ndarray:
+        """(K, G) 1 where a component is of a cluster."""
+        return np.asarray(np.eye(self._size)[self.groups])
+
+    def scorer(self) -> Callable[[Rows], np.ndarray]:
+        score, members = self.whole.scorer(), self._members
+
+        def summed(rows: Rows) -> np.ndarray:
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(softmax(score(rows), axis=1) @ members))
+
+        return summed
+
+    def density(self) -> Callable[[Rows], np.ndarray]:
+        return self.whole.density()
+
+    def weights(self) -> tuple[np.ndarray, float]:
+        weights, rest = self.whole.weights()
+        return weights @ self._members, rest
+
+    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        weights, drawn = self.whole.weights()[0], np.full(len(components), len(self.groups))
+        for group, held in enumerate(self._held()):
+            mine = np.flatnonzero(components == group)
+            drawn[mine] = rng.choice(held, size=len(mine), p=weights[held] / weights[held].sum())
+        return self.whole.sample(drawn, rng)
+
+    def describe(self) -> Description:
+        model, total = self.mixture()
+        return model.family.describe(total.stats)
+
+    def mixture(self) -> tuple[Model, Summary]:
+        model, total = self.whole.mixture()
+        return model, Summary(self._members.T @ total.stats, np.zeros(self._size), total.base)
+
+
+def cut(
+    predictor: Predictor,
+    tree: Tree | None,
+    n_clusters: int | None = None,
+    elbo_loss: float | None = None,
+    min_cluster_size: float | None = None,
+) -> Cut:
+    """Fewer clusters of a fitted model.
+
+    Parameters
+    ----------
+    predictor : the model
+    tree : of its components; None where no number of clusters and no loss is given
+    n_clusters : how many, or
+    elbo_loss : nats of ELBO below the tree's best level that may be given up, for the fewest that cost no more
+    min_cluster_size : expected rows, in the data of the fit, below which a cluster then joins its likeliest neighbour:
+        the one with which the evidence is highest; the smallest joins first
+
+    Raises
+    ------
+    InputError
+        If the cut is not what it should be, or there is no tree of this model.
+    """
+    groups, elbo = np.arange(len(predictor.ids)), math.nan
+    if n_clusters is not None or elbo_loss is not None:
+        if tree is None or not np.array_equal(tree.ids, predictor.ids):
+            raise InputError(
+                "n_clusters and elbo_loss cut the tree of the model, and there is none; grow it first, in Python with "
+                "model.tree(x), of a run with: dpdist tree run.zarr"
+            )
+        level = tree.level(n_clusters, elbo_loss)
+        groups, elbo = tree.groups(level), float(tree.elbo[len(tree) - level])
+    if min_cluster_size is not None:
+        least, before = POSITIVE.take("min_cluster_size", min_cluster_size), groups
+        groups = _without_small(Cut(predictor, groups), least)
+        elbo = elbo if len(np.unique(before)) == len(np.unique(groups)) else math.nan
+    return Cut(predictor, groups, elbo)
+
+
+def _without_small(found: Cut, least: float) -> np.ndarray:
+    """Groups (K,) of which none, but a last one, has less than `least` expected rows."""
+    groups, (model, total) = found.groups.copy(), found.mixture()
+    while len(total.counts) > 1 and total.counts.min() < least:
+        small = int(total.counts.argmin())
+        gains = pair_gains(model, total)
+        near = int(np.maximum(gains[small], gains[:, small]).argmax())
+        groups[groups == small] = near
+        groups = in_order_of_first(groups)
+        total = Cut(found.whole, groups).mixture()[1]
+    return groups

@@ -1,0 +1,146 @@
+"""What workers say of how components share rows: some rows' responsibilities, and entropies of sums of columns.
+
+Responsibilities are those of the local step: below a floor they are zero. A row of one component tells nothing of
+merges, so only rows that several share are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.errors import PrecisionError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.data.base import Partition
+from dpdist.inference.mixture.local_step import block_rows, weighing_rows
+from dpdist.inference.prediction import Predictor
+from dpdist.kernels.softmax import share_rows
+from dpdist.models.families.base import Family, Rows
+from dpdist.models.mixture import Precision, weighted_product
+from dpdist.models.sufficient_statistics import Summary
+
+#: Responsibilities below it are zero.
+FLOOR = Precision().floor
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Responsibilities of rows that several components share; adds over rows.
+
+    Parameters
+    ----------
+    resp : (m, K) CSR
+    weights : (m,)
+    """
+
+    resp: sparse.csr_array
+    weights: np.ndarray
+
+    def __add__(self, other: Shares) -> Shares:
+        resp = sparse.csr_array(sparse.vstack([self.resp, other.resp], format="csr"))
+        return Shares(resp, np.concatenate([self.weights, other.weights]))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """(nonzeros,) the row of each responsibility that is stored."""
+        return np.repeat(np.arange(len(self.weights)), np.diff(self.resp.indptr))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a pass measures of components and of sums of them; adds over rows.
+
+    Parameters
+    ----------
+    summary : of the components
+    entropy : (C,) of sums of components
+    overlap : (K, K) sums of products of two responsibilities
+    """
+
+    summary: Summary
+    entropy: np.ndarray
+    overlap: np.ndarray
+
+    def __add__(self, other: Measured) -> Measured:
+        return Measured(self.summary + other.summary, self.entropy + other.entropy, self.overlap + other.overlap)
+
+
+def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> Shares:
+    """The responsibilities of some rows, each drawn with the same chance; a task.
+
+    Parameters
+    ----------
+    shared : the model, the chance, the key of the draws
+    """
+    predictor, chance, seed = shared
+    rows, weights = weighing_rows(partition)
+    chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
+    own = np.ones(len(chosen)) if weights is None else weights[chosen]
+    found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
+    with one_thread():
+        for _, held, resp, _ in _local_steps(predictor, rows[chosen], own):
+            found += shared_only(resp, held)
+    return found
+
+
+def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_array]) -> Measured:
+    """Components and sums of them over a partition; a task.
+
+    Parameters
+    ----------
+    shared : the model, its family, the (K, C) components of each sum
+    """
+    predictor, family, sums = shared
+    rows, weights = weighing_rows(partition)
+    own = np.ones(rows.shape[0]) if weights is None else weights
+    found = None
+    with one_thread():
+        log_volume = predictor.preparation.transform.log_volume
+        for prepared, held, resp, entropy in _local_steps(predictor, rows, own):
+            stats = weighted_product(resp, held, family.features(prepared), int(np.count_nonzero(resp)))
+            base = float(held @ (family.log_base_measure(prepared) + log_volume))
+            shares = shared_only(resp, held)
+            overlap = shares.resp.T @ (shares.resp * shares.weights[:, None])
+            alone = stats[:, -1] - shares.resp.T @ shares.weights
+            part = Measured(Summary(stats, entropy, base), entropies(shares, sums), overlap.toarray() + np.diag(alone))
+            found = part if found is None else found + part
+    assert found is not None, "there is at least one block"
+    return found
+
+
+def entropies(shares: Shares, sums: sparse.csr_array) -> np.ndarray:
+    """-sum_n c_n r_n log r_n of sums of components: (C,)."""
+    summed = Shares(sparse.csr_array(shares.resp @ sums), shares.weights)
+    terms = -summed.resp.data * np.log(summed.resp.data)
+    found: np.ndarray = np.bincount(summed.resp.indices, shares.weights[summed.rows] * terms, sums.shape[1])
+    return found
+
+
+def shared_only(resp: np.ndarray, weights: np.ndarray) -> Shares:
+    """The rows of responsibilities (n, K) in which several are above zero."""
+    several = np.flatnonzero(np.count_nonzero(resp, axis=1) > 1)
+    return Shares(sparse.csr_array(resp[several]), weights[several])
+
+
+def _local_steps(
+    predictor: Predictor, rows: Rows, weights: np.ndarray
+) -> Iterator[tuple[Rows, np.ndarray, np.ndarray, np.ndarray]]:
+    """Blocks of prepared rows, their weights, responsibilities (n, K) and the entropies (K,) of these."""
+    score, step = predictor.scorer(), block_rows(predictor.columns)
+    for start in range(0, max(1, len(weights)), step):
+        prepared, held = predictor.preparation.apply(rows[start : start + step]), weights[start : start + step]
+        yield prepared, held, *_responsibilities(score, prepared, held)
+
+
+def _responsibilities(
+    score: Callable[[Rows], np.ndarray], prepared: Rows, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    resp = np.ascontiguousarray(score(prepared), dtype=np.float64)
+    counts, entropy = np.zeros(resp.shape[1]), np.zeros(resp.shape[1])
+    if share_rows(resp, np.ones(len(weights)), weights, FLOOR, counts, entropy) < 0:
+        raise PrecisionError("a row's log probabilities are not finite under every component: it lies too far out.")
+    return resp, entropy

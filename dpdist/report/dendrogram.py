@@ -1,0 +1,52 @@
+"""The tree of a model's clusters, drawn on matplotlib axes by SciPy."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from scipy.cluster.hierarchy import dendrogram
+
+from dpdist.core.errors import InputError
+from dpdist.inference.hierarchy.tree import Tree
+
+
+def draw_dendrogram(tree: Tree, axes: Axes, n_clusters: int | None = None) -> dict[str, Any]:
+    """Draw a tree: clusters by their ids along x, and up y the ELBO that merges give up, on a logarithmic scale.
+
+    Parameters
+    ----------
+    tree : of two clusters or more
+    axes : to draw on
+    n_clusters : a cut to mark by colours and a line; None for none
+
+    Returns
+    -------
+    drawn : what SciPy's ``dendrogram`` tells, ``leaves`` in their order from left to right among it
+    """
+    if len(tree) < 2:
+        raise InputError("a dendrogram needs a tree of two clusters or more; this one has one.")
+    heights, cut = tree.heights, None
+    if n_clusters is not None:
+        done = len(tree) - tree.level(n_clusters)
+        below, above = (heights[place] if 0 <= place < len(heights) else None for place in (done - 1, done))
+        cut = heights[-1] * 1.05 if above is None else ((below or 0.0) + above) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of an axis without extent, where no merge gives up anything
+        drawn: dict[str, Any] = dendrogram(
+            tree.linkage,
+            ax=axes,
+            labels=tree.ids.tolist(),
+            color_threshold=0 if cut is None else cut,
+            above_threshold_color="0.45",
+        )
+    positive = heights[heights > 0]
+    axes.set_yscale("symlog", linthresh=float(positive.min()) if positive.size else 1.0)
+    axes.set_ylim(0, 1.3 * float(heights[-1]) if positive.size else 1.0)
+    axes.set(xlabel="id of a cluster", ylabel="ELBO given up (nats)")
+    if cut is not None:
+        axes.axhline(cut, color="0.45", linestyle="--", linewidth=0.8)
+    axes.tick_params(axis="x", labelsize=float(np.clip(400 / len(tree), 3, 9)), rotation=90)
+    return drawn
