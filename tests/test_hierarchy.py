@@ -161,6 +161,7 @@ def test_twenty_gaussians_cut_in_two_come_back() -> None:
     x, owners, model = halves(6000, 8)
     model.fit(x)
     tree = model.tree()
+    np.testing.assert_allclose(tree.overlap.sum(axis=1), tree.counts[:40], rtol=1e-12)
     assert len(tree) == 40
     found = model.cut(20)
     labels = found.predict(x)

@@ -1,4 +1,4 @@
-"""Commands that look closer at the clusters of a model, with another pass or more over the rows: tree."""
+"""Commands that look closer at the clusters of a model, with more passes over the rows: tree, stability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dpdist.cluster.foreground import Scheduler, Serial, Workers, backend_of, da
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.data import as_source
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.runs.opening import grow_stored_tree, open_run
+from dpdist.inference.stability import MAX_LAPS, REFITS
+from dpdist.runs.opening import grow_stored_tree, open_run, refit_stored
 from dpdist.runs.progress import say
 
 #: Clusters shown at most.
@@ -37,6 +38,33 @@ def tree(
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found))
     say(OUTPUT, f"tree of {len(found)} clusters kept in {run}; cut it with: dpdist predict {run} DATA --n-clusters N")
+
+
+def stability(
+    run: Annotated[str, typer.Argument(help="A run of dpdist fit, or a model saved from one.")],
+    refits: Annotated[int, typer.Option(min=1, help="How many refits.")] = REFITS,
+    max_laps: Annotated[int, typer.Option(min=1, help="Laps of each at most.")] = MAX_LAPS,
+    data: Annotated[str | None, typer.Option(help="Where the rows are now, if they moved.")] = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+) -> None:
+    """Refit a model on row weights drawn anew, each refit a task, and say which clusters come back.
+
+    Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
+    clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.
+    """
+    source = as_source(data_of(open_run(run).settings.get("data"), data))
+    with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
+        found = refit_stored(run, source, backend, refits, max_laps)
+    table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components
+    for name in ("id", "mean Jaccard", "least"):
+        table.add_column(name, justify="right")
+    for k in np.argsort(found.mean, kind="stable")[:_SHOWN]:
+        table.add_row(str(found.ids[k]), f"{found.mean[k]:.3f}", f"{found.jaccard[:, k].min():.3f}")
+    OUTPUT.print(table)
+    spread = f"{counts.min()} to {counts.max()} clusters, {np.median(counts):g} in the middle, for {len(found.ids)}"
+    say(OUTPUT, f"{len(counts)} refits ended with {spread}; kept in {run}")
 
 
 def _table(found: Tree) -> Table:

@@ -36,6 +36,7 @@ COMMANDS = {
     },
     "cli.cluster_commands": {
         "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
+        "stability": "Refit a model on row weights drawn anew, each refit a task, and say which clusters come back.",
     },
     "cli.topic_commands": {
         "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",

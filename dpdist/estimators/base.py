@@ -114,7 +114,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         check_is_fitted(self)
         fewer = cut(self._predictor, getattr(self, "tree_", None), n_clusters, elbo_loss, min_cluster_size)
         found = copy(self)
-        for name in ("tree_", "labels_"):
+        for name in ("tree_", "labels_", "stability_"):
             found.__dict__.pop(name, None)
         if "_rows" in vars(self):
             found._rows = self._rows

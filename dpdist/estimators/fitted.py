@@ -132,7 +132,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
         self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
-        for name in ("_rows", "labels_", "tree_", "groups_"):
+        for name in ("_rows", "labels_", "tree_", "groups_", "stability_"):
             self.__dict__.pop(name, None)
         self._show()
 

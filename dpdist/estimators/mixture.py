@@ -8,11 +8,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import default_backend
 from dpdist.estimators.manner import Starts
-from dpdist.inference.prediction import MixturePredictor
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.stability import MAX_LAPS, REFITS, Stability, refit
 from dpdist.runs.methods import method_named
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.run import Run
@@ -22,7 +25,9 @@ from dpdist.runs.specs.mixture import FitSpec
 class Mixture(Clustering[FitSpec]):
     """Fitting shared by all mixtures; subclasses say what the allocation is."""
 
+    _problem: Problem
     _predictor: MixturePredictor
+    stability_: Stability
     _manner_type = Starts
 
     def fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
@@ -69,6 +74,29 @@ class Mixture(Clustering[FitSpec]):
         manner = super().manner()
         assert isinstance(manner, Starts), "what mixtures are asked for"
         return manner
+
+    def stability(self, x: object = None, refits: int = REFITS, max_laps: int = MAX_LAPS) -> Stability:
+        """How far each cluster comes back in refits from this model, on weights of rows drawn anew.
+
+        Every refit is one task of the active Dask client, or made in this process; kept as ``stability_``, also where
+        the model is saved.
+
+        Parameters
+        ----------
+        x : the rows that were fitted; default: those of the fit, where this process holds them
+        refits : how many
+        max_laps : of each at most
+
+        Returns
+        -------
+        stability : Jaccard coefficients (refits, K), and the number of clusters of each refit
+        """
+        rows = self._rows_of_fit("stability is by default that", "stability(x)") if x is None else x
+        model: Predictor = self._predictor
+        if not isinstance(model, MixturePredictor):
+            raise InputError("a cut has no laps of its own to refit it by; ask the model that it was cut from.")
+        self.stability_ = refit(self._problem, model, as_source(rows), default_backend(), refits, max_laps)
+        return self.stability_
 
     def bic(self, x: object) -> float:
         """Bayesian information criterion of rows, -2 log p(x) + P log N, by the predictive density; low is good.

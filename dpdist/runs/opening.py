@@ -13,7 +13,8 @@ from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.inference.prediction import Predictor
+from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.stability import Stability, refit
 from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
@@ -120,6 +121,22 @@ def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Back
     finally:
         store.release()
     return tree
+
+
+def refit_stored(
+    path: str | os.PathLike[str], source: Source, backend: Backend, refits: int, max_laps: int
+) -> Stability:
+    """How stable the clusters of the fit at `path` are, kept there; other arguments as for
+    :func:`dpdist.inference.stability.refit`."""
+    predictor, store = stored_clusters(path), open_run(path)
+    if not isinstance(predictor, MixturePredictor):
+        raise InputError(f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial")
+    found = refit(store.problem(), predictor, source, backend, refits, max_laps)
+    try:
+        store.add_finding("stability", found, predictor)
+    finally:
+        store.release()
+    return found
 
 
 def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:

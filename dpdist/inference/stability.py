@@ -1,0 +1,154 @@
+"""How stable the clusters of a fitted model are: which of them come back where rows count otherwise.
+
+Every refit goes on from the found model, on weights drawn anew for all rows, exponential of mean 1 (the Bayesian
+bootstrap), with draws of moves of its own. A cluster comes back as far as some cluster of the refit has the same rows:
+by the Jaccard coefficient of the rows that each is most probable for,
+
+    J_k = max_j |k and j| / |k or j|.
+
+Sources: Rubin, The Bayesian bootstrap, Annals of Statistics 9 (1981); Hennig, Cluster-wise assessment of cluster
+stability, Computational Statistics & Data Analysis 52 (2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from dpdist.core.checks import COUNT
+from dpdist.core.randomness import generator
+from dpdist.core.stored import Stored
+from dpdist.data.base import Partition, Source
+from dpdist.execution.base import Backend
+from dpdist.execution.serial import SerialBackend
+from dpdist.inference.mixture.engine import first_state, laps
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.prediction import MixturePredictor
+from dpdist.models.families.base import Rows
+
+#: Refits, and laps of each at most, unless told otherwise.
+REFITS, MAX_LAPS = 10, 20
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """What became of clusters in refits.
+
+    Parameters
+    ----------
+    ids : (K,) stable ids of the clusters
+    jaccard : (R, K) how far each came back in each refit, from 0 to 1; 0 for one that is no row's most probable
+    n_components : (R,) clusters that each refit ended with
+    """
+
+    ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
+    jaccard: Annotated[np.ndarray, Stored(("refit", "component"), "share of its rows that a cluster came back with")]
+    n_components: Annotated[np.ndarray, Stored(("refit",), "clusters that a refit ended with")]
+
+    @property
+    def mean(self) -> np.ndarray:
+        """(K,) mean of each cluster's Jaccard coefficient; 0.85 and more is stable, less than 0.6 hardly a cluster."""
+        mean: np.ndarray = self.jaccard.mean(axis=0)
+        return mean
+
+
+def refit(
+    problem: Problem,
+    model: MixturePredictor,
+    source: Source,
+    backend: Backend,
+    refits: int = REFITS,
+    max_laps: int = MAX_LAPS,
+) -> Stability:
+    """Refit a model some times, each in one task.
+
+    Parameters
+    ----------
+    problem : as the model was fitted
+    model : from which every refit begins
+    source : the rows it was fitted to
+    backend : where to run
+    refits : how many
+    max_laps : of each at most
+    """
+    refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
+    model.check_source(source)
+    partitions = backend.share_each(source.partitions)
+    shared = backend.share((problem, model, _Whole.of(source), max_laps))
+    found = backend.fetch(backend.map(_refit, [partitions] * refits, range(refits), [shared] * refits))
+    jaccard = np.stack([_jaccard(table) for table in found])
+    return Stability(model.ids, jaccard, np.array([table.shape[1] for table in found]))
+
+
+def _refit(
+    partitions: Sequence[Partition], number: int, shared: tuple[Problem, MixturePredictor, _Whole, int]
+) -> np.ndarray:
+    """Rows, by weight, that each cluster of a model (K) shares with each of a refit: (K, K'); a task."""
+    problem, model, whole, max_laps = shared
+    own = replace(problem, seed=int(generator(problem.seed, "refit", number).integers(2**31)))
+    source = _Listed(whole, [_Redrawn(each.index, each.start, each.stop, each, own.seed) for each in partitions])
+    last = None
+    for state, info in laps(own, source, first_state(own, source, model.total), SerialBackend()):
+        last = info
+        if state.quiet or info.lap == max_laps:
+            break
+    assert last is not None, "there is a lap"
+    other = MixturePredictor(model.model, model.preparation, last.total, last.ids)
+    table = np.zeros((len(model.ids), len(last.ids)))
+    for partition in partitions:
+        weights = partition.load()[1]
+        np.add.at(table, (model.labels(partition), other.labels(partition)), 1.0 if weights is None else weights)
+    return table
+
+
+def _jaccard(table: np.ndarray) -> np.ndarray:
+    """(K,) the best Jaccard coefficient of each row of a table (K, K')."""
+    either = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
+    best: np.ndarray = (table / np.where(either > 0, either, 1.0)).max(axis=1)
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Redrawn(Partition):
+    """A partition whose rows have weights drawn anew, times those that they have."""
+
+    inner: Partition
+    seed: int
+
+    def read(self) -> tuple[Rows, np.ndarray | None]:
+        rows, weights = self.inner.load()
+        drawn = generator(self.seed, "row weights", self.index).standard_exponential((rows.shape[0],))
+        return rows, drawn if weights is None else drawn * weights
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """What is told of a source, partitions apart."""
+
+    shape: tuple[int, int]
+    label: str
+    sparse: bool
+    weights: np.ndarray | None
+
+    @staticmethod
+    def of(source: Source) -> _Whole:
+        """What is told of `source`."""
+        return _Whole(source.shape, source.label, source.sparse, source.weights)
+
+
+class _Listed(Source):
+    """Some partitions as a source, for one process."""
+
+    def __init__(self, whole: _Whole, partitions: Sequence[Partition]) -> None:
+        self.shape, self.label, self.sparse, self.weights = whole.shape, whole.label, whole.sparse, whole.weights
+        self._partitions = list(partitions)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return self._partitions
+
+    def identity(self) -> dict[str, object]:
+        return {}

@@ -1,0 +1,105 @@
+"""Laws of refits: clusters that are there come back, what was cut by hand does not, wherever the refits run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import dpdist
+from dpdist.cli.root import app
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.execution.connecting import local_backend
+from dpdist.inference import stability
+from dpdist.inference.stability import refit
+from dpdist.models.families import Gaussian
+from dpdist.storage.checkpoint import RunStore
+from tests.runs import mixture
+
+
+@pytest.fixture(scope="module")
+def groups() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of four groups, the first of which is cut in two by hand."""
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0], [30, 0], [0, 30], [30, 30]])
+    owners = rng.integers(4, size=600)
+    x = means[owners] + rng.normal(size=(600, 2))
+    return x, np.where((owners == 0) & (x[:, 0] > 0), 4, owners)
+
+
+def test_what_is_there_comes_back_and_halves_do_not(groups) -> None:
+    x, owners = groups
+    model = mixture(family=Gaussian(), initial=owners, moves=[], max_laps=1).fit(x)
+    halves = np.unique(model.predict(x[np.isin(owners, (0, 4))]))
+    model.moves = None
+    problem = model.prepare(x).problem
+    found = refit(problem, model._predictor, ArraySource(x), SerialBackend(), 2, 12)
+    assert found.jaccard.shape == (2, 5) and found.n_components.tolist() == [4, 4]
+    assert (np.delete(found.jaccard, halves, axis=1) > 0.99).all() and (found.jaccard[:, halves] < 0.8).all()
+    np.testing.assert_allclose(found.mean, found.jaccard.mean(axis=0))
+
+
+def test_refits_differ_where_groups_overlap() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(300, 2)), rng.normal(size=(300, 2)) + 2])
+    model = mixture(family=Gaussian(), initial=np.repeat([0, 1], 300), moves=[], max_laps=2).fit(x)
+    found = refit(model._problem, model._predictor, ArraySource(x), SerialBackend(), 2, 2).jaccard
+    assert (found > 0.5).all() and (found < 1).all() and (found[0] != found[1]).all()
+
+
+def test_the_jaccard_coefficient_is_of_the_best_match() -> None:
+    table = np.array([[6.0, 2.0, 0.0], [0.0, 3.0, 5.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(stability._jaccard(table), [6 / 8, 5 / 8, 0])
+
+
+def test_weights_are_drawn_for_every_row_refit_by_refit_and_multiply_its_own(groups) -> None:
+    x, weights = groups[0], np.arange(600.0)
+    drawn = []
+    for seed in (1, 2, 1):
+        source = ArraySource(x, weights, partition_rows=250)
+        parts = [stability._Redrawn(p.index, p.start, p.stop, p, seed) for p in source.partitions]
+        drawn.append(np.concatenate([part.load()[1] for part in parts]))
+    np.testing.assert_array_equal(drawn[0], drawn[2])
+    ratio = drawn[0][1:] / weights[1:]
+    assert drawn[0][0] == 0 and len(np.unique(ratio)) == 599 and abs(ratio.mean() - 1) < 0.15
+    assert abs(np.corrcoef(ratio, drawn[1][1:] / weights[1:])[0, 1]) < 0.15
+
+
+@pytest.mark.slow
+def test_refits_on_workers_are_those_of_this_process(groups) -> None:
+    x, owners = groups
+    model = mixture(family=Gaussian(), initial=owners, max_laps=2).fit(x)
+    given = (model._problem, model._predictor, ArraySource(x, partition_rows=250))
+    here = refit(*given, SerialBackend(), 2, 2)
+    backend = local_backend(1)
+    try:
+        there = refit(*given, backend, 2, 2)
+    finally:
+        backend.close()
+    np.testing.assert_array_equal(here.jaccard, there.jaccard)
+
+
+def test_the_command_keeps_what_it_finds(groups, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    zarr.create_array("rows.zarr", shape=groups[0].shape, dtype="float64", chunks=(300, 2))[...] = groups[0]
+    model = mixture(family=Gaussian(), max_laps=3, initial=groups[1])
+    for _ in model.iter_fit("rows.zarr", checkpoint_path="run.zarr"):
+        pass
+    app(["tree", "run.zarr", "--serial"], standalone_mode=False)
+    app(["stability", "run.zarr", "--serial", "--refits", "2", "--max-laps", "1"], standalone_mode=False)
+    assert "mean Jaccard" in capsys.readouterr().out
+    loaded, store = dpdist.load("run.zarr"), RunStore.open("run.zarr")
+    stored = xr.open_zarr("run.zarr", group=f"{store.attributes['generation']}/stability", consolidated=False)
+    expected = loaded.stability(groups[0], 2, 1).jaccard
+    np.testing.assert_array_equal(stored["jaccard"].values, expected)
+    assert len(loaded.tree_) == loaded.n_components_, "one finding leaves the other"
+    app(["sva", "rows.zarr", "--out", "pass.zarr", "--serial"], standalone_mode=False)
+    with pytest.raises(dpdist.InputError, match="is a pass"):
+        app(["stability", "pass.zarr", "--serial"], standalone_mode=False)
+    with pytest.raises(dpdist.InputError, match="ask the model that it was cut from"):
+        loaded.cut(2).stability(groups[0])
+    for wrong in ({"refits": 0}, {"max_laps": 0}):
+        with pytest.raises(dpdist.InputError, match=next(iter(wrong))):
+            loaded.stability(groups[0], **wrong)
