@@ -35,6 +35,7 @@ from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.state import State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import DocumentTopics, PairSums
+from dpdist.inference.topics.kept import BatchDocuments, KeptDocuments, TopicNames, VisitedDocuments
 from dpdist.inference.topics.problem import TopicPlan
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.sufficient_statistics import Summary
@@ -495,40 +496,71 @@ def test_leaves_of_a_mixture_are_stored_to_the_bit() -> None:
         ]
 
 
-def random_documents(rng: np.random.Generator, documents: int, topics: int, known: bool) -> Measured:
-    """Sums over documents and, if known, the topics of each."""
+def random_documents(rng: np.random.Generator, topics: int) -> Measured:
+    """Sums over documents."""
     sums = (rng.normal(size=size) for size in ((6, topics), topics, (topics + 1, 4), 4))
     pairs = PairSums(rng.normal(size=2), rng.normal(size=(2, 4)))
-    held = rng.random((documents, topics)) * (rng.random((documents, topics)) < 0.5)
-    return Measured(TopicSummary(*sums), pairs, DocumentTopics.of(held) if known else None)
+    return Measured(TopicSummary(*sums), pairs)
+
+
+def random_visit(rng: np.random.Generator, documents: int, tried: bool) -> VisitedDocuments:
+    """Documents' topics as a visit leaves them, of 3 topics and of 4 candidates."""
+    held = [rng.random((documents, k)) * (rng.random((documents, k)) < 0.5) for k in ((3, 4) if tried else (3,))]
+    return VisitedDocuments(*map(DocumentTopics.of, held))
+
+
+def visit_bits(visited: VisitedDocuments) -> list[Any]:
+    """Documents' topics, to the bit."""
+    sets = [each for each in (visited.current, visited.candidate) if each is not None]
+    return [(array.tobytes(), array.dtype, array.shape) for each in sets for array in vars(each).values()]
 
 
 def topic_bits(batch_summary: TopicBatchSummary) -> list[Any]:
     """A leaf of documents, to the bit."""
     found: list[Any] = []
     for part in (batch_summary.current, batch_summary.candidate):
-        found.append(part is not None and part.topics is not None)
+        found.append(part is not None)
         if part is not None:
-            held = () if part.topics is None else (part.topics.indptr, part.topics.topics, part.topics.counts)
             sums, pairs = part.summary, part.pairs
-            arrays = (sums.words, sums.entropy, sums.groups, sums.totals, pairs.entropy, pairs.groups, *held)
+            arrays = (sums.words, sums.entropy, sums.groups, sums.totals, pairs.entropy, pairs.groups)
             found += [(array.tobytes(), array.shape) for array in arrays]
+    if (documents := batch_summary.documents) is not None:
+        names = [each and (each.candidate, each.names) for each in (documents.current, documents.candidate)]
+        kept = [(one.name, one.digest, one.here and visit_bits(one.here)) for one in documents.partitions]
+        found += [documents.folder, repr(names), kept]
     return found
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", ["nowhere", "here", "in files"])
 @pytest.mark.parametrize("tried", [True, False])
 def test_leaves_of_topics_are_stored_to_the_bit(known, tried) -> None:
     rng = np.random.default_rng(0)
+
+    def left(sizes: tuple[int, ...]) -> BatchDocuments | None:
+        kept = [
+            KeptDocuments(f"{n}.npz", "", random_visit(rng, n, tried))
+            if known == "here"
+            else KeptDocuments(f"{n}", "7")
+            for n in sizes
+        ]
+        names = TopicNames(candidate=False, names=rng.permutation(3)), TopicNames(candidate=True) if tried else None
+        return None if known == "nowhere" else BatchDocuments("objects/3", tuple(kept), *names)
+
     batch_summaries = [
-        TopicBatchSummary(random_documents(rng, n, 3, known), random_documents(rng, n, 4, known) if tried else None)
-        for n in (5, 2, 7)
+        TopicBatchSummary(random_documents(rng, 3), random_documents(rng, 4) if tried else None, left(sizes))
+        for sizes in ((5, 1), (2,), (7, 3))
     ]
     group = zarr.group()
     write(group, batch_summaries)
     assert [topic_bits(batch_summary) for batch_summary in read(group)] == [
         topic_bits(batch_summary) for batch_summary in batch_summaries
     ]
+
+
+@pytest.mark.parametrize("tried", [True, False])
+def test_documents_topics_come_back_from_their_file_to_the_bit(tried) -> None:
+    visited = random_visit(np.random.default_rng(0), 9, tried)
+    assert visit_bits(VisitedDocuments.of(bytes(visited))) == visit_bits(visited)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=20), st.integers(1, 60))
@@ -558,15 +590,16 @@ def test_leaves_that_add_have_one_layout_and_others_another() -> None:
     one, other, larger = random_batch_summary(rng), random_batch_summary(rng), random_batch_summary(rng, 4)
     assert one.layout == other.layout == (one + other).layout != larger.layout
     assert one.nbytes == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4) and BatchSummary(one.summary).layout != one.layout
-    known, unknown = (random_documents(rng, 5, 3, known) for known in (True, False))
-    batch_summaries = [
-        TopicBatchSummary(known),
-        TopicBatchSummary(unknown),
-        TopicBatchSummary(known, known),
-        TopicBatchSummary(known, unknown),
-    ]
-    assert len({batch_summary.layout for batch_summary in batch_summaries}) == 4
-    assert batch_summaries[2].nbytes == 2 * batch_summaries[0].nbytes > 2 * batch_summaries[1].nbytes
+    sums, visited = random_documents(rng, 3), random_visit(rng, 5, tried=False)
+    kept = [(KeptDocuments("5.npz", "", visited),), (KeptDocuments("5.npz", "7"),)]
+    here, filed = (BatchDocuments("objects/3", each, TopicNames(candidate=False)) for each in kept)
+    pairs = itertools.product((None, sums), (None, here, filed))
+    batch_summaries = [TopicBatchSummary(sums, *pair) for pair in pairs]
+    assert len({batch_summary.layout for batch_summary in batch_summaries}) == 6
+    assert batch_summaries[3].nbytes == 2 * batch_summaries[0].nbytes == 2 * batch_summaries[2].nbytes
+    assert batch_summaries[1].nbytes - batch_summaries[0].nbytes == sum(
+        map(len, (each[0] for each in visit_bits(visited)))
+    )
 
 
 def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:

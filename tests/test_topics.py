@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import shutil
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,8 @@ from scipy import sparse
 from scipy.optimize import approx_fprime
 from scipy.special import betaln, gammaln, polygamma, psi
 
-from dpdist.core.errors import InputError, PrecisionError
+from dpdist.core.errors import CheckpointError, InputError, PrecisionError
+from dpdist.core.places import LocalPlace
 from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import local_backend
@@ -24,6 +26,7 @@ from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, 
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import coherence, completion_score, top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE, learned
+from dpdist.inference.topics.kept import DocumentFiles, VisitedDocuments
 from dpdist.inference.topics.merges import judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
@@ -548,10 +551,9 @@ def test_leaves_add_up_to_the_total_after_every_lap() -> None:
             total = total + batch_summary.summary
         for name in ("words", "entropy", "groups", "totals"):
             np.testing.assert_allclose(getattr(total, name), getattr(step.info.total, name), rtol=1e-9, atol=1e-8)
-        assert all(
-            batch_summary.current.topics.topics.max(initial=0) < step.info.n_components
-            for batch_summary in batch_summaries
-        )
+        for start in (start for batch_summary in batch_summaries for start in batch_summary.documents.starts()):
+            known, _ = start.read(DocumentFiles())
+            assert known.topics.max(initial=0) < step.info.n_components
         assert len(step.state.ids) == len(set(step.state.ids.tolist())) == step.info.n_components
 
 
@@ -577,6 +579,61 @@ def test_topics_of_documents_are_renamed_joined_and_forgotten() -> None:
     joined = topics.renamed(np.array([1, 1, -1]))
     assert joined.indptr.tolist() == [0, 1, 1, 2]
     assert joined.topics.tolist() == [1, 1] and joined.counts.tolist() == [3.0, 3.0]
+
+
+def test_what_the_coordinator_holds_of_a_stored_run_does_not_grow_with_documents(tmp_path) -> None:
+    """Its state, pickled, and all of its checkpoint but workers' files; partitions are as many, documents ten times."""
+    held: dict[int, list[int]] = {}
+    for documents in (60, 600):
+        place = LocalPlace(tmp_path / f"{documents}.zarr")
+        words = corpus(9, documents=documents, topics=6)
+        source = ArraySource(words, partition_rows=documents // 6)
+        problem = problem_of(words, batches=3, sample=1, tries=0, delete=False)
+        store = RunStore.create(place.path, problem, {}, source.fingerprint())
+        state = first_topic_state(problem, source, start_of(words, 4))
+        fit = Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(3), History(), store)
+        for _ in fit:
+            pass
+        files = {folder: place.files(folder) for folder in ("commits", "generations", "objects")}
+        sizes = {name: len(data) for found in files.values() for name, data in found.items()}
+        written = sum(size for name, size in sizes.items() if name.endswith(".npz"))
+        held[documents] = [len(pickle.dumps(fit.state)), sum(sizes.values()) - written, written]
+    (state, stored, written), (state_of_many, stored_of_many, written_of_many) = held.values()
+    assert state_of_many == pytest.approx(state, abs=100)
+    assert stored_of_many == pytest.approx(stored, rel=0.01)
+    assert written_of_many > 3 * written
+
+
+@pytest.mark.parametrize("fault", ["missing", "damaged"])
+def test_a_file_of_documents_that_is_not_what_was_written_is_told(tmp_path, fault: str) -> None:
+    place = LocalPlace(tmp_path)
+    place.create("problems/7/zarr.json", b"")
+    files = DocumentFiles.at(place.label, SerialBackend())
+    kept = files.put(1, 7, VisitedDocuments(DocumentTopics.of(np.eye(3))))
+    file = place.path / files.folder(1) / kept.name
+    file.unlink() if fault == "missing" else file.write_bytes(file.read_bytes()[:-1] + b"?")
+    with pytest.raises(CheckpointError, match=f"000007.npz is {fault}"):
+        files.take(files.folder(1), kept)
+    with pytest.raises(CheckpointError, match="workers do not reach"):
+        DocumentFiles().take(files.folder(1), kept)
+
+
+class Elsewhere(SerialBackend):
+    """Workers on a machine that has nothing at a path."""
+
+    def map(self, function, *columns):
+        return [[]] if function.__name__ == "_problems_at" else super().map(function, *columns)
+
+
+def test_where_workers_do_not_reach_the_run_its_documents_go_with_its_summaries(tmp_path) -> None:
+    documents = corpus(6, documents=300)
+    store = RunStore.create(tmp_path / "run.zarr", problem_of(documents), {}, ArraySource(documents).fingerprint())
+    runs = [fit_of(documents, None, 3), replace(fit_of(documents, store, 3), backend=Elsewhere())]
+    for fit in runs:
+        for _ in fit:
+            pass
+    assert bits(runs[0]) == bits(runs[1])
+    assert all(one.here is not None for each in runs[1].state.batch_summaries for one in each.documents.partitions)
 
 
 def test_counts_that_are_not_finite_are_refused() -> None:
@@ -722,5 +779,7 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
             pass
         assert bits(again) == bits(whole)
     assert copies == 2
+    # Files that no checkpoint kept names are gone: of the laps of the last two there are no more than three left.
+    assert len([name for name in store.place.names("objects") if "documents" in name]) <= 3
     fitted = RunStore.open(tmp_path / "run.zarr").fitted()
     assert fitted.total.words.tobytes() == whole.fitted.total.words.tobytes()

@@ -32,6 +32,7 @@ PROMISED = {
     "seeds": r"clusters +sva +with +-\d\.\d{3} \(-\d\.\d{3} to -\d\.\d{3}\) +\d\.\d{3}.*",
     "sequential": rf"20 +\d+ +{RATIO} +{RATIO}",
     "small_data": rf"ratio +{RATIO}",
+    "tomotopy_lda": r"dpdist +\d+ +2 +\d+\.\d +\d+ +-\d\.\d{4}",
     "starts": r"sva +(\d+|-) +(\d+|-) +(\d+|-) +-\d+\.\d{4} at \d+ s +\d+",
 }
 

@@ -52,7 +52,7 @@ class Work(ABC):
     def task(self, state: State, total: Any) -> Any:
         """What workers need for one batch besides their rows, under the posterior of `total`."""
 
-    def known(self, batch_summary: Any, rows: Sequence[int]) -> list[Any]:
+    def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
         """What the batch's last visit left for the next, one a partition of so many `rows`."""
         return [None] * len(rows)
 

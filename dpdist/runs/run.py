@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.places import absolute
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
@@ -77,7 +78,8 @@ class Run:
             self.close()
             return
         with self._writing_alone():
-            for step in self.method.steps(self.problem, self.source, self.state, self.backend):
+            path = None if self.store is None else absolute(self.store.path)
+            for step in self.method.steps(self.problem, self.source, self.state, self.backend, path):
                 if self.store is not None:
                     self._memo.follow(step)
                 if step.info is not None:
@@ -96,7 +98,7 @@ class Run:
             self._cadence.begin()
             history = self.history.before(self.state.lap)
             manifest, packs = self._memo.manifest(self.state)
-            given = (history, self.state, manifest)
+            given = (history, self.state, manifest, self._memo.superseded())
             self._writing = self._writer.submit(self._write, self.store, packs, self.fitted, given)
             self._memo.stored(self.state, manifest)
             self._saved = place
@@ -152,7 +154,7 @@ class Run:
         store: RunStore,
         packs: dict[str, list[Storable]],
         fitted: AnyFitted | None,
-        given: tuple[History, State, Manifest],
+        given: tuple[History, State, Manifest, list[str]],
     ) -> None:
         """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
         with self._cadence.timed():

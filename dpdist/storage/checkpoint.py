@@ -195,6 +195,7 @@ class RunStore(GenerationStore):
         history: History,
         state: State | None = None,
         manifest: Manifest | None = None,
+        superseded: Sequence[str] = (),
         findings: Mapping[str, object] | None = None,
     ) -> None:
         """Write the next generation and make it current; the objects of `manifest` were put before.
@@ -204,6 +205,7 @@ class RunStore(GenerationStore):
         fitted, predictor : the model of the last lap, and what it says of rows; None before the first
         history : up to it
         state, manifest : to go on from, and where its batch summaries are; None for a model that is saved
+        superseded : folders of files that only generations before may need
         findings : what was found of the model, by name
 
         Raises
@@ -215,6 +217,7 @@ class RunStore(GenerationStore):
         if state is not None and manifest is not None:
             stored = StoredState(replace(state, batch_summaries=(), start=None, queue=(), running=None), manifest)
         self._commit_all(fitted, predictor, history, stored, findings or {})
+        self.forget(superseded)
 
     def add_finding(self, name: str, finding: object, predictor: Shown) -> None:
         """Write the current generation once more, with what was found of its model, of which `predictor` tells.
@@ -246,7 +249,8 @@ class RunStore(GenerationStore):
             for name, finding in findings.items():
                 codec.write(group.create_group(name), finding)
 
-        self.add_generation(write, stored.manifest.packs if stored is not None else [])
+        packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
+        self.add_generation(write, packs, files)
 
 
 def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: Shown) -> None:

@@ -22,7 +22,8 @@ import datetime
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import zarr
@@ -243,8 +244,19 @@ class GenerationStore:
             self._failure = error
             raise
 
-    def add_generation(self, write: Callable[[zarr.Group], None], objects: list[str] | None = None) -> None:
+    def add_generation(
+        self,
+        write: Callable[[zarr.Group], None],
+        objects: Sequence[str] = (),
+        files: Mapping[str, dict[str, str]] = MappingProxyType({}),
+    ) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
+
+        Parameters
+        ----------
+        write : fills its group
+        objects : that were added
+        files : digests of others that workers wrote, by folder
 
         Raises
         ------
@@ -254,7 +266,7 @@ class GenerationStore:
         if self._failure is not None:
             raise self._failure
         self.lock()
-        shared, known = sorted(objects or []), {**self.attributes["digests"], **self._added}
+        shared, known = sorted([*objects, *files]), {**self.attributes["digests"], **self._added, **files}
         digests = {each: known[each] for each in (self.attributes["problem"], *shared)}
         with writable(self.place):
             number = max(commits(self.place), default=0) + 1
@@ -333,6 +345,11 @@ class GenerationStore:
                 "results are right, but not to the same bits.",
                 stacklevel=3,
             )
+
+    def forget(self, objects: Iterable[str]) -> None:
+        """Remove those `objects` that no commit names; what one does goes with it."""
+        with writable(self.place):
+            self.place.remove(*sorted(set(objects) - named_groups(self._found())))
 
     def _forget(self) -> None:
         """Remove generations beyond those kept, and what only they named."""

@@ -8,7 +8,7 @@ that was stored before, it gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from dpdist.inference.loop import Step
@@ -29,6 +29,14 @@ class Storable(Protocol):
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
+
+
+class BatchSummary(Storable, Protocol):
+    """What a visit of a batch gave."""
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of files at the run's place that its workers wrote and that go with it, by folder."""
 
 
 class ComponentMap(Protocol):
@@ -63,6 +71,7 @@ class Manifest:
     start, running : of those batch summaries, if there are any
     queue : of the totals of batches under way
     component_map : what the last lap's end made of the batch summaries stored before it
+    files : digests of the files that go with the batch summaries, by folder
     """
 
     batches: tuple[Kept, ...]
@@ -70,6 +79,7 @@ class Manifest:
     running: Kept | None
     queue: tuple[Kept, ...]
     component_map: ComponentMap | None
+    files: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def batch_summaries(self) -> list[Kept]:
@@ -80,6 +90,15 @@ class Manifest:
     def packs(self) -> list[str]:
         """Every stored object named."""
         return sorted({kept.pack for kept in self.batch_summaries})
+
+
+def files_of(state: State) -> dict[str, dict[str, str]]:
+    """Digests of the files that go with a state, by folder."""
+    found: dict[str, dict[str, str]] = {}
+    for batch_summary in state.batch_summaries:
+        for folder, digests in batch_summary.files.items():
+            found.setdefault(folder, {}).update(digests)
+    return found
 
 
 def batch_summaries_of(state: State) -> list[Storable]:
@@ -104,6 +123,7 @@ class Memo:
 
     def __init__(self, state: State, manifest: Manifest | None = None) -> None:
         self._before = self._now = _Moment(state, {}, None) if manifest is None else _stored(state, manifest)
+        self._folders = set[str]()
 
     def follow(self, step: Step) -> None:
         """Go on to the state after a step."""
@@ -114,6 +134,7 @@ class Memo:
         there = {id(batch_summary) for batch_summary in batch_summaries_of(step.state)}
         kept = {key: value for key, value in kept.items() if key in there}
         self._before, self._now = self._now, _Moment(step.state, kept, component_map)
+        self._folders |= files_of(step.state).keys()
 
     def manifest(self, state: State) -> tuple[Manifest, dict[str, list[Storable]]]:
         """Where the batch summaries of `state`, the present one or the one before, are stored or to be stored.
@@ -139,7 +160,15 @@ class Memo:
             running=None if state.running is None else places[id(state.running)],
             queue=tuple(places[id(total)] for total in state.queue),
             component_map=moment.component_map if any(kept.turned for kept in batches) else None,
+            files=files_of(state),
         ), packs
+
+    def superseded(self) -> list[str]:
+        """Folders of files that go with no state any more, those told before apart."""
+        used = files_of(self._now.state).keys() | files_of(self._before.state).keys()
+        found = sorted(self._folders - used)
+        self._folders -= set(found)
+        return found
 
     def stored(self, state: State, manifest: Manifest) -> None:
         """Take note that what `state` consists of is stored as a manifest says, or sure to be before the next is."""

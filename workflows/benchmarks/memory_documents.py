@@ -2,8 +2,7 @@
 
 Daily KOS entries drawn with replacement (drawn documents where they are not there), written to a corpus as they are
 drawn; 50 topics, 20 batches, two laps without moves, on two worker processes (``--small``: ten topics, four batches,
-one worker). Each size runs in processes of its own. The coordinator keeps the topics of each document for its next
-visit.
+one worker). Each size runs in processes of its own. The run is stored: the topics of each document are in files of it.
 """
 
 from __future__ import annotations
@@ -65,7 +64,10 @@ def fit_measured(path: str, size: Size) -> dict[str, Any]:
         max_laps=2,
         random_state=0,
     )
-    return measured(lambda backend: model.iter_fit(path, backend=backend), size.workers)
+    run = f"{path}.run"
+    return measured(
+        lambda backend: model.iter_fit(path, checkpoint_path=run, overwrite=True, backend=backend), size.workers
+    )
 
 
 def main() -> None:

@@ -51,6 +51,11 @@ class BatchSummary:
         """Size in bytes."""
         return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
 
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of the files that go with it, by folder: none."""
+        return {}
+
     def scaled(self, factor: float) -> BatchSummary:
         """Every entry times `factor`."""
         return BatchSummary(self.summary.scaled(factor), tuple(each.scaled(factor) for each in self.measured))

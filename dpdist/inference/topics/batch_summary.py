@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, psi
 
 from dpdist.inference.mixture.local_step import Sample
-from dpdist.inference.topics.documents import DocumentTopics, PairSums, join_documents
+from dpdist.inference.topics.documents import DocumentTopics, PairSums
+from dpdist.inference.topics.kept import BatchDocuments
 from dpdist.inference.topics.summary import (
     DOCUMENTS,
     LOG_GAMMA,
@@ -28,7 +29,7 @@ class Measured:
     ----------
     summary : their sums
     pairs : sums of unions of two topics
-    topics : the topics of each document; None in sums over batches
+    topics : the topics of each document, where they are at hand; None in sums
     """
 
     summary: TopicSummary
@@ -44,30 +45,27 @@ class Measured:
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """Shapes of what is stored of it, and whether its documents' topics are known."""
-        return self.summary.words.shape, self.pairs.entropy.shape, self.topics is not None
+        """Shapes of what is stored of it."""
+        return self.summary.words.shape, self.pairs.entropy.shape
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        summary, pairs, known = self.summary, self.pairs, self.topics
+        summary, pairs = self.summary, self.pairs
         arrays = [summary.words, summary.entropy, summary.groups, summary.totals, pairs.entropy, pairs.groups]
-        arrays += [] if known is None else [known.indptr, known.topics, known.counts]
         return sum(array.nbytes for array in arrays)
-
-    def followed_by(self, other: Measured) -> Measured:
-        """Of documents of the same batch, one set after the other."""
-        assert self.topics is not None and other.topics is not None, "documents of a batch are known"
-        joined = join_documents([self.topics, other.topics])
-        return Measured(self.summary + other.summary, self.pairs + other.pairs, joined)
 
 
 @dataclass(frozen=True, eq=False)
 class TopicBatchSummary:
-    """The last local step of a batch, or a sum of such: under the current topics, and under candidates, if any."""
+    """The last local step of a batch, or a sum of such: under the current topics, and under candidates, if any.
+
+    `documents` says where the topics of its documents are; None before the first local step, and in sums over batches.
+    """
 
     current: Measured
     candidate: Measured | None = None
+    documents: BatchDocuments | None = None
 
     @property
     def summary(self) -> TopicSummary:
@@ -77,12 +75,18 @@ class TopicBatchSummary:
     @property
     def layout(self) -> tuple[object, ...]:
         """The same for batch summaries that can be stored as one."""
-        return self.current.layout, None if self.candidate is None else self.candidate.layout
+        parts = self.current, self.candidate, self.documents
+        return tuple(None if part is None else part.layout for part in parts)
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.current.nbytes + (0 if self.candidate is None else self.candidate.nbytes)
+        return sum(part.nbytes for part in (self.current, self.candidate, self.documents) if part is not None)
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of the files that go with it, by folder."""
+        return {} if self.documents is None else self.documents.files
 
     def __add__(self, other: TopicBatchSummary) -> TopicBatchSummary:
         mine, others = self.candidate, other.candidate
@@ -103,10 +107,10 @@ class TopicLocalStep:
     sample: Sample
 
     def __add__(self, other: TopicLocalStep) -> TopicLocalStep:
-        mine, others = self.batch_summary.candidate, other.batch_summary.candidate
-        candidate = None if mine is None or others is None else mine.followed_by(others)
-        current = self.batch_summary.current.followed_by(other.batch_summary.current)
-        return TopicLocalStep(TopicBatchSummary(current, candidate), self.sample + other.sample)
+        mine, others = self.batch_summary.documents, other.batch_summary.documents
+        assert mine is not None and others is not None, "documents of a batch are known"
+        joined = replace(self.batch_summary + other.batch_summary, documents=mine + others)
+        return TopicLocalStep(joined, self.sample + other.sample)
 
 
 def with_added(summary: TopicSummary, added: int) -> TopicSummary:

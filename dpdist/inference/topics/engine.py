@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,8 +12,9 @@ from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
+from dpdist.inference.topics.kept import DocumentFiles, WarmStart, tokens_beside
 from dpdist.inference.topics.lap_moves import take_topic_moves, wanted_documents, warm_start_of_removal
-from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, WarmStart, topic_local_step
+from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.topics.trials import TopicTrials
@@ -40,14 +40,21 @@ def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSum
     )
 
 
-def topic_steps(problem: PosteriorProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop."""
-    return run_steps(_TopicWork(problem), source, state, backend)
+def topic_steps(
+    problem: PosteriorProblem, source: Source, state: State, backend: Backend, path: str | None = None
+) -> Iterator[Step]:
+    """Run laps from `state` without end, stopping after every batch; the caller decides when to stop.
+
+    Parameters
+    ----------
+    path : where the run is stored, and documents' topics can be kept; None for nowhere
+    """
+    return run_steps(_TopicWork(problem, DocumentFiles.at(path, backend)), source, state, backend)
 
 
 class _TopicWork(Work):
-    def __init__(self, problem: PosteriorProblem) -> None:
-        self._problem = problem
+    def __init__(self, problem: PosteriorProblem, files: DocumentFiles) -> None:
+        self._problem, self._files = problem, files
         self.schedule, self.shared, self.visit = problem.schedule, None, topic_local_step
 
     def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
@@ -61,18 +68,11 @@ class _TopicWork(Work):
             chance=float(state.sampling_probabilities[0]),
             seed=problem.seed,
             lap=state.lap,
+            files=self._files,
         )
 
-    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> list[WarmStart]:
-        ends = np.cumsum([0, *rows])
-        current = batch_summary.current.topics
-        candidate = None if batch_summary.candidate is None else batch_summary.candidate.topics
-        return [
-            WarmStart(
-                None if current is None else current.part(a, b), None if candidate is None else candidate.part(a, b)
-            )
-            for a, b in itertools.pairwise(ends.tolist())
-        ]
+    def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> Sequence[WarmStart | None]:
+        return [None] * len(rows) if batch_summary.documents is None else batch_summary.documents.starts()
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         problem, state, exact = self._problem, last.state, last.exact
@@ -86,7 +86,9 @@ class _TopicWork(Work):
         after, start = moves.component_map.after, moves.warm_start
         batch_summaries = tuple(map(moves.component_map.batch_summary, state.batch_summaries))
         if after.kind == "delete" and after.age == 0:
-            start = warm_start_of_removal(moves.total, after, batch_summaries)
+            known = [each.documents for each in batch_summaries if each.documents is not None]
+            beside = tokens_beside(self._files, known, after.removed, len(moves.ids), backend)
+            start = warm_start_of_removal(moves.total, after, beside)
         following = next_lap(
             problem.schedule,
             problem.seed,

@@ -12,7 +12,7 @@ some added (a birth) or removed (a delete). Under both, unions of pairs of topic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -292,21 +292,12 @@ def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
     return TopicSummary(words, np.zeros(words.shape[1]), groups, np.zeros(4))
 
 
-def warm_start_of_removal(
-    total: TopicSummary, after: TopicTrials, batch_summaries: Sequence[TopicBatchSummary]
-) -> TopicBatchSummary:
+def warm_start_of_removal(total: TopicSummary, after: TopicTrials, beside: np.ndarray) -> TopicBatchSummary:
     """The sums that candidates begin with where topics are removed, for documents that were not fitted without these.
 
-    The words of each topic removed are shared out among the topics that its documents use beside it.
+    The words of each topic removed are shared out among the topics that its documents use beside it, of which `beside`
+    (R, K) has the tokens.
     """
-    topics = len(total.entropy)
-    beside = np.zeros((len(after.removed), topics))
-    for batch_summary in batch_summaries:
-        known = batch_summary.current.topics
-        if known is not None:
-            used = known.matrix(topics)
-            tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
-            beside += ((used[:, after.removed].T / tokens) @ used).toarray()
     beside[:, after.removed] = 0.0
     beside /= np.maximum(beside.sum(axis=1, keepdims=True), 1e-300)
     words = np.delete(total.words[:, after.removed] @ beside, after.removed, axis=1)

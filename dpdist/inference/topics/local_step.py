@@ -13,6 +13,7 @@ from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicLocalStep
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
+from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames, VisitedDocuments, WarmStart
 from dpdist.inference.topics.model import TopicPosterior
 
 
@@ -35,6 +36,7 @@ class TopicLocalStepTask:
     effort : how far documents are iterated
     chance : with which a document joins the sample
     seed, lap : key of the draws
+    files : where documents' topics are kept
     """
 
     current: TopicSet
@@ -43,35 +45,34 @@ class TopicLocalStepTask:
     chance: float
     seed: int
     lap: int
-
-
-@dataclass(frozen=True, eq=False)
-class WarmStart:
-    """Where documents of a partition begin: their topics after the last local step; None before the first."""
-
-    current: DocumentTopics | None = None
-    candidate: DocumentTopics | None = None
+    files: DocumentFiles
 
 
 def topic_local_step(
-    partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart
+    partition: Partition, _shared: None, task: TopicLocalStepTask, before: WarmStart | None
 ) -> TopicLocalStep:
-    """The local step on one partition, under the current topics and under candidates."""
-    documents = documents_of(partition)
+    """The local step on one partition, under the current topics and under candidates; `before` is None at first."""
+    documents, files = documents_of(partition), task.files
+    known, tried = (None, None) if before is None else before.read(files)
     with one_thread():
         # Starting documents afresh costs as much again. Where candidates are tried only these have it,
         # and documents go on under the current topics from where they were.
         effort = task.effort if task.candidate is None else replace(task.effort, fresh=False)
-        current = _measure(documents, task.current, before.current, effort)
-        candidate = (
-            None if task.candidate is None else _measure(documents, task.candidate, before.candidate, task.effort)
-        )
-    return TopicLocalStep(TopicBatchSummary(current, candidate), _draw(documents, task, partition.index))
+        current, visited = _measure(documents, task.current, known, effort)
+        candidate = None if task.candidate is None else _measure(documents, task.candidate, tried, task.effort)
+    kept = files.put(task.lap, partition.index, VisitedDocuments(visited, None if candidate is None else candidate[1]))
+    names = TopicNames(candidate=False), None if candidate is None else TopicNames(candidate=True)
+    left = BatchDocuments(files.folder(task.lap), (kept,), *names)
+    summary = TopicBatchSummary(current, None if candidate is None else candidate[0], left)
+    return TopicLocalStep(summary, _draw(documents, task, partition.index))
 
 
-def _measure(documents: sparse.csr_array, topics: TopicSet, known: DocumentTopics | None, effort: Effort) -> Measured:
+def _measure(
+    documents: sparse.csr_array, topics: TopicSet, known: DocumentTopics | None, effort: Effort
+) -> tuple[Measured, DocumentTopics]:
     start = DocumentTopics.unknown(documents.shape[0]) if known is None else known
-    return Measured(*local_step(topics.posterior, documents, start, topics.pairs, effort))
+    summary, pairs, found = local_step(topics.posterior, documents, start, topics.pairs, effort)
+    return Measured(summary, pairs), found
 
 
 def _draw(documents: sparse.csr_array, task: TopicLocalStepTask, partition: int) -> Sample:

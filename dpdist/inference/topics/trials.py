@@ -6,13 +6,14 @@ with some added, or with some removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dpdist.inference.moves.cooldown import Cooldowns
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, united, with_added, with_removed
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
+from dpdist.inference.topics.kept import BatchDocuments
 from dpdist.inference.topics.model import TopicModel
 
 _NONE = np.zeros(0, dtype=np.int64)
@@ -56,14 +57,16 @@ class TopicTrials:
         """Documents under candidates, before any local step under these; None if none are tried."""
         if not self.kind:
             return None
-        topics = len(current.summary.entropy)
         summary = with_removed(current.summary, self.removed) if len(self.removed) else current.summary
         summary = with_added(summary, self.added)
+        return Measured(summary, PairSums.zeros(len(self.candidate_pairs)))
+
+    def names(self, topics: int) -> np.ndarray:
+        """The position of each current topic, of so many, among the candidates; -1 for those removed."""
         names = np.full(topics, -1, dtype=np.int64)
         kept = np.setdiff1d(np.arange(topics), self.removed)
         names[kept] = np.arange(len(kept))
-        known = None if current.topics is None else current.topics.renamed(names)
-        return Measured(summary, PairSums.zeros(len(self.candidate_pairs)), known)
+        return names
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +88,14 @@ class Merging:
         """The same documents under the topics left, of which `pairs` pairs are measured next."""
         topics = len(measured.summary.entropy)
         summary = united(measured.summary, measured.pairs, self.pairs, self.chosen).take(self.order)
-        known = None if measured.topics is None else measured.topics.renamed(self._names(topics))
+        known = None if measured.topics is None else measured.topics.renamed(self.names(topics))
         return Measured(summary, PairSums.zeros(pairs), known)
 
     def left(self, topics: int) -> np.ndarray:
         """The old topics that are left, in their new order."""
         return np.asarray(np.setdiff1d(np.arange(topics), self.pairs[self.chosen, 1])[self.order])
 
-    def _names(self, topics: int) -> np.ndarray:
+    def names(self, topics: int) -> np.ndarray:
         """The new position of each of the old topics, (K,)."""
         into = np.arange(topics)
         into[self.pairs[self.chosen, 1]] = self.pairs[self.chosen, 0]
@@ -122,7 +125,22 @@ class TopicMap:
         """A batch summary of the lap in the topics of the next."""
         fitted = batch_summary.candidate
         chosen = fitted if self.accepted and fitted is not None else batch_summary.current
-        current = self.current.apply(chosen, len(self.after.pairs))
+        current, documents = self.current.apply(chosen, len(self.after.pairs)), self._documents(batch_summary)
         if self.candidate is not None and fitted is not None:
-            return TopicBatchSummary(current, self.candidate.apply(fitted, len(self.after.candidate_pairs)))
-        return TopicBatchSummary(current, self.after.first_sums(current))
+            candidate = self.candidate.apply(fitted, len(self.after.candidate_pairs))
+            return TopicBatchSummary(current, candidate, documents)
+        return TopicBatchSummary(current, self.after.first_sums(current), documents)
+
+    def _documents(self, batch_summary: TopicBatchSummary) -> BatchDocuments | None:
+        """Under which names the topics of its documents go from now on."""
+        known, fitted = batch_summary.documents, batch_summary.candidate
+        if known is None:
+            return None
+        chosen, names = batch_summary.current, known.current
+        if self.accepted and fitted is not None and known.candidate is not None:
+            chosen, names = fitted, known.candidate
+        current = names.renamed(self.current.names(len(chosen.summary.entropy)))
+        candidate = current.renamed(self.after.names(len(self.current.order))) if self.after.kind else None
+        if self.candidate is not None and fitted is not None and known.candidate is not None:
+            candidate = known.candidate.renamed(self.candidate.names(len(fitted.summary.entropy)))
+        return replace(known, current=current, candidate=candidate)

@@ -53,8 +53,15 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         not such as the method takes."""
 
     @abstractmethod
-    def steps(self, problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-        """Steps from `state` on; the caller decides when to stop."""
+    def steps(
+        self, problem: Problem, source: Source, state: State, backend: Backend, path: str | None
+    ) -> Iterator[Step]:
+        """Steps from `state` on; the caller decides when to stop.
+
+        Parameters
+        ----------
+        path : where the run is stored; None for nowhere
+        """
 
     @abstractmethod
     def predictor(self, problem: Problem, total: Total, ids: np.ndarray) -> Predictor:

@@ -121,7 +121,9 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
         warn_if_large(problem, source, components)
         return problem, first_state(problem, source, start)
 
-    def steps(self, problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(
+        self, problem: Problem, source: Source, state: State, backend: Backend, path: str | None
+    ) -> Iterator[Step]:
         return steps(problem, source, state, backend)
 
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:

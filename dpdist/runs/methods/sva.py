@@ -121,7 +121,9 @@ class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
             check_new_rows(problem, self.holdout, backend, "the held-out score")
         return problem, state
 
-    def steps(self, problem: SVAProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(
+        self, problem: SVAProblem, source: Source, state: State, backend: Backend, path: str | None
+    ) -> Iterator[Step]:
         score = None if self.holdout is None else partial(_score, problem, self.holdout)
         return sva_steps(problem, source, state, backend, score)
 

@@ -112,8 +112,10 @@ class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
         start = found_topics(problem, spec.initial_topics, source, backend)
         return problem, first_topic_state(problem, source, start)
 
-    def steps(self, problem: PosteriorProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
-        return topic_steps(problem, source, state, backend)
+    def steps(
+        self, problem: PosteriorProblem, source: Source, state: State, backend: Backend, path: str | None
+    ) -> Iterator[Step]:
+        return topic_steps(problem, source, state, backend, path)
 
     def units(self, total: TopicSummary, rows: float) -> float:
         """Tokens."""
@@ -136,7 +138,9 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
         problem = replace(spec.problem(source.shape[1]), words=source.names)
         return problem, first_point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 
-    def steps(self, problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+    def steps(
+        self, problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None
+    ) -> Iterator[Step]:
         return point_steps(problem, source, state, backend)
 
     def values(

@@ -1,0 +1,219 @@
+"""Documents' topics between two visits: in a file a partition, at the place where the run is stored.
+
+A worker writes what a visit left of a partition's documents and reads it at the next visit; the batch's summary holds
+the file's digest, and under which names the topics of then go now. So what the coordinator holds does not grow with
+documents. A run that is stored nowhere, or at a place that its workers do not reach, has documents' topics in its batch
+summaries instead, and computes the same bits.
+"""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpdist.core.digests import digest_of
+from dpdist.core.errors import CheckpointError
+from dpdist.core.places import place_of
+from dpdist.execution.base import Backend
+from dpdist.inference.topics.documents import DocumentTopics, join_documents
+
+
+@dataclass(frozen=True, eq=False)
+class VisitedDocuments:
+    """A partition's documents as a visit left them: under the current topics of then, and under candidates, if any."""
+
+    current: DocumentTopics
+    candidate: DocumentTopics | None = None
+
+    def __bytes__(self) -> bytes:
+        """As NumPy's own format has arrays: ``current_*`` and ``candidate_*`` of indptr, topics and counts."""
+        sets = {"current": self.current} | ({} if self.candidate is None else {"candidate": self.candidate})
+        arrays = {f"{name}_{field}": array for name, each in sets.items() for field, array in vars(each).items()}
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        return stream.getvalue()
+
+    @staticmethod
+    def of(data: bytes) -> VisitedDocuments:
+        """What was made to `data`."""
+        with np.load(io.BytesIO(data)) as found:
+            sets = [
+                DocumentTopics(**{each: found[f"{name}_{each}"] for each in ("indptr", "topics", "counts")})
+                for name in ("current", "candidate")
+                if f"{name}_indptr" in found
+            ]
+        return VisitedDocuments(*sets)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDocuments:
+    """Where a partition's documents are: `name` and `digest` of a file, or, without a digest, `here`."""
+
+    name: str
+    digest: str
+    here: VisitedDocuments | None = None
+
+
+@dataclass(frozen=True)
+class DocumentFiles:
+    """Where a run keeps its documents' topics.
+
+    Parameters
+    ----------
+    path : of the run; None for in its batch summaries
+    session : sets apart what different coordinators of one run had written
+    """
+
+    path: str | None = None
+    session: str = ""
+
+    @staticmethod
+    def at(path: str | None, backend: Backend) -> DocumentFiles:
+        """Those of the run at `path`, if workers reach it; else, or without a path, none."""
+        if path is None or backend.fetch(backend.map(_problems_at, [path]))[0] != _problems_at(path):
+            return DocumentFiles()
+        return DocumentFiles(path, uuid.uuid4().hex[:6])
+
+    def folder(self, lap: int) -> str:
+        """Of the visits of a lap."""
+        return f"objects/{lap:06d}-documents-{self.session}"
+
+    def put(self, lap: int, partition: int, visited: VisitedDocuments) -> KeptDocuments:
+        """Keep what a visit of a lap left of a partition; a task that is made again writes the same."""
+        name = f"{partition:06d}.npz"
+        if self.path is None:
+            return KeptDocuments(name, "", visited)
+        data = bytes(visited)
+        place_of(self.path).create(f"{self.folder(lap)}/{name}", data)
+        return KeptDocuments(name, digest_of(data))
+
+    def take(self, folder: str, kept: KeptDocuments) -> VisitedDocuments:
+        """What a visit left.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is missing or damaged.
+        """
+        if kept.here is not None:
+            return kept.here
+        if self.path is None:
+            raise CheckpointError(
+                "the run has documents' topics in files beside its checkpoint, which its workers do not reach; go on "
+                "where they do, as where it was begun."
+            )
+        data = place_of(self.path).read(f"{folder}/{kept.name}")
+        if data is None or digest_of(data) != kept.digest:
+            told = "missing" if data is None else "damaged"
+            raise CheckpointError(f"{self.path}/{folder}/{kept.name} is {told}; restore it from a copy.")
+        return VisitedDocuments.of(data)
+
+
+def _problems_at(path: str) -> list[str]:
+    """Random names that no two runs share."""
+    return place_of(path).names("problems")
+
+
+@dataclass(frozen=True, eq=False)
+class TopicNames:
+    """A set of topics by those of the last visit.
+
+    Parameters
+    ----------
+    candidate : whether it comes from the candidates of then
+    names : (K,) what each topic of then is called now, -1 for those that are gone; None: as then
+    """
+
+    candidate: bool
+    names: np.ndarray | None = None
+
+    def renamed(self, names: np.ndarray) -> TopicNames:
+        """The same with topic k, as it is called now, called ``names[k]``; -1 goes."""
+        if self.names is None:
+            return replace(self, names=names)
+        return replace(self, names=np.where(self.names < 0, -1, names[self.names]))
+
+    def of(self, visited: VisitedDocuments) -> DocumentTopics:
+        """Documents under this set of topics."""
+        found = visited.candidate if self.candidate else visited.current
+        assert found is not None, "documents were fitted under the candidates"
+        return found if self.names is None else found.renamed(self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchDocuments:
+    """Topics of a batch's documents.
+
+    Parameters
+    ----------
+    folder : of the files that their last visit wrote
+    partitions : the batch's, in order
+    current, candidate : the topics they are of by now
+    """
+
+    folder: str
+    partitions: tuple[KeptDocuments, ...]
+    current: TopicNames
+    candidate: TopicNames | None = None
+
+    def __add__(self, other: BatchDocuments) -> BatchDocuments:
+        return replace(self, partitions=self.partitions + other.partitions)
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of files by name, by folder."""
+        digests = {kept.name: kept.digest for kept in self.partitions if kept.digest}
+        return {self.folder: digests} if digests else {}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of what is here, in bytes."""
+        sets = [each for kept in self.partitions if kept.here for each in (kept.here.current, kept.here.candidate)]
+        return sum(array.nbytes for each in sets if each is not None for array in vars(each).values())
+
+    @property
+    def layout(self) -> tuple[bool, ...]:
+        """The same for those that can be stored as one."""
+        names = (None if self.candidate is None else self.candidate.names, self.current.names)
+        here = [kept.here is not None for kept in self.partitions]
+        return any(here), self.candidate is None, *(each is None for each in names)
+
+    def starts(self) -> list[WarmStart]:
+        """Where the documents of each partition begin."""
+        return [WarmStart(self.folder, kept, self.current, self.candidate) for kept in self.partitions]
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """Where documents of a partition begin: their topics after the last visit, as :class:`BatchDocuments` has them."""
+
+    folder: str
+    kept: KeptDocuments
+    current: TopicNames
+    candidate: TopicNames | None
+
+    def read(self, files: DocumentFiles) -> tuple[DocumentTopics, DocumentTopics | None]:
+        """Their topics, current and candidate."""
+        visited = files.take(self.folder, self.kept)
+        return self.current.of(visited), None if self.candidate is None else self.candidate.of(visited)
+
+
+def tokens_beside(
+    files: DocumentFiles, batches: Sequence[BatchDocuments], removed: np.ndarray, topics: int, backend: Backend
+) -> np.ndarray:
+    """Expected tokens (R, K) of topics in the documents of each of the topics `removed`, by its share of a document."""
+    parts = len(batches)
+    columns = ([files] * parts, batches, [removed] * parts, [topics] * parts)
+    found: np.ndarray = sum(backend.fetch(backend.map(_beside, *columns)), np.zeros((len(removed), topics)))
+    return found
+
+
+def _beside(files: DocumentFiles, batch: BatchDocuments, removed: np.ndarray, topics: int) -> np.ndarray:
+    used = join_documents([start.read(files)[0] for start in batch.starts()]).matrix(topics)
+    tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
+    found: np.ndarray = ((used[:, removed].T / tokens) @ used).toarray()
+    return found
