@@ -391,7 +391,7 @@ def test_topics_cut_in_two_are_put_together() -> None:
     model = model_of(documents)
     problem = problem_of(documents, birth=False, delete=False)
     doubled = cut_in_two(start_of(documents, 5))
-    pairs = propose_pairs(doubled.words, 1)
+    pairs = propose_pairs(doubled.words, 0)
     assert [tuple(pair) for pair in pairs] == [(k, k + 5) for k in range(5)]
     last = run(problem, documents, start=doubled, laps=4)[-1]
     assert last.info.n_components == 5
@@ -588,7 +588,7 @@ def test_what_the_coordinator_holds_of_a_stored_run_does_not_grow_with_documents
         place = LocalPlace(tmp_path / f"{documents}.zarr")
         words = corpus(9, documents=documents, topics=6)
         source = ArraySource(words, partition_rows=documents // 6)
-        problem = problem_of(words, batches=3, sample=1, tries=0, delete=False)
+        problem = problem_of(words, batches=3, birth=False, merge=False, delete=False)
         store = RunStore.create(place.path, problem, {}, source.fingerprint())
         state = first_topic_state(problem, source, start_of(words, 4))
         fit = Run(MemoizedTopics(), problem, source, SerialBackend(), state, Limits(3), History(), store)

@@ -19,7 +19,7 @@ from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSumm
 #: Updates of a document while topics are sought; they need not be settled.
 _EFFORT = Effort(tolerance=1e-2, most=30)
 #: Iterations in which documents may take up any topic; then they settle among those they have.
-_FRESH = 4
+_FRESH = 2
 #: Documents whose expected counts of all words are held at once.
 _BLOCK = 64
 

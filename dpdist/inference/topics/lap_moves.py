@@ -124,7 +124,7 @@ def take_topic_moves(
     forming = following is not None and abs(following.pseudocount / before.pseudocount - 1) > _FORMING
     cooldowns = _cooldowns(plan, trials.cooldowns.entries, verdict, lap, best.ids)
     if candidate is not None and verdict is not None and reason is Reason.REFINING:
-        after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain), None
+        after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain, lap), None
         fitted_on = candidate.merging
     else:
         topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
@@ -194,12 +194,14 @@ def _cooldowns(
     return found
 
 
-def _fitted_on(plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate: _Merged, gain: float) -> TopicTrials:
+def _fitted_on(
+    plan: TopicPlan, trials: TopicTrials, current: _Merged, candidate: _Merged, gain: float, lap: int
+) -> TopicTrials:
     """The same candidates tried for another lap."""
     return replace(
         trials,
-        pairs=_pairs(plan, current.total.words),
-        candidate_pairs=_pairs(plan, candidate.total.words),
+        pairs=_pairs(plan, current.total.words, lap),
+        candidate_pairs=_pairs(plan, candidate.total.words, lap),
         candidate_ids=candidate.ids,
         age=trials.age + 1,
         gain=gain,
@@ -221,8 +223,9 @@ def _may_seek(plan: TopicPlan, trials: TopicTrials) -> bool:
     return plan.birth and trials.births_refused < plan.tries
 
 
-def _pairs(plan: TopicPlan, words: np.ndarray) -> np.ndarray:
-    return propose_pairs(words, plan.partners) if plan.merge else NO_PAIRS
+def _pairs(plan: TopicPlan, words: np.ndarray, lap: int) -> np.ndarray:
+    """Each topic with one of its partners, with another in the next lap."""
+    return propose_pairs(words, lap % plan.partners) if plan.merge and plan.partners else NO_PAIRS
 
 
 def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
@@ -231,7 +234,7 @@ def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, To
     Births and deletes take turns, a birth first but after a delete, until each was refused as often as the plan says.
     """
     plan, total = topics.problem.plan, topics.total
-    trials = replace(refused, pairs=_pairs(plan, total.words))
+    trials = replace(refused, pairs=_pairs(plan, total.words, topics.lap))
     removed = _to_remove(plan, total, topics.ids, topics.cooldowns, max(refused.deletes_refused, 0))
     seeking = topics.sample is not None and _may_seek(plan, refused)
     if seeking and (refused.births_refused <= refused.deletes_refused or not len(removed)):
@@ -242,7 +245,8 @@ def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, To
     if not len(removed):
         return trials, None
     left, ids = np.delete(total.words, removed, axis=1), np.delete(topics.ids, removed)
-    return replace(trials, kind="delete", removed=removed, candidate_ids=ids, candidate_pairs=_pairs(plan, left)), None
+    pairs = _pairs(plan, left, topics.lap)
+    return replace(trials, kind="delete", removed=removed, candidate_ids=ids, candidate_pairs=pairs), None
 
 
 def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:

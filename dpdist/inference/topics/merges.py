@@ -35,18 +35,18 @@ _SURE = 5.0
 _CHUNK = 64
 
 
-def propose_pairs(words: np.ndarray, partners: int) -> np.ndarray:
-    """Pairs (P, 2) of topics (W, K), first below second: each with the `partners` whose words are most like its own."""
+def propose_pairs(words: np.ndarray, rank: int) -> np.ndarray:
+    """Pairs (P, 2) of topics (W, K), first below second: each with the one whose words are most like its own, or are
+    the next, so many ranks on."""
     topics = words.shape[1]
-    if topics < 2:
+    if topics < 2 + rank:
         return NO_PAIRS
     unit = _directions(words)
     likeness = unit.T @ unit
     np.fill_diagonal(likeness, -1.0)
     likeness = np.round(likeness, 12)  # ties are broken by position, whatever the last bits of the product
-    near = np.argsort(-likeness, axis=1, kind="stable")[:, : min(partners, topics - 1)]
-    ones = np.repeat(np.arange(topics), near.shape[1])
-    pairs = np.stack([np.minimum(ones, near.ravel()), np.maximum(ones, near.ravel())], axis=1)
+    near, ones = np.argsort(-likeness, axis=1, kind="stable")[:, rank], np.arange(topics)
+    pairs = np.stack([np.minimum(ones, near), np.maximum(ones, near)], axis=1)
     found: np.ndarray = np.unique(pairs[likeness[pairs[:, 0], pairs[:, 1]] > 0], axis=0).astype(np.int64)
     return found
 

@@ -54,7 +54,7 @@ class TopicPlan:
     tries : births, and deletes, refused in a row after which no more are tried until topics change
     refine : laps that topics which do not pay yet are fitted on, while they may
     cooldown : laps for which a topic that was refused to go is not tried again
-    partners : topics each topic may be made one with, per lap
+    partners : topics each topic may be made one with, those most like it, one a lap in turn
     """
 
     birth: bool = True
