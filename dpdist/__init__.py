@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dpdist.estimators.topic_model import HDPTopicModel
     from dpdist.estimators.variational import DPMixture, FiniteMixture, extend, load, resume
     from dpdist.inference import schedules, sva
+    from dpdist.inference.mixture.candidates import Candidates
     from dpdist.inference.moves.delete import Delete
     from dpdist.inference.moves.merge import Merge
     from dpdist.inference.moves.regroup import Regroup
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SVA",
+    "Candidates",
     "CheckpointError",
     "DPMixture",
     "Delete",
@@ -58,6 +60,7 @@ _HOMES = {
     "estimators.sva": ("SVA",),
     "estimators.topic_model": ("HDPTopicModel",),
     "estimators.variational": ("DPMixture", "FiniteMixture", "extend", "load", "resume"),
+    "inference.mixture.candidates": ("Candidates",),
     "inference.moves.delete": ("Delete",),
     "inference.moves.merge": ("Merge",),
     "inference.moves.sampling": ("Sampling",),

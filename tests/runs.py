@@ -58,7 +58,8 @@ def is_finished(path: Any) -> bool:
 
 def _batch_summary_bytes(batch_summary: BatchSummary) -> bytes:
     parts = [batch_summary.summary, *batch_summary.measured]
-    return b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
+    sums = b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
+    return sums + (b"" if batch_summary.owners is None else batch_summary.owners.tobytes())
 
 
 def value_bytes(value: Any) -> bytes:
@@ -80,8 +81,10 @@ def digest(state: State) -> str:
     total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
     total.update(b"".join(map(value_bytes, state.proposals)) + state.ids.tobytes())
     total.update(state.sampling_probabilities.tobytes())
+    total.update(b"" if state.candidates is None else state.candidates.tobytes())
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
         total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())
         total.update(b"" if state.sample.seen is None else _batch_summary_bytes(state.sample.seen))
+        total.update(b"" if state.sample.held is None else state.sample.held.tobytes())
     return total.hexdigest()

@@ -23,6 +23,7 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_pairwise
 from dpdist.execution.connecting import local_backend
 from dpdist.execution.dask import DaskBackend
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized
 from tests.runs import begun, clusters, digest, mixture
@@ -49,7 +50,8 @@ def rows_path(tmp_path_factory) -> str:
 def run(path: str, backend, laps: int = 6, lookahead: int = 0):
     """The state after some laps."""
     source = as_source(path)
-    problem, state = begun(mixture(schedule=Memoized(5, lookahead)), source)
+    candidates = Candidates(every=3, components=2) if lookahead else None
+    problem, state = begun(mixture(schedule=Memoized(5, lookahead), candidates=candidates), source)
     for step in steps(problem, source, state, backend):
         state = step.state
         if state.lap > laps:

@@ -23,6 +23,7 @@ import dpdist
 from dpdist.core.places import LocalPlace
 from dpdist.data import as_source
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.allocations import LearnedDirichletProcess
 from dpdist.models.families import FAMILIES
@@ -42,9 +43,9 @@ from tests.test_moves import rows_for
 def test_a_stored_state_is_the_state_to_the_bit_at_every_batch(tmp_path, schedule, lookahead) -> None:
     weights = np.random.default_rng(0).uniform(0, 3, 900) if lookahead else None
     source = source_of(clusters(2), weights=weights)
-    model = mixture(
-        schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, max_laps=4, tolerance=0.0
-    )
+    candidates = Candidates(every=3, components=2) if lookahead else None
+    start = {"initial": "k-means++", "initial_components": 3, "candidates": candidates}
+    model = mixture(schedule=schedule(4, lookahead), max_laps=4, tolerance=0.0, **start)
     fit = model.prepare(source, tmp_path / "run.zarr")
     fit.checkpoint_seconds = 0.0
     stored = RunStore.open(tmp_path / "run.zarr").state()[0]

@@ -58,6 +58,7 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
         for name, value in {"children": 3, "refine": 2, "cooldown": 0, "tries": 4}.items()
     ),
     ({"sampling": {"rows": 5}}, {"sampling": dpdist.Sampling(5)}),
+    ({"candidates": {"every": 5, "share": 0.25}}, {"candidates": dpdist.Candidates(5, share=0.25)}),
     ({"row_transform": {"center": True}}, {"row_transform": dpdist.TransformPlan(center=True)}),
     ({"row_transform": {"scale": True}}, {"row_transform": dpdist.TransformPlan(scale=True)}),
     ({"row_transform": {"pca": 2}}, {"row_transform": dpdist.TransformPlan(pca=2)}),
@@ -159,7 +160,7 @@ def test_the_command_line_has_the_names_defaults_and_sentences_of_the_spec(comma
     known = settings_of(SPECS[command])
     options = {each.name: each for each in cli.command_of(command).params}
     told = {name.partition("__")[0] for name in options}
-    in_files_alone = {"moves", "sampling"} if command == "fit" else {"effort"}
+    in_files_alone = {"moves", "sampling", "candidates"} if command == "fit" else {"effort"}
     assert {name for name in known if name not in told} <= in_files_alone
     for name, each in known.items():
         option = options.get(name) or options.get(f"{name}__name")

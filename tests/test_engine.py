@@ -14,6 +14,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Cut, weight_of
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.batches import batches_that_pay
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import first_state, laps, steps
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
@@ -440,6 +441,7 @@ def oracle_problem(numbers, rows: np.ndarray, gamma: float, prefix: str, schedul
         schedule,
         (),
         Sampling(),
+        Candidates(),
         Precision(floor=0.0),
         seed=0,
         tolerance=0.0,

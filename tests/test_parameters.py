@@ -121,7 +121,7 @@ def each(names: str, takes: set[str]) -> dict[str, set[str]]:
 
 
 FITTING = {
-    **each("family initial_rows schedule sampling row_transform max_laps", NONE),
+    **each("family initial_rows schedule sampling candidates row_transform max_laps", NONE),
     **each("moves", NONE | {"list"}),
     **each("max_time", NONE | FRACTION),
     **each("initial compute_dtype", NOTHING),
@@ -177,6 +177,11 @@ CASES = {
     "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
     "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),
     "Sampling": Case(dpdist.Sampling, of_a_mixture("sampling", max_laps=3), each("rows total_bytes", NOTHING)),
+    "Candidates": Case(
+        dpdist.Candidates,
+        of_a_mixture("candidates", max_laps=3),
+        {**each("every components", NOTHING), "share": ZERO},
+    ),
     "Memoized": Case(
         schedules.Memoized,
         of_a_mixture("schedule"),
@@ -366,6 +371,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
             *("Regroup.rows", "Regroup.seedings", "Regroup.refine", "Regroup.tries"),
             *("Split.seedings", "Split.refine", "Split.tries", "Delete.absorbers", "Sampling.total_bytes"),
+            *("Candidates.every", "Candidates.components"),
             *(f"TopicPlan.{name}" for name in ("births", "sample", "iterations")),
             *("OnlinePlan.iterations", "OnlinePlan.max_topics"),
         ],

@@ -15,6 +15,7 @@ WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 RATIO = r"\d+\.\d+ \(\d+\.\d+ to \d+\.\d+\)"
 #: Benchmark -> a whole line that it prints.
 PROMISED = {
+    "candidates": r"drawn clusters( +\d+\.\d+){5} +\d\.\de-\d\d( +-\d+\.\d{4}){2}",
     "checkpoint": r"4 +\d+\.\d+ +\d+ +\d+\.\d+ +\d+ +\d+ +\d+",
     "command_line": rf"\(command - start-up\) / Python: -?{RATIO}, \d+ laps, \d+ commits",
     "documents": rf"5( +\d+ \(\d+ to \d+\)){{3}}( +{RATIO}){{2}}",

@@ -16,6 +16,7 @@ from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel
 from dpdist.execution import Backend
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.moves.base import AnyMove
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Schedule
@@ -89,6 +90,7 @@ class DPMixture(Mixture):
         schedule: Schedule | str | None = None,
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
+        candidates: Candidates | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -109,6 +111,7 @@ class DPMixture(Mixture):
         self.schedule = schedule
         self.moves = moves
         self.sampling = sampling
+        self.candidates = candidates
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
@@ -141,6 +144,7 @@ class FiniteMixture(Mixture):
         schedule: Schedule | str | None = None,
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
+        candidates: Candidates | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -160,6 +164,7 @@ class FiniteMixture(Mixture):
         self.schedule = schedule
         self.moves = moves
         self.sampling = sampling
+        self.candidates = candidates
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor

@@ -22,7 +22,7 @@ def draw_rows(preparation: Preparation, seed: int, source: Source, backend: Back
 
 def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:
     preparation, seed, chance = shared
-    rows, weights = weighing_rows(partition)
+    rows, weights, _ = weighing_rows(partition)
     keys = generator(seed, "start sample", partition.index).random((rows.shape[0],))
     own = np.ones(rows.shape[0]) if weights is None else weights
     chosen = np.flatnonzero(keys < chance)

@@ -148,7 +148,7 @@ def _local_step(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
 
 def _local_step_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
     problem, model = shared
-    rows, weights = weighing_rows(partition)
+    rows, weights, _ = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     parts = []
     with one_thread():

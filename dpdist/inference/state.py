@@ -29,6 +29,7 @@ class State:
     start : batch summary that stands in for rows not yet seen this lap (a first model, new children), or None
     proposals : what each move tries this lap, in the order of the moves
     sampling_probabilities : (K,) chance with which a row joins the sample of its component this lap
+    candidates : (K, K) bool, components that the rows of each owner are looked at for this lap; None for all
     sample : rows drawn so far this lap
     queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
@@ -47,6 +48,9 @@ class State:
     sampling_probabilities: Annotated[
         np.ndarray, Stored(("component",), "chance with which a row joins the sample of its component")
     ]
+    candidates: Annotated[
+        np.ndarray | None, Stored(("component", "candidate"), "whether rows of an owner are looked at for a component")
+    ] = None
     sample: Sample | None = None
     queue: tuple[Any, ...] = ()
     running: Any = None

@@ -13,7 +13,8 @@ The local step is the softmax of the gradient of the evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy import sparse
@@ -69,6 +70,15 @@ class Posterior:
     def logits(self, features: Features) -> np.ndarray:
         """E_q[log p(x_n, k)] without base measure, (n, K)."""
         return np.ascontiguousarray(features @ self.coefficients)
+
+    def among(self, components: np.ndarray | None) -> Posterior:
+        """The same of some components only; None for all."""
+        return self if components is None else replace(self, coefficients=self._by_component[components].T)
+
+    @cached_property
+    def _by_component(self) -> np.ndarray:
+        """The coefficients (K, F), of which some components can be taken at the speed of memory."""
+        return np.ascontiguousarray(self.coefficients.T)
 
 
 @dataclass(frozen=True, eq=False)

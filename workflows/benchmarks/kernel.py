@@ -20,7 +20,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, blocks, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.mixture import Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -87,8 +87,8 @@ def step_of(case: Case, dtype: type, count: int) -> tuple[Callable[[], Visit], f
     assert taken <= len(case.rows), "the step works through as many blocks as the products"
     partition = ArraySource(case.rows[:taken], partition_rows=taken).partitions[0]
     task = LocalStepTask(posterior, (), np.zeros(len(case.summary.entropy)), most=0, seed=0, lap=1)
-    rows, weights = next(blocks(case.rows, None, case.problem.preparation, posterior))
-    resp, _ = local_step(posterior, posterior.family.features(rows, dtype), weights)
+    rows = case.problem.preparation.apply(case.rows[: block_rows(case.summary.stats.shape[1])])
+    resp, _ = local_step(posterior, posterior.family.features(rows, dtype), np.ones(len(rows)))
     return lambda: visit(partition, case.problem.preparation, task), float((resp > 0).mean())
 
 

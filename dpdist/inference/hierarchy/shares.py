@@ -77,7 +77,7 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
     shared : the model, the chance, the key of the draws
     """
     predictor, chance, seed = shared
-    rows, weights = weighing_rows(partition)
+    rows, weights, _ = weighing_rows(partition)
     chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
     own = np.ones(len(chosen)) if weights is None else weights[chosen]
     found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
@@ -95,7 +95,7 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     shared : the model, its family, the (K, C) components of each sum
     """
     predictor, family, sums = shared
-    rows, weights = weighing_rows(partition)
+    rows, weights, _ = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     found = None
     with one_thread():

@@ -5,8 +5,9 @@ for state, info in laps(problem, source, state, backend): ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,13 @@ class _MixtureWork(Work):
         proposals = arm(problem.model, posterior, total, state.proposals)
         drawn = int(np.count_nonzero(state.sampling_probabilities))
         most = problem.sampling.each(drawn, _row_bytes(problem))
-        return LocalStepTask(posterior, proposals, state.sampling_probabilities, most, problem.seed, state.lap)
+        owned = problem.candidates.serve(len(state.ids))
+        sampling = state.sampling_probabilities, most
+        return LocalStepTask(posterior, proposals, *sampling, problem.seed, state.lap, state.candidates, owned)
+
+    def known(self, batch_summary: BatchSummary, rows: Sequence[int]) -> list[Any]:
+        owners = batch_summary.owners
+        return [None] * len(rows) if owners is None else np.split(owners, np.cumsum(rows[:-1]))
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         return _end(self._problem, backend, last, rows, seconds)
@@ -117,19 +124,33 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
     change = np.inf if state.elbo is None else abs(before - state.elbo)
     settled = bool(change < problem.tolerance * rows)
+    candidates = _candidates(problem, state)
     if state.proposals:
         moved = take_lap_moves(problem, backend, state, exact, settled)
         total = moved.component_map.change.apply(exact.summary, state.proposals, exact.measured)
         following, component_map, records, seen = _moved(state, moved), moved.component_map, moved.records, moved.rows
-        quiet, elbo = settled and not moved.accepted and not moved.pending, problem.model.elbo(total)
+        candidates = None if candidates is None else component_map.heirs.candidates(candidates)
+        changing, elbo = moved.accepted > 0 or moved.pending, problem.model.elbo(total)
     else:
         following, component_map, records, seen = replace(state, start=None), None, (), exact.summary.counts
-        total, quiet, elbo = exact.summary, settled, before
-    following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet)
+        total, changing, elbo = exact.summary, False, before
+    dense, resting = state.candidates is None, settled and not changing
+    if not problem.candidates.serve(len(following.ids)) or problem.candidates.pause(
+        state.lap, dense, resting, changing
+    ):
+        candidates = None
+    quiet = resting and dense
+    following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet, candidates=candidates)
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
     return last._replace(
         state=_with_sampling_probabilities(problem, following, seen), info=info, component_map=component_map
     )
+
+
+def _candidates(problem: Problem, state: State) -> np.ndarray | None:
+    """The candidates that a lap leaves: as they were, or as a dense lap tells them; None if it does not."""
+    held = None if state.sample is None else state.sample.held
+    return state.candidates if held is None else problem.candidates.of(held)
 
 
 def _moved(state: State, moved: LapMoves) -> State:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.execution.base import Backend
+from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason, Verdict
@@ -28,18 +29,21 @@ class ComponentMap:
     change : from the old components to the new ones
     before, after : proposals of the lap that ends and of the next one, move by move
     carried : move by move, the rows of the old proposals' measurement with which that of the new ones begins
+    heirs : where the rows of the old components are
     """
 
     change: Change
     before: tuple[Proposals, ...]
     after: tuple[Proposals, ...]
     carried: tuple[np.ndarray, ...]
+    heirs: Heirs
 
     def batch_summary(self, old: BatchSummary) -> BatchSummary:
         """An old batch summary in the new components; what is newly proposed has measured nothing in it yet."""
         summary = self.change.apply(old.summary, self.before, old.measured)
         blank = [proposals.blank(summary.stats.shape[1]) for proposals in self.after]
-        return BatchSummary(summary, tuple(map(_carried_on, old.measured, self.carried, blank)))
+        owners = None if old.owners is None else self.heirs.owners(old.owners)
+        return BatchSummary(summary, tuple(map(_carried_on, old.measured, self.carried, blank)), owners)
 
 
 def _carried_on(measured: Summary, rows: np.ndarray, blank: Summary) -> Summary:
@@ -98,12 +102,13 @@ def take_lap_moves(problem: Problem, backend: Backend, state: State, total: Batc
     change = change_from(model, total.summary, tried, measured, verdicts)
     ids, next_id = change.identities(state.ids, state.next_id, total.summary, tried, measured)
     summary = change.apply(total.summary, tried, measured)
+    heirs = _heirs(change, total, tried)
     samples = _samples(state, change, problem.sampling.rows)
     end = LapEnd(model, backend, problem.seed, state.lap, settled, ids, summary, change.origins, samples)
     following = _propose(moves, tried, verdicts, end)
     after = tuple(each.proposals for each in following)
     return LapMoves(
-        component_map=ComponentMap(change, tried, after, tuple(each.carried for each in following)),
+        component_map=ComponentMap(change, tried, after, tuple(each.carried for each in following), heirs),
         ids=ids,
         next_id=next_id,
         start=_start(following, summary),
@@ -112,6 +117,18 @@ def take_lap_moves(problem: Problem, backend: Backend, state: State, total: Batc
         accepted=len(change.accepted),
         pending=any(each.pending for each in following),
     )
+
+
+def _heirs(change: Change, total: BatchSummary, tried: Sequence[Proposals]) -> Heirs:
+    """Where the rows of components are after a change: what is removed passes them on to all that replaces it."""
+    pairs = [(int(old), place) for place, old in enumerate(change.kept)]
+    place = len(pairs)
+    for m, j in change.accepted:
+        count = len(tried[m].heirs(j, total.summary, total.measured[m]))
+        pairs += [(old, new) for old in tried[m].removed(j) for new in range(place, place + count)]
+        place += count
+    old, new = np.array(sorted(pairs), dtype=np.intp).T
+    return Heirs(old, np.argsort(change.order)[new])
 
 
 def _or_postponed(verdict: MoveVerdict, move: AnyMove, tried: Proposals) -> MoveVerdict:

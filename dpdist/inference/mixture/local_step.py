@@ -14,8 +14,10 @@ from dpdist.core.randomness import generator
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
+from dpdist.inference.mixture.candidates import RowGroup, owner_type, row_groups
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.transform import Preparation
+from dpdist.kernels.owners import add_held
 from dpdist.models.families.base import Rows, stack_rows
 from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -30,26 +32,34 @@ MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 
 @dataclass(frozen=True, eq=False)
 class BatchSummary:
-    """Components' summary, and what each move's proposals measured, over the same rows."""
+    """Components' summary, and what each move's proposals measured, over the same rows.
+
+    Parameters
+    ----------
+    summary : of components
+    measured : of each move's proposals
+    owners : (n,) the component that holds most of each row, where candidates go by it; None in sums over batches
+    """
 
     summary: Summary
     measured: tuple[Summary, ...] = ()
+    owners: Annotated[np.ndarray | None, Stored(("row",), "component that holds most of a row")] = None
 
     def __add__(self, other: BatchSummary) -> BatchSummary:
         measured = tuple(a + b for a, b in zip(self.measured, other.measured, strict=True))
         return BatchSummary(self.summary + other.summary, measured)
 
     @property
-    def layout(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of what is stored of it, the same for all batch summaries that can be added."""
-        return tuple(
-            shape for part in (self.summary, *self.measured) for shape in (part.stats.shape, part.entropy.shape)
-        )
+    def layout(self) -> tuple[object, ...]:
+        """Shapes of what is stored of it, and whether owners are, the same for all that can be stored as one."""
+        parts = (self.summary, *self.measured)
+        return *(shape for part in parts for shape in (part.stats.shape, part.entropy.shape)), self.owners is not None
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
+        own = 0 if self.owners is None else self.owners.nbytes
+        return own + sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
@@ -74,6 +84,7 @@ class Sample:
     most : rows kept of a component, those of smallest key; None for all
     seen : the rows that were there to draw, each counted once whatever its weight, of every component and of every
         proposal's replacements: a batch summary of one column; None where rows have no weights, so that counts say it
+    held : (K, K) how much of the rows of each owner the components hold, where candidates are to be told by it
     """
 
     keys: Annotated[np.ndarray, Stored(("draw",), "random key of a sampled row")]
@@ -82,6 +93,9 @@ class Sample:
     rows: Annotated[Rows, Stored(("draw", "column"), "sampled rows, prepared")]
     most: int | None = None
     seen: BatchSummary | None = None
+    held: Annotated[
+        np.ndarray | None, Stored(("component", "holder"), "what components hold of the rows of an owner")
+    ] = None
 
     def __add__(self, other: Sample) -> Sample:
         return join_samples([self, other])
@@ -120,7 +134,11 @@ class Visit:
     sample: Sample
 
     def __add__(self, other: Visit) -> Visit:
-        return Visit(self.batch_summary + other.batch_summary, self.sample + other.sample)
+        """Of rows of the same batch, one after the other."""
+        batch_summary = self.batch_summary + other.batch_summary
+        mine, others = self.batch_summary.owners, other.batch_summary.owners
+        owners = None if mine is None or others is None else np.concatenate([mine, others])
+        return Visit(replace(batch_summary, owners=owners), self.sample + other.sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +152,8 @@ class LocalStepTask:
     sampling_probabilities : (K,) probability with which a row is drawn into the sample of the component it belongs to
     most : rows that the sample of a component may hold
     seed, lap : key of the draws
+    candidates : (K, K) bool, of the rows of each owner; None for all components
+    owned : whether the next visit goes by the owners that this one finds
     """
 
     posterior: Posterior
@@ -142,37 +162,52 @@ class LocalStepTask:
     most: int
     seed: int
     lap: int
+    candidates: np.ndarray | None = None
+    owned: bool = False
 
 
-def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, _known: None = None) -> Visit:
-    """Visit one partition; rows leave nothing behind for the next visit."""
-    rows, weights = weighing_rows(partition)
+def visit(
+    partition: Partition, preparation: Preparation, task: LocalStepTask, owners: np.ndarray | None = None
+) -> Visit:
+    """Visit one partition; where rows have candidates, by the `owners` that its last visit found.
+
+    Raises
+    ------
+    PrecisionError
+        If log probabilities are not finite.
+    """
+    rows, weights, kept = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
     rng = generator(task.seed, "sample", task.lap, partition.index)
-    batch_summary, samples = None, []
+    sums, samples = _Sums(task, partition.rows), []
     with one_thread():
         log_volume = preparation.transform.log_volume
-        for block in blocks(rows, weights, preparation, task.posterior):
-            seen = visit_block(block, task, rng, counted, log_volume)
-            batch_summary = seen.batch_summary if batch_summary is None else batch_summary + seen.batch_summary
-            samples.append(seen.sample)
-    assert batch_summary is not None, "there is at least one block"
-    return Visit(batch_summary, join_samples(samples))
+        for group in groups_of_rows(len(kept), None if owners is None else owners[kept], task):
+            part = preparation.apply(rows[group.rows])
+            own = np.ones(part.shape[0]) if weights is None else weights[group.rows]
+            block, best, summary = _local_step(part, own, task, group.components)
+            base = float(own @ (task.posterior.family.log_base_measure(part) + log_volume))
+            measured = tuple(each.measure(block) for each in task.proposals)
+            sums.take(replace(summary, base=base), measured, group.components)
+            sums.own(kept[group.rows], best, block)
+            samples.append(_draw(block, best, task, rng, _rows_seen(block, task.proposals) if counted else None))
+    return sums.visit(samples)
 
 
-def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
-    """The rows of a partition and their weights; those whose weight is zero are as if they were not there."""
+def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.ndarray]:
+    """The rows of a partition that weigh something, their weights and places; others are as if they were not there."""
     rows, weights = partition.load()
     if weights is None or weights.all():
-        return rows, weights
+        return rows, weights, np.arange(partition.rows)
     kept = np.flatnonzero(weights)
-    return rows[kept], weights[kept]
+    return rows[kept], weights[kept], kept
 
 
 def join_samples(samples: list[Sample]) -> Sample:
     """Samples one after the other, within their bound; those without rows cost nothing."""
     drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]
     seen = [sample.seen for sample in samples if sample.seen is not None]
+    held = [sample.held for sample in samples if sample.held is not None]
     return Sample(
         np.concatenate([sample.keys for sample in drawn]),
         np.concatenate([sample.owners for sample in drawn]),
@@ -180,18 +215,21 @@ def join_samples(samples: list[Sample]) -> Sample:
         stack_rows([sample.rows for sample in drawn]),
         samples[0].most,
         reduce(operator.add, seen) if seen else None,
+        reduce(operator.add, held) if held else None,
     ).bounded()
 
 
-def blocks(
-    rows: Rows, weights: np.ndarray | None, preparation: Preparation, posterior: Posterior
-) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Prepared rows and their weights, a block at a time, an empty one of no rows; boundaries depend on F only."""
-    step = block_rows(posterior.coefficients.shape[0])
-    for start in range(0, max(1, rows.shape[0]), step):
-        part = preparation.apply(rows[start : start + step])
-        own = np.ones(part.shape[0]) if weights is None else weights[start : start + step]
-        yield part, own
+def groups_of_rows(rows: int, owners: np.ndarray | None, task: LocalStepTask) -> Iterator[RowGroup]:
+    """Rows that are looked at together, one group of none where there are none.
+
+    They are blocks whose boundaries depend on F only; or, where rows have candidates, what :func:`row_groups` makes of
+    their `owners`.
+    """
+    step = block_rows(task.posterior.coefficients.shape[0])
+    if task.candidates is not None:
+        assert owners is not None, "the last visit of rows with candidates found their owners"
+        return row_groups(owners, task.candidates, step)
+    return (RowGroup(slice(start, start + step), None) for start in range(0, max(1, rows), step))
 
 
 def block_rows(columns: int) -> int:
@@ -200,33 +238,75 @@ def block_rows(columns: int) -> int:
     return min(MOST_BLOCK_ROWS, max(fewest, BLOCK_NUMBERS // columns))
 
 
-def visit_block(
-    part: tuple[Rows, np.ndarray], task: LocalStepTask, rng: np.random.Generator, counted: bool, log_volume: float = 0.0
-) -> Visit:
-    """The local step on one block, with everything that rides along.
+def _local_step(
+    rows: Rows, weights: np.ndarray, task: LocalStepTask, components: np.ndarray | None
+) -> tuple[Block, np.ndarray, Summary]:
+    """The local step over some components, or all of them.
 
-    Parameters
-    ----------
-    counted : whether its rows are to be counted, too
-    log_volume : as :class:`Transform` has it
+    Returns
+    -------
+    block : its responsibilities are those of all components where moves are to see them
+    owners : (n,) the component that holds most of each row
+    summary : of the components looked at
     """
-    rows, weights = part
     posterior = task.posterior
     features = posterior.family.features(rows, posterior.precision.dtype)
-    resp, summary = local_step(posterior, features, weights)
-    base = float(weights @ (posterior.family.log_base_measure(rows) + log_volume))
-    block = Block(rows, features, weights, resp, posterior)
-    batch_summary = BatchSummary(
-        Summary(summary.stats, summary.entropy, base), tuple(each.measure(block) for each in task.proposals)
-    )
-    return Visit(batch_summary, _draw(block, task, rng, _rows_seen(block, task.proposals) if counted else None))
+    resp, summary = local_step(posterior.among(components), features, weights)
+    wanted = task.owned or task.sampling_probabilities.any()
+    owners = resp.argmax(axis=1) if wanted and len(resp) else np.zeros(len(resp), np.int64)
+    if components is not None:
+        owners = components[owners] if len(resp) else owners
+        resp = _spread(resp, components, posterior.coefficients.shape[1]) if task.proposals else resp
+    return Block(rows, features, weights, resp, posterior), owners, summary
 
 
-def _draw(block: Block, task: LocalStepTask, rng: np.random.Generator, seen: BatchSummary | None) -> Sample:
+def _spread(resp: np.ndarray, components: np.ndarray, all_components: int) -> np.ndarray:
+    """Responsibilities of all components, where those of some are not zero."""
+    spread = np.zeros((len(resp), all_components), resp.dtype)
+    spread[:, components] = resp
+    return spread
+
+
+class _Sums:
+    """What the visits of a partition's groups of rows come to; what is of components is added in place."""
+
+    def __init__(self, task: LocalStepTask, rows: int) -> None:
+        columns, components = task.posterior.coefficients.shape
+        self._total = Summary.zeros(components, columns)
+        self._measured: tuple[Summary, ...] | None = None
+        self._owners = np.zeros(rows, owner_type(components)) if task.owned else None
+        self._held = np.zeros((components, components)) if task.owned and task.candidates is None else None
+
+    def take(self, found: Summary, measured: tuple[Summary, ...], components: np.ndarray | None) -> None:
+        """Add the sums of some `components`, and what moves measured."""
+        some, total = slice(None) if components is None else components, self._total
+        total.stats[some] += found.stats
+        total.entropy[some] += found.entropy
+        self._total = replace(total, base=total.base + found.base)
+        before = self._measured
+        self._measured = measured if before is None else tuple(map(operator.add, before, measured))
+
+    def own(self, places: np.ndarray, owners: np.ndarray, block: Block) -> None:
+        """Note the owners of rows at some `places` in the partition, and what they hold."""
+        if self._owners is not None:
+            self._owners[places] = owners
+        if self._held is not None:
+            add_held(block.resp, block.weights, owners, self._held)
+
+    def visit(self, samples: list[Sample]) -> Visit:
+        """All of it."""
+        assert self._measured is not None, "there is at least one group of rows"
+        sample = replace(join_samples(samples), held=self._held)
+        return Visit(BatchSummary(self._total, self._measured, self._owners), sample)
+
+
+def _draw(
+    block: Block, owners: np.ndarray, task: LocalStepTask, rng: np.random.Generator, seen: BatchSummary | None
+) -> Sample:
     if not task.sampling_probabilities.any():
         none = slice(0, 0)
         return Sample(np.zeros(0), np.zeros(0, np.int64), block.weights[none], block.rows[none], task.most, seen)
-    keys, owners = rng.random(len(block.resp)), block.resp.argmax(axis=1).astype(np.int64)
+    keys = rng.random(len(owners))
     chosen: np.ndarray = np.flatnonzero(keys < task.sampling_probabilities[owners])
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 

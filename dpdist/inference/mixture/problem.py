@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.moves.base import AnyMove
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules.base import Schedule
@@ -22,6 +23,7 @@ class Problem:
     schedule : how summaries become the total
     moves : made at the end of every lap, in this order
     sampling : rows drawn for them
+    candidates : when rows are looked at for few components only
     precision : of the local step
     seed : key of every draw
     tolerance : change of the ELBO in nats a row below which a lap counts as settled
@@ -32,6 +34,7 @@ class Problem:
     schedule: Schedule
     moves: tuple[AnyMove, ...]
     sampling: Sampling
+    candidates: Candidates
     precision: Precision
     seed: int
     tolerance: float

@@ -39,6 +39,7 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
         schedule=spec.schedule,
         moves=spec.moves,
         sampling=spec.sampling,
+        candidates=spec.candidates,
         precision=spec.precision,
         seed=spec.random_state,
         tolerance=spec.tolerance,

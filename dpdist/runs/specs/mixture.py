@@ -13,6 +13,7 @@ from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, real_array, 
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.places import absolute
 from dpdist.core.settings import part, parts, setting
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import AnyMove, Move
 from dpdist.inference.moves.registry import MOVES
@@ -102,6 +103,12 @@ class FitSpec(RowSpec, LapSpec, ABC):
     )
     sampling: Sampling = part(
         {"sampling": Sampling}, Sampling, "a dpdist.Sampling", "How many rows moves may draw in a lap."
+    )
+    candidates: Candidates = part(
+        {"candidates": Candidates},
+        Candidates,
+        "a dpdist.Candidates",
+        "When rows are looked at for few clusters only, so that their cost does not grow with the number of clusters.",
     )
     floor: float = setting(1e-8, FLOOR, "Responsibilities below it are set to zero.")
     tolerance: float = setting(

@@ -1,0 +1,25 @@
+"""What components hold of the rows of each owner, the component that holds most of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.kernels.jit import jit
+
+
+@jit
+def add_held(resp: np.ndarray, weights: np.ndarray, owners: np.ndarray, held: np.ndarray) -> None:
+    """``held[owners[n], k] += weights[n] * resp[n, k]``, visiting only responsibilities above zero.
+
+    Parameters
+    ----------
+    resp : (n, K)
+    weights : (n,) float64
+    owners : (n,)
+    held : (K, K) float64
+    """
+    for n in range(resp.shape[0]):
+        target = held[owners[n]]
+        for k in range(resp.shape[1]):
+            if resp[n, k] > 0.0:
+                target[k] += weights[n] * resp[n, k]
