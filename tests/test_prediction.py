@@ -612,7 +612,7 @@ def test_observed_tokens_are_drawn_as_from_an_urn() -> None:
     np.testing.assert_allclose(mean, [3.0, 1.5, 0, 0, 0, 0.5], atol=0.06)
 
 
-def test_documents_of_another_vocabulary_or_that_are_no_counts_are_refused(topics) -> None:
+def test_documents_of_another_vocabulary_or_below_zero_are_refused(topics) -> None:
     predictor = topics._predictor
     predictor.check_words(WORDS)
     with pytest.raises(InputError, match=r"should have 6 columns.*got 7; words from 6 on were not there"):
@@ -622,7 +622,7 @@ def test_documents_of_another_vocabulary_or_that_are_no_counts_are_refused(topic
     with pytest.raises(InputError, match="of a type that SciPy counts in; got <f2"):
         documents_of(partition_of(np.ones((2, WORDS), dtype=np.float16)))
     with pytest.raises(InputError, match=r"document 41\b"):
-        documents_of(partition_of(np.array([[1.0] * WORDS, [0.5] * WORDS]), start=40))
+        documents_of(partition_of(np.array([[1.0] * WORDS, [-0.5] * WORDS]), start=40))
 
 
 def test_the_weights_of_topics_are_those_of_sticks_by_their_groups(topics) -> None:
