@@ -371,7 +371,10 @@ def test_no_parameter_is_left_out() -> None:
     for kind in (dpdist.DPMixture, dpdist.FiniteMixture, dpdist.SVA, dpdist.HDPTopicModel):
         asked = [parameters for other, parameters, _ in ASKED if other is kind]
         for name, parameter in inspect.signature(kind).parameters.items():
-            assert name in MANNER or any(name in each and each[name] is not parameter.default for each in asked), (kind, name)
+            assert name in MANNER or any(name in each and each[name] is not parameter.default for each in asked), (
+                kind,
+                name,
+            )
 
 
 @every_estimator
