@@ -26,7 +26,7 @@ from dpdist.inference.topics.documents import DocumentTopics, Effort, PairSums, 
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import coherence, completion_score, top_words
 from dpdist.inference.topics.hyperparameters import LEARNABLE, learned
-from dpdist.inference.topics.kept import DocumentFiles, VisitedDocuments
+from dpdist.inference.topics.kept import DocumentFiles, TopicNames, VisitedDocuments
 from dpdist.inference.topics.merges import judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import TopicPlan, TopicProblem
@@ -49,6 +49,7 @@ from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.history import History
+from dpdist.storage.memo import Memo
 from tests.conftest import shared_path
 
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
@@ -616,6 +617,26 @@ def test_a_file_of_documents_that_is_not_what_was_written_is_told(tmp_path, faul
         files.take(files.folder(1), kept)
     with pytest.raises(CheckpointError, match="workers do not reach"):
         DocumentFiles().take(files.folder(1), kept)
+
+
+def test_topics_renamed_twice_go_by_their_last_names_and_stay_gone() -> None:
+    names = TopicNames(candidate=False).renamed(np.array([1, -1, 0])).renamed(np.array([3, 2]))
+    assert names.names.tolist() == [2, -1, 3]
+
+
+def test_files_of_laps_gone_by_are_superseded_once(tmp_path) -> None:
+    (tmp_path / "problems" / "7").mkdir(parents=True)
+    documents = corpus(6, documents=300)
+    problem, source = problem_of(documents), ArraySource(documents, partition_rows=100)
+    state, laps = first_topic_state(problem, source, start_of(documents, 2)), 0
+    memo = Memo(state)
+    for step in topic_steps(problem, source, state, SerialBackend(), str(tmp_path)):
+        memo.follow(step)
+        laps += step.info is not None
+        if laps == 3:
+            break
+    assert [name[:14] for name in memo.superseded()] == ["objects/000001"]
+    assert memo.superseded() == []
 
 
 class Elsewhere(SerialBackend):
