@@ -19,6 +19,7 @@ from dpdist.inference.moves.split import Split
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.sva import DistanceTest, EvidenceTest
 from dpdist.inference.topics.documents import Effort
+from dpdist.inference.topics.kept import DocumentFiles
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
 from dpdist.inference.transform import TransformPlan
@@ -231,9 +232,10 @@ def entropy_of(resp: np.ndarray, weights: np.ndarray | None = None) -> np.ndarra
 
 def online_bits(state: OnlineState) -> dict[str, bytes]:
     """All that an online topic model goes on from, field by field."""
+    starts = [] if state.known is None else state.known.starts()
     known = {
-        f"known{place}": b"".join(array.tobytes() for array in (topics.indptr, topics.topics, topics.counts))
-        for place, topics in enumerate(state.known)
+        f"known{place}": b"".join(array.tobytes() for array in vars(start.read(DocumentFiles())[0]).values())
+        for place, start in enumerate(starts)
     }
     fields = {field.name: getattr(state, field.name) for field in dataclasses.fields(state) if field.name != "known"}
     return known | {name: np.asarray(value, dtype=float).tobytes() for name, value in fields.items()}

@@ -26,6 +26,7 @@ from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
+from dpdist.inference.topics.kept import DocumentFiles
 from dpdist.inference.topics.online_engine import batch_steps
 from dpdist.inference.topics.problem import OnlinePlan
 from dpdist.runs.limits import Limits
@@ -368,7 +369,9 @@ def test_a_batch_run_goes_on_from_any_update_to_the_same_bits(tmp_path: Path, se
         if info.lap == 4:
             break
     state, _ = open_run(run).state()
-    assert len(state.running.known) == 12 and sum(map(len, state.running.known)) == 600
+    assert len(state.running.known.starts()) == 12 and state.running.known.nbytes == 0
+    files = DocumentFiles(str(run))
+    assert sum(len(start.read(files)[0]) for start in state.running.known.starts()) == 600
     resumed = dpdist.resume(run, source)
     assert bits(resumed) == bits(settled) and resumed.converged_
 

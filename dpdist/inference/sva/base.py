@@ -104,6 +104,11 @@ class SVAState:
         return self.table.nbytes
 
     @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of the files that go with it, by folder: none."""
+        return {}
+
+    @property
     def weights(self) -> np.ndarray:
         """w_k, (K,)."""
         return self.table[:, -1]

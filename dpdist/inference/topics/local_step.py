@@ -13,7 +13,14 @@ from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicLocalStep
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
-from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames, VisitedDocuments, WarmStart
+from dpdist.inference.topics.kept import (
+    BatchDocuments,
+    DocumentFiles,
+    KeptDocuments,
+    TopicNames,
+    VisitedDocuments,
+    WarmStart,
+)
 from dpdist.inference.topics.model import TopicPosterior
 
 
@@ -114,17 +121,22 @@ def documents_of(partition: Partition) -> sparse.csr_array:
 
 
 def online_local_step(
-    partition: Partition, posterior: TopicPosterior, effort: Effort, before: DocumentTopics | None, moments: bool
+    partition: Partition,
+    posterior: TopicPosterior,
+    effort: Effort,
+    files: DocumentFiles,
+    before: WarmStart | None,
+    moments: bool,
 ) -> OnlineLocalStep:
     """Fit a partition's documents.
 
     Parameters
     ----------
-    before : their topics at an earlier visit; None if there was none
+    files, before : where their topics at an earlier visit are; None if there was none
     moments : whether covariances are wanted
     """
     documents = documents_of(partition)
-    known = DocumentTopics.unknown(documents.shape[0]) if before is None else before
+    known = DocumentTopics.unknown(documents.shape[0]) if before is None else before.read(files)[0]
     with one_thread():
         measured = Measured(*local_step(posterior, documents, known, NO_PAIRS, effort))
     if not moments or measured.topics is None:
@@ -150,7 +162,7 @@ def measure_unions(
         )
 
 
-def topics_of(done: OnlineLocalStep) -> DocumentTopics:
-    """Topics of a partition's documents."""
+def keep_topics(done: OnlineLocalStep, files: DocumentFiles, lap: int, partition: int) -> KeptDocuments:
+    """Keep the topics of a partition's documents for the next lap."""
     assert done.measured.topics is not None, "documents of a partition are known"
-    return done.measured.topics
+    return files.put(lap, partition, VisitedDocuments(done.measured.topics))

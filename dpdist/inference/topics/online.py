@@ -19,8 +19,8 @@ import numpy as np
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.inference.state import Record
-from dpdist.inference.topics.documents import DocumentTopics
 from dpdist.inference.topics.hyperparameters import LEARNABLE, best_values, values_of, with_values
+from dpdist.inference.topics.kept import BatchDocuments
 from dpdist.inference.topics.model import TopicModel, point_weights
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
@@ -39,7 +39,7 @@ class OnlineState:
     next_id : first unused id
     lap : pass over the corpus under way or about to start, from 1
     visit : mini-batches of this pass taken in so far
-    known : topics of the documents by partition, which batch inference goes on from; empty before, and online
+    known : topics of the documents, which batch inference goes on from; None before, and online
     concentration, document_concentration, pseudocount : gamma, alpha and eta as learned so far; None: the model's own
     records, seconds : of the pass under way so far: every proposal judged, and wall time
     """
@@ -51,7 +51,7 @@ class OnlineState:
     next_id: int
     lap: int = 1
     visit: int = 0
-    known: tuple[DocumentTopics, ...] = ()
+    known: BatchDocuments | None = None
     concentration: float | None = None
     document_concentration: float | None = None
     pseudocount: float | None = None
@@ -62,6 +62,11 @@ class OnlineState:
     def learned(self) -> dict[str, float]:
         """The hyperparameters that were learned, by name."""
         return {name: value for name in LEARNABLE if (value := getattr(self, name)) is not None}
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of the files that go with it, by folder."""
+        return {} if self.known is None else self.known.files
 
     @property
     def layout(self) -> tuple[int, ...]:

@@ -25,12 +25,13 @@ from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
+from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames, WarmStart
 from dpdist.inference.topics.local_step import (
     OnlineLocalStep,
+    keep_topics,
     measure_unions,
     measured_of,
     online_local_step,
-    topics_of,
 )
 from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propose_online_pairs
 from dpdist.inference.topics.model import point_elbo, point_posterior
@@ -74,16 +75,22 @@ def first_point_state(problem: PointProblem, source: Source, start: OnlineState)
     return _run_state(problem, source, start)
 
 
-def point_steps(problem: PointProblem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def point_steps(
+    problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None = None
+) -> Iterator[Step]:
     """Run passes from `state` without end, online or batch as the schedule is; the caller decides when to stop.
 
     Each mini-batch is a batch and each pass a lap. There are no summaries of batches: all that a fit goes on from is
-    the running total, an :class:`OnlineState`.
+    the running total, an :class:`OnlineState`, and in batches the documents' topics, kept where the run is stored, at
+    `path`, if it is.
     """
     in_batches = isinstance(problem.schedule, Batch)
-    steps = batch_steps if in_batches else online_steps
     running: OnlineState = state.running
-    for step in steps(problem, source, running, backend):
+    if in_batches:
+        steps = batch_steps(problem, source, running, backend, path)
+    else:
+        steps = online_steps(problem, source, running, backend)
+    for step in steps:
         batch, lap = running.visit, running.lap
         records, seconds = running.records + step.records, running.seconds + step.seconds
         if step.state.visit:
@@ -107,7 +114,7 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
     lap : its number
     rows : documents
     """
-    state = replace(step.state, known=(), records=(), seconds=0.0)
+    state = replace(step.state, known=None, records=(), seconds=0.0)
     return Info(
         lap=lap,
         elbo=step.elbo,
@@ -128,16 +135,21 @@ def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> S
     return running_state(running, running.lap, batches, running.visit)
 
 
-def batch_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
+def batch_steps(
+    problem: PointProblem, source: Source, state: OnlineState, backend: Backend, path: str | None = None
+) -> Iterator[OnlineStep]:
     """bHDP: batch updates from `state` without end, each of which never lowers the bound; the caller decides when to
-    stop. The schedule and the plan play no part."""
-    partitions = backend.share_each(source.partitions)
+    stop. The schedule and the plan play no part. Documents' topics are kept where the run is stored, at `path`."""
+    partitions, files = backend.share_each(source.partitions), DocumentFiles.at(path, backend)
+    rows = len(partitions)
     while True:
         began = time.perf_counter()
-        known = state.known or (None,) * len(partitions)
-        visits = _visit(with_learned(problem, state), backend, partitions, state, known, moments=False)
+        known = [None] * rows if state.known is None else state.known.starts()
+        visits = _visit(with_learned(problem, state), backend, partitions, state, files, known, moments=False)
         total: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
-        topics = tuple(backend.fetch(backend.map(topics_of, visits)))
+        columns = (visits, [files] * rows, [state.lap] * rows, range(rows))
+        kept = tuple(backend.fetch(backend.map(keep_topics, *columns)))
+        topics = BatchDocuments(files.folder(state.lap), kept, TopicNames(candidate=False))
         with one_thread():
             summary = total.measured.summary
             after = updated(with_learned(problem, state), state, summary, 1.0)
@@ -201,15 +213,15 @@ def _visit(
     backend: Backend,
     partitions: Sequence[Ref[object]],
     state: OnlineState,
-    known: Sequence[object],
+    files: DocumentFiles,
+    known: Sequence[WarmStart | None],
     moments: bool,
 ) -> list[Ref[OnlineLocalStep]]:
     with one_thread():
         posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
     rows = len(partitions)
-    return backend.map(
-        online_local_step, partitions, [posterior] * rows, [problem.effort] * rows, known, [moments] * rows
-    )
+    columns = ([posterior] * rows, [problem.effort] * rows, [files] * rows, known, [moments] * rows)
+    return backend.map(online_local_step, partitions, *columns)
 
 
 def _online_step(
@@ -218,7 +230,8 @@ def _online_step(
     began, problem = time.perf_counter(), with_learned(problem, state)
     assert isinstance(problem.schedule, Stochastic), "the schedule of mini-batches"
     rate = problem.schedule.rate(state.step)
-    visits = _visit(problem, backend, partitions, state, [None] * len(partitions), problem.plan.merge)
+    unknown = [None] * len(partitions)
+    visits = _visit(problem, backend, partitions, state, DocumentFiles(), unknown, problem.plan.merge)
     refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
     with one_thread():
         scale = corpus / total.summary.documents

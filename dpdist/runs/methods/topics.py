@@ -141,7 +141,7 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
     def steps(
         self, problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None
     ) -> Iterator[Step]:
-        return point_steps(problem, source, state, backend)
+        return point_steps(problem, source, state, backend, path)
 
     def values(
         self, problem: PointProblem, fitted: Fitted[OnlineState], predictor: DocumentPredictor
