@@ -18,8 +18,9 @@ from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSumm
 
 #: Updates of a document while topics are sought; they need not be settled.
 _EFFORT = Effort(tolerance=1e-2, most=30)
-#: Iterations in which documents may take up any topic; then they settle among those they have.
-_FRESH = 2
+#: Iterations in which documents may take up any topic, where there are none yet and where there are some; then they
+#: settle among those they have.
+_FIRST, _FRESH = 4, 2
 #: Documents whose expected counts of all words are held at once.
 _BLOCK = 64
 
@@ -81,7 +82,7 @@ def seek_topics(
     prior = model.allocation.document_concentration * np.append(old, share)
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
     for step in range(iterations):
-        effort = replace(_EFFORT, fresh=step < _FRESH)
+        effort = replace(_EFFORT, fresh=step < (_FIRST if total is None else _FRESH))
         posterior = model.posterior_of(np.concatenate([held, fresh], axis=1), prior)
         summary, _, known = local_step(posterior, documents, known, NO_PAIRS, effort)
         fresh = scale * summary.words[:, held.shape[1] :]
