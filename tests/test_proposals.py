@@ -18,7 +18,7 @@ from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.seeding import nearest_seeds
+from dpdist.inference.moves.seeding import nearest_seeds, standardized
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -253,14 +253,16 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
         np.random.default_rng(seed),
     )
     rng, points = np.random.default_rng(seed), family.points(given_rows)
-    tried = []
-    for _ in range(split.seedings):
-        owners = nearest_seeds(points, weights, split.children, rng)
+    tried: tuple[list[np.ndarray], ...] = ([], [])
+    for turn in range(split.seedings):
+        own = standardized(points, weights) if turn % 2 else points
+        owners = nearest_seeds(own, weights, split.children, rng)
         hard = np.array([sums_of(family, rows, weights * (owners == c)) for c in range(split.children)])
-        tried.append(refined(model, rows, weights, hard))
-    best = max(tried, key=lambda stats: family.log_evidence(stats).sum())
+        tried[turn % 2].append(refined(model, rows, weights, hard))
+    finalists = [max(half, key=lambda stats: family.log_evidence(stats).sum()) for half in tried]
     for _ in range(split.seed_iterations):
-        best = refined(model, rows, weights, best)
+        finalists = [refined(model, rows, weights, stats) for stats in finalists]
+    best = max(finalists, key=lambda stats: family.log_evidence(stats).sum())
     np.testing.assert_allclose(found, best * 1234.5 / weights.sum(), rtol=1e-7, atol=1e-7)
     assert found[:, -1].sum() == pytest.approx(1234.5)
 
@@ -280,6 +282,25 @@ def refined(model: Model, rows: np.ndarray, weights: np.ndarray, stats: np.ndarr
         shares = np.exp(logits - logits.max())
         after += weight * np.outer(shares / shares.sum(), features)
     return after
+
+
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
+def test_standardized_columns_spread_alike_whatever_their_units(thin) -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.poisson(1.0, size=(200, 5)) * np.array([1.0, 1e6, 1e-5, 3.0, 1e-8]), rng.uniform(0.5, 2.0, 200)
+    rows[:, 3] = 3.1  # a constant that binary fractions do not hold exactly
+    found = standardized(sparse.csr_array(rows) if thin else rows, weights)
+    dense = found.toarray() if thin else found
+    means = np.average(dense, weights=weights, axis=0)
+    np.testing.assert_allclose(np.average((dense - means) ** 2, weights=weights, axis=0), [1, 1, 1, 0, 0], atol=1e-9)
+    expected = (rows - np.average(rows, weights=weights, axis=0))[:, :3] @ np.diag(1 / spread_of(rows, weights)[:3])
+    np.testing.assert_allclose((dense - means)[:, :3], expected, atol=1e-9)
+    assert not np.ptp(dense[:, 3:], axis=0).any()
+
+
+def spread_of(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Standard deviations of columns."""
+    return np.sqrt(np.diag(np.cov(rows.T, aweights=weights, ddof=0)))
 
 
 @given(data=st.data(), seed=st.integers(0, 2**32 - 1), thin=st.booleans())

@@ -6,6 +6,7 @@ ELBO in nats a row over seeds, its gap to the best fit of all, how many clusters
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +52,8 @@ def fit(x: np.ndarray, start: str, seed: int, regroup: bool) -> Fit:
     moves = [move for move in MOVES if regroup or move.kind != "regroup"]
     began = time.process_time()
     model = DPMixture(initial=start, random_state=seed, moves=moves, max_laps=LAPS).fit(x)
+    told = f"from {start} with seed {seed}, {'with' if regroup else 'without'} regroups: {model.elbo_ / len(x):.3f}"
+    print(told, file=sys.stderr, flush=True)
     return Fit(model.elbo_ / len(x), model.n_components_, model.n_iter_, time.process_time() - began)
 
 

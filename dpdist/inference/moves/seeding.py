@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
 from dpdist.models.families.base import Rows, is_sparse
+
+#: Share of the widest column's spread below which that of another is taken for rounding.
+ROUNDING = 1e-12
 
 
 def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
@@ -30,6 +34,18 @@ def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.
                 return None
             chosen = _drawn(weights * nearest, order, rng)
     return owners
+
+
+def standardized(points: Rows, weights: np.ndarray) -> Rows:
+    """Points whose columns are in units of their spread, (n, D); one that is the same in all rows says nothing."""
+    total = weights.sum()
+    means = np.asarray(weights @ points).ravel() / total
+    if is_sparse(points):
+        variances = np.asarray(weights @ points.multiply(points)).ravel() / total - means**2
+    else:
+        variances = weights @ (points - means) ** 2 / total
+    scales = np.where(variances > ROUNDING**2 * variances.max(), variances, np.inf) ** -0.5
+    return sparse.csr_array(points.multiply(scales)) if is_sparse(points) else (points - means) * scales
 
 
 def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> int:

@@ -20,7 +20,7 @@ from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.cooldown import Cooldowns
 from dpdist.inference.moves.division import Dividing
-from dpdist.inference.moves.seeding import nearest_seeds
+from dpdist.inference.moves.seeding import nearest_seeds, standardized
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
@@ -101,21 +101,24 @@ def seed_children(
 ) -> np.ndarray | None:
     """Statistics (M, F) of children found in sampled rows, scaled to the component's `count`.
 
-    Of several k-means++ seedings the one whose children have the highest evidence after a first step of
-    variational inference is refined. Returns None when the rows hold too few distinct points.
+    Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
+    these rows, so that columns that hardly vary have a say as well. Of either half the one whose children have the
+    highest evidence after a first step of variational inference is refined, and the better of the two is kept.
+    Returns None when the rows hold too few distinct points.
     """
+    sample, measures = _Seeding(model, features, weights), (points, standardized(points, weights))
     seedings = []
-    for _ in range(split.seedings):
-        owners = nearest_seeds(points, weights, split.children, rng)
+    for turn in range(split.seedings):
+        owners = nearest_seeds(measures[turn % 2], weights, split.children, rng)
         if owners is None:
             return None
         seedings.append(owners)
-    sample = _Seeding(model, features, weights)
     owned = np.stack(seedings, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
     tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
-    evidence = model.family.log_evidence(tried.reshape(-1, tried.shape[2])).reshape(tried.shape[:2]).sum(axis=0)
-    best = tried[:, [evidence.argmax()]]
-    return np.asarray(sample.refined(best, split.seed_iterations)[:, 0] * (count / weights.sum()))
+    evidence = sample.evidence(tried)
+    finalists = [half + 2 * int(evidence[half::2].argmax()) for half in range(min(2, split.seedings))]
+    refined = sample.refined(tried[:, finalists], split.seed_iterations)
+    return np.asarray(refined[:, sample.evidence(refined).argmax()] * (count / weights.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +142,11 @@ class _Seeding:
         """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""
         own = np.asarray(self.features.T @ resp.reshape(len(resp), -1)).T.reshape(*resp.shape[1:], -1)
         return np.concatenate([own, self.total - own.sum(axis=0, keepdims=True)])
+
+    def evidence(self, stats: np.ndarray) -> np.ndarray:
+        """(S,) of the children of each seeding together, their statistics being (M, S, F)."""
+        found = self.model.family.log_evidence(stats.reshape(-1, stats.shape[2])).reshape(stats.shape[:2])
+        return np.asarray(found.sum(axis=0))
 
     def refined(self, stats: np.ndarray, steps: int) -> np.ndarray:
         """Statistics (M, S, F) after some steps of variational inference, each seeding by itself."""
