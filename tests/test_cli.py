@@ -197,7 +197,10 @@ def test_convert_then_fit(folder) -> None:
     ("arguments", "sentence"),
     [
         (["fit", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
-        (["fit", "rows.npy", "--out", "x.zarr"], "dpdist convert"),
+        (
+            ["fit", "rows.zarr", "--out", "x.zarr", "--columns", "a"],
+            "columns are chosen of files, or when they are converted",
+        ),
         (["fit"], "fit needs data"),
         (["fit", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name, or replace it with --overwrite."),
         (

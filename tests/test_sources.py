@@ -240,7 +240,7 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
         (da.ones((0, 2)), r"dask.array has 0 sample\(s\)"),
         (da.ones((3, 2), dtype=complex), "dask.array should be real numbers; Complex data not supported"),
         (da.ones((9, 2))[da.ones(9) > 0], r"chunks of unknown size; call array\.compute_chunk_sizes\(\) first\."),
-        ("rows.npy", r"rows\.npy is not a Zarr array; convert it with: dpdist convert rows\.npy"),
+        ("rows.npy", r"there is no file at rows\.npy; check the path"),
         ("nowhere.zarr", r"there is no Zarr array at nowhere\.zarr\. Check the path, or make one with: dpdist convert"),
     ],
 )
@@ -313,11 +313,11 @@ def test_missing_chunks_are_counted_unless_the_array_says_it_is_complete(tmp_pat
 def test_a_group_without_rows_is_refused_naming_what_it_holds(tmp_path) -> None:
     path = str(tmp_path / "group.zarr")
     group = zarr.open_group(path, mode="w")
-    with pytest.raises(InputError, match=r"without an array named 'rows' \(arrays in it: none\)\. Name the array"):
+    with pytest.raises(InputError, match=r"without an array named 'rows' .*\(arrays in it: none\)\. Name the array"):
         as_source(path)
     group.create_array("z", data=ROWS)
     group.create_array("a", data=ROWS)
-    with pytest.raises(InputError, match=r"\(arrays in it: a, z\)"):
+    with pytest.raises(InputError, match=r"\(arrays in it: a \(23, 3\), z \(23, 3\)\)"):
         as_source(path)
     np.testing.assert_array_equal(all_rows(as_source(f"{path}/z")), ROWS)
 

@@ -316,7 +316,7 @@ def asked(*arguments: object) -> list[object]:
     [
         (["sva"], "sva needs data: name them, as in dpdist sva"),
         (["sva", "nothing.zarr", "--out", "x.zarr"], "there is no Zarr array at"),
-        (["sva", "rows.npy", "--out", "x.zarr"], "dpdist convert"),
+        (["sva", "rows.npy", "--out", "x.zarr"], "there is no file at"),
         (["sva", "nan.zarr", "--out", "x.zarr", "--serial"], "NaN or infinity in 2 of 600 rows (rows 7, 300)"),
         (["sva", "rows.zarr", "--out", "rows.zarr"], "exists; choose another name"),
         (["sva", "rows.zarr", "--out", "no/such/x.zarr"], "does not exist; create it first"),

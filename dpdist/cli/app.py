@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from dpdist.cli.options import split
 from dpdist.cluster.foreground import (
     Out,
     Overwrite,
@@ -19,9 +20,10 @@ from dpdist.cluster.foreground import (
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import claim_folder
-from dpdist.data import as_source
+from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
-from dpdist.runs.labelling import write_predictions
+from dpdist.runs.label_table import RowIds, claim_file, is_table
+from dpdist.runs.labelling import write_labels
 from dpdist.runs.opening import method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
 
@@ -41,8 +43,9 @@ def show(
 
 def predict(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    data: Annotated[str, typer.Argument(help="Zarr array of raw rows, or a corpus.")],
-    out: Out = "labels.zarr",
+    data: Annotated[str, typer.Argument(help="Raw rows, as Zarr or files such as .csv and .parquet, or a corpus.")],
+    out: Annotated[str, typer.Option(help="Zarr folder, or .csv, .tsv or .parquet, to write to.")] = "labels.zarr",
+    ids: Annotated[str | None, typer.Option(help="Column of the data's files with what rows are called.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Most probable components or topics to write for each row.")] = 1,
     density: Annotated[bool, typer.Option("--density", help="Write each row's log predictive density.")] = False,
     n_clusters: Annotated[int | None, typer.Option(help="Cut the tree of dpdist tree at so many clusters.")] = None,
@@ -63,14 +66,16 @@ def predict(
     those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
     component, and have the id of their heaviest.
     """
-    predictor, source, method = stored_model(run), as_source(data), method_of(run)
+    predictor, method = stored_model(run), method_of(run)
+    source = as_source(data, known=predictor.names)
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
         predictor = stored_cut(run, n_clusters, elbo_loss, min_cluster_size)
     predictor.check_source(source, run)
     predictor.outputs(top, density)
-    claim_folder(out, overwrite)
+    (claim_file if is_table(out) else claim_folder)(out, overwrite)
+    called = None if ids is None else RowIds(ids, row_ids(data, ids))
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
-        write_predictions(predictor, source, backend, out, top=top, density=density, overwrite=overwrite)
+        write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=called)
     say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {len(predictor.ids)} {method.parts} of {run}")
 
 
@@ -96,16 +101,19 @@ def demo(
 
 
 def convert(
-    file: Annotated[str, typer.Argument(help="Rows as .npy, .parquet, .csv, .fvecs or .bvecs.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Rows as .csv, .tsv (also .gz), .parquet or a folder of it, .npy, .h5, .fvecs or .bvecs."),
+    ],
     out: Out = "rows.zarr",
     columns: Annotated[str | None, typer.Option(help="Columns to take, separated by commas.")] = None,
+    drop: Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named."""
     from dpdist.data.convert import convert as write_rows
 
-    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
-    rows, width = write_rows(file, out, overwrite=overwrite, columns=chosen)
+    rows, width = write_rows(files, out, overwrite=overwrite, columns=split(columns), drop=split(drop) or ())
     names = as_source(out).names
     told = f": {listed(names)}" if names else ""
     say(OUTPUT, f"{rows} rows of {width} columns in {out}{told}")

@@ -33,7 +33,8 @@ def tree(
     which it would best be merged, the nats of ELBO which speak against that, and its separation, 1 less the share of
     its rows that one other would take.
     """
-    source = as_source(data_of(open_run(run).settings.get("data"), data))
+    store = open_run(run)
+    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
     with backend_of(workers, scheduler, serial, source) as backend:
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found))
@@ -54,7 +55,8 @@ def stability(
     Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
     clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.
     """
-    source = as_source(data_of(open_run(run).settings.get("data"), data))
+    store = open_run(run)
+    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
     with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
         found = refit_stored(run, source, backend, refits, max_laps)
     table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components

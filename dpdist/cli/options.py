@@ -17,6 +17,11 @@ from dpdist.runs.specs import SPECS
 Options = dict[str, Any]
 
 
+def split(names: str | None) -> list[str] | None:
+    """Names that are separated by commas."""
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
 class _Option(NamedTuple):
     """An option: where it stands in the tables, its default and its help."""
 

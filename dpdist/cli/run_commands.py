@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dpdist.cli.options import Options, with_settings
+from dpdist.cli.options import Options, split, with_settings
 from dpdist.cluster.foreground import (
     CheckpointSeconds,
     Out,
@@ -36,9 +36,14 @@ from dpdist.runs.progress import say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import claim
 
-Rows = Annotated[str | None, typer.Argument(help="Zarr array of rows; may stand in the configuration.")]
+Rows = Annotated[
+    str | None,
+    typer.Argument(help="Rows, as Zarr or files such as .csv, .parquet and .npy; may stand in the configuration."),
+]
 Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may stand in the configuration.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
+Columns = Annotated[str | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
+Drop = Annotated[str | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
 Holdout = Annotated[str | None, typer.Option(help="Zarr array of rows whose score is followed.")]
 
 
@@ -51,11 +56,13 @@ def fit(
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     workers: Workers = None,
     scheduler: Scheduler = None,
+    columns: Columns = None,
+    drop: Drop = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
-    told = _told("fit", config, {**options, "data": data})
+    told = _told("fit", config, {**options, "data": data, "columns": split(columns), "drop": split(drop)})
     _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 
@@ -69,11 +76,14 @@ def sva(
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     workers: Workers = None,
     scheduler: Scheduler = None,
+    columns: Columns = None,
+    drop: Drop = None,
     serial: Serial = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Cluster in one pass over the rows (sequential variational approximation)."""
-    told = _told("sva", config, {**options, "data": data, "holdout": holdout})
+    places = {"data": data, "holdout": holdout, "columns": split(columns), "drop": split(drop)}
+    told = _told("sva", config, {**options, **places})
     _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 
@@ -105,7 +115,7 @@ def _told(command: str, config: Path | None, options: Options) -> Config:
 def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
     """Make the model that is asked for, once the output is its own to write."""
     claim(out, overwrite)
-    source = as_source(told.data)
+    source = told.source()
 
     def prepare(backend: Backend) -> Run:
         run = told.prepare(source, out, overwrite, backend)
@@ -128,7 +138,7 @@ def extend(
     again: Annotated[bool, typer.Option("--again", help="Take rows it was made from, twice.")] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
-    source = as_source(data)
+    source = as_source(data, known=open_run(model).problem().names)
     settings = {"data": absolute(data), "holdout": None}
     drive_here(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again),
@@ -167,7 +177,7 @@ def resume(
         remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
         say(OUTPUT, f"{run} has ended ({fitted.stop}); {remedy}.")
         return
-    source = as_source(data_of(store.settings.get("data"), data))
+    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
 
     def prepare(backend: Backend) -> Run:
         limits = limits_of(store).but(max_laps, max_time)

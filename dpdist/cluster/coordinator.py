@@ -130,11 +130,12 @@ def _found_before(place: Place, request: Request) -> str | None:
 
 def _prepared(place: Place, request: Request, backend: Backend) -> Run:
     """The run, from its beginning or its last checkpoint."""
-    source = as_source(request.settings["data"])
     if request.fresh and _is_new(place, request):
-        run = parse_config(request.command, request.settings).prepare(source, place.label, True, backend)
+        told = parse_config(request.command, request.settings)
+        run = told.prepare(told.source(), place.label, True, backend)
     else:
         store = open_run(place.label)
+        source = as_source(request.settings["data"], known=store.problem().names)
         limits = limits_of(store).but(request.max_laps, request.max_time)
         run = resumed(store, source, backend, limits, request.settings.get("holdout"))
     assert run.store is not None, "a submitted run is stored"

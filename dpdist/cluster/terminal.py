@@ -14,6 +14,7 @@ OPTIONS = {
     "density=True": "--density",
     "out=PATH": "--out PATH",
     "columns=['A', 'B']": "--columns A,B",
+    "drop=['A']": "--drop A",
     "format=NAME": "--format NAME",
     "row_transform=TransformPlan(scale=True)": "--scale",
     "row_transform=TransformPlan(pca=50)": "--pca 50",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -15,6 +15,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
+from dpdist.data.files import holds_files
 from dpdist.data.zarr import ZarrSource
 
 if TYPE_CHECKING:
@@ -28,33 +29,44 @@ __all__ = [
     "Source",
     "ZarrSource",
     "as_source",
+    "chosen_source",
+    "is_dask",
+    "row_ids",
     "stream_blocks",
 ]
 
 
-def as_source(data: object, weights: Weights = None) -> Source:
-    """The source for `data`: a source, an array of any kind, or the path or URL of a Zarr array or a corpus.
+#: Rows whose ids are read at once.
+ID_ROWS = 2**16
+
+
+def as_source(data: object, weights: Weights = None, known: Names | None = None) -> Source:
+    """The source for `data`: a source, an array or table of any kind, or the path of Zarr, of a corpus or of files.
 
     Parameters
     ----------
-    data : Source, NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, str or
-        path
+    data : Source, NumPy array, SciPy sparse matrix, data frame of pandas, polars or Dask, table of Arrow, dask.array,
+        xarray.DataArray, xarray.Dataset, zarr.Array, str or path
     weights : (N,) row weights, optional
+    known : names of the columns that a model knows; of files that have these among others, they are taken
 
     Raises
     ------
     InputError
-        If the data are not two-dimensional numbers, or the path holds no Zarr array.
+        If the data are not two-dimensional numbers, or there are none at the path.
     """
     if isinstance(data, Source):
         if weights is not None:
             raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
         return data
     if isinstance(data, str | PathLike):
-        return _stored(str(fspath(data)), weights)
+        return _stored(str(fspath(data)), weights, known)
     if isinstance(data, ZarrArray):
         return ZarrSource(data, weights)
+    data = _one_table(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
+    if _is_of(data, "DataFrame", "dask.dataframe"):
+        inner = data.to_dask_array(lengths=True)
     if _is_of(inner, "Array", "dask.array"):
         from dpdist.data.dask import DaskSource  # imported with what it takes: workers of other sources start without
 
@@ -71,10 +83,31 @@ def _names(data: object) -> Names | None:
     return None
 
 
-def _stored(path: str, weights: Weights) -> Source:
+def _one_table(data: object) -> object:
+    """Columns that are apart as one table: those of Arrow as a data frame, those of a Dataset as a DataArray."""
+    if _is_of(data, "Table", "pyarrow"):
+        return data.to_pandas()
+    if not _is_of(data, "Dataset", "xarray"):
+        return data
+    variables = dict(data.data_vars)
+    if len(variables) == 1 and all(each.ndim == 2 for each in variables.values()):
+        return next(iter(variables.values()))
+    dims = {each.dims for each in variables.values()}
+    if len(dims) != 1 or any(len(each) != 1 for each in dims):
+        told = ", ".join(f"{name} {each.shape}" for name, each in variables.items()) or "none"
+        raise InputError(
+            "a Dataset should have one variable of two dimensions, or variables that are columns, all of one dimension "
+            f"and the same; got {told}. Give the variable itself, as x['name']."
+        )
+    return data.to_dataarray("column").transpose(..., "column")
+
+
+def _stored(path: str, weights: Weights, known: Names | None) -> Source:
     """The source at a path or URL."""
-    if path.endswith((".npy", ".csv", ".parquet", ".fvecs", ".bvecs")):
-        raise InputError(f"{path} is not a Zarr array; convert it with: dpdist convert {path} --out rows.zarr")
+    if holds_files(path):
+        from dpdist.data.tables.source import known_source  # imported with the libraries that read files
+
+        return known_source(path, known, weights)
     if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
         raise InputError(
             f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr"
@@ -93,6 +126,38 @@ def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
 
         return bag_blocks(data)
     return data if isinstance(data, Iterator) else None
+
+
+def chosen_source(path: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Source:
+    """The rows of files, with some of their columns; of anything else where none is asked for.
+
+    Raises
+    ------
+    InputError
+        If columns are chosen of what is no file.
+    """
+    if columns is None and not drop:
+        return as_source(path)
+    if not holds_files(path):
+        raise InputError(f"columns are chosen of files, or when they are converted; {path} is none. Leave them out.")
+    from dpdist.data.tables.base import Choice
+    from dpdist.data.tables.source import file_source
+
+    return file_source(path, Choice(columns, drop))
+
+
+def row_ids(path: str, name: str) -> Iterator[list[object]]:
+    """The cells of the column of files with what rows are called, some at a time; :class:`InputError` if none has."""
+    if not holds_files(path):
+        raise InputError(f"ids of rows are read from a column of files; {path} is none. Give the file of the rows.")
+    from dpdist.data.tables import cells_of
+
+    return cells_of(path, name, ID_ROWS)
+
+
+def is_dask(source: Source) -> TypeGuard[DaskSource]:
+    """Whether rows are those of a dask.array."""
+    return _is_of(source, "DaskSource", "dpdist.data.dask")
 
 
 def _is_of(value: object, name: str, *modules: str) -> TypeGuard[Any]:

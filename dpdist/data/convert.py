@@ -19,7 +19,7 @@ import zarr
 
 from dpdist.core.outputs import claim_folder, written_aside
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
-from dpdist.data.readers import Table, open_table
+from dpdist.data.tables import Choice, Table, open_table
 from dpdist.data.zarr import COMPLETE, NAMES
 
 #: Bounds on a chunk: rows, and bytes as stored.
@@ -27,23 +27,26 @@ MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20
 
 
 def convert(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str],
     *,
     overwrite: bool = False,
     columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
     progress: Callable[[int, int | None], None] | None = None,
 ) -> tuple[int, int]:
     """Write the rows of a file as a two-dimensional Zarr v3 array, in bounded memory.
 
     Parameters
     ----------
-    source : a .npy, .csv, .parquet, .fvecs or .bvecs file on local disk
+    source : files on local disk with an ending of :data:`dpdist.data.tables.READERS`, text maybe compressed; several
+        are one table, and so are a folder of Parquet files and those that a pattern fits
     out : where the array goes; appears only when it is complete
     overwrite : replace a Zarr array or group that is there
-    columns : names of the columns to take, in this order; CSV and Parquet only. Columns of a CSV file without a header
+    columns : names of the columns to take, in this order; text and Parquet only. Columns of text without a header
         are named ``0``, ``1`` and so on. All by default, but for the index of a data frame: what pandas or Dask
-        recorded as such, and a first column of CSV without a name
+        recorded as such, and a first column of text without a name
+    drop : names of columns to leave out
     progress : called with the rows written and the rows in all after each chunk
 
     Returns
@@ -58,7 +61,8 @@ def convert(
         If something is at `out` and `overwrite` is false, or it is not Zarr.
     """
     target = claim_folder(out, overwrite)
-    table = open_table(os.fspath(source), columns)
+    files = [source] if isinstance(source, str | os.PathLike) else source
+    table = open_table([os.fspath(file) for file in files], Choice(columns, drop))
     with written_aside(target) as aside:
         return _write(table, aside, progress)
 
@@ -125,6 +129,3 @@ def _chunks(blocks: Iterator[np.ndarray], buffer: np.ndarray) -> Iterator[np.nda
                 filled = 0
     if filled:
         yield buffer[:filled]
-
-
-# What readers share

@@ -106,6 +106,29 @@ class DaskSource(TableSource):
             )
 
 
+def mapped(
+    array: da.Array, function: Callable[[Partition], np.ndarray], columns: int | None, dtype: npt.DTypeLike
+) -> da.Array:
+    """What a function says of the rows of each block, as a dask.array that is still to be computed.
+
+    Parameters
+    ----------
+    array : (N, D)
+    function : of a partition of n rows, to (n,), or to (n, columns)
+    columns : of what it gives; None for a number a row
+    dtype : of what it gives
+    """
+    rows = array.rechunk({1: -1})
+    apply = functools.partial(_of_block, function)
+    if columns is None:
+        return rows.map_blocks(apply, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+    return rows.map_blocks(apply, dtype=dtype, chunks=(rows.chunks[0], (columns,)), meta=np.empty((0, 0), dtype))
+
+
+def _of_block(function: Callable[[Partition], np.ndarray], block: np.ndarray) -> np.ndarray:
+    return function(ArrayPartition(0, 0, len(block), block, None))
+
+
 def bag_blocks(bag: db.Bag) -> Iterator[npt.ArrayLike]:
     """The items of a bag, each a block of rows, one partition after the other."""
     held = _brought_forward(bag)

@@ -1,4 +1,4 @@
-"""Files that people give to be converted: that they are there, and what is said of those that are damaged."""
+"""Files that people give: which there are, that they are there, and what is said of those that are damaged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,39 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import DpdistError, InputError
+
+#: Endings of text, and of what may compress it.
+TEXT, COMPRESSED = (".csv", ".tsv"), (".gz", ".bz2", ".xz", ".zst")
+#: Endings of files that people name data sets in, as in FILE.h5/NAME.
+NESTED = (".h5", ".hdf5")
+#: Endings of files of rows; :data:`dpdist.data.tables.READERS` has a reader for each.
+ENDINGS = (*TEXT, *NESTED, ".npy", ".parquet", ".fvecs", ".bvecs")
+
+
+def ending_of(path: str) -> str:
+    """The ending that says how to read a file, without that of what compressed it; '' where there is none."""
+    suffixes = [suffix.lower() for suffix in parted(Path(path))[0].suffixes]
+    compressed = len(suffixes) > 1 and suffixes[-1] in COMPRESSED and suffixes[-2] in TEXT
+    return suffixes[-2 if compressed else -1] if suffixes else ""
+
+
+def parted(path: Path) -> tuple[Path, str]:
+    """A file, and the name of what is meant within it."""
+    for place in path.parents:
+        if place.suffix.lower() in NESTED:
+            return place, path.relative_to(place).as_posix()
+    return path, ""
+
+
+def holds_files(path: str) -> bool:
+    """Whether a path is of files of rows: by its ending, or as a folder of Parquet that is no Zarr."""
+    if "://" in path:
+        return False
+    folder = Path(path)
+    if not folder.is_dir():
+        return ending_of(path) in ENDINGS
+    zarr = any((folder / mark).is_file() for mark in ("zarr.json", ".zarray", ".zgroup"))
+    return not zarr and ending_of(path) != ".zarr" and next(folder.rglob("*.parquet"), None) is not None
 
 
 def require_file(path: Path) -> None:

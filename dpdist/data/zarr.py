@@ -91,7 +91,7 @@ class ZarrSource(TableSource):
 
     @classmethod
     def open(cls, path: str, weights: Weights = None) -> ZarrSource:
-        """Open the array at `path`, or the one named ``rows`` in the group there.
+        """Open the array at `path`, or in the group there the one named ``rows`` or the only one of two dimensions.
 
         Raises
         ------
@@ -108,13 +108,8 @@ class ZarrSource(TableSource):
                 f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
             ) from error
         if isinstance(node, zarr.Group):
-            if ROWS not in node or not isinstance(node[ROWS], zarr.Array):
-                names = ", ".join(sorted(node.array_keys())) or "none"
-                raise InputError(
-                    f"{path} is a Zarr group without an array named '{ROWS}' (arrays in it: {names}). "
-                    f"Name the array itself, as in {path}/NAME."
-                )
-            node, where = node[ROWS], f"{where.rstrip('/')}/{ROWS}"
+            name = _rows_of(node, path)
+            node, where = node[name], f"{where.rstrip('/')}/{name}"
         source = cls(node, weights, label=str(path), path=where)
         _warn_of_absent_chunks(node, str(path))
         return source
@@ -124,6 +119,20 @@ class ZarrSource(TableSource):
 
     def identity(self) -> dict[str, object]:
         return {**super().identity(), "chunks": [int(c) for c in self.array.chunks]}
+
+
+def _rows_of(group: zarr.Group, path: str) -> str:
+    """The name of the array of rows in a group."""
+    shapes = {name: array.shape for name, array in sorted(group.arrays())}
+    tables = [name for name, shape in shapes.items() if len(shape) == 2]
+    if ROWS in shapes or len(tables) == 1:
+        return ROWS if ROWS in shapes else tables[0]
+    told = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
+    raise InputError(
+        f"{path} is a Zarr group without an array named '{ROWS}' or a single one of two dimensions (arrays in it: "
+        f"{told}). Name the array itself, as in {path}/NAME; columns that are apart are taken in Python from "
+        "xarray.open_zarr."
+    )
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT
 from dpdist.core.errors import InputError
-from dpdist.data import as_source
+from dpdist.data import Source, as_source, is_dask
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -25,6 +25,9 @@ from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
+
+#: What methods of a predictor say of rows.
+_DTYPES = {"labels": "int64", "probabilities": "float64", "log_density": "float64"}
 
 
 class Clustering(DensityMixin, Estimator[Asks]):
@@ -40,7 +43,11 @@ class Clustering(DensityMixin, Estimator[Asks]):
     groups_: np.ndarray
 
     def predict(self, x: object) -> np.ndarray:
-        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids."""
+        """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
+
+        Of a dask.array or a data frame of Dask this is a dask.array, computed when it is asked for, as are
+        :meth:`predict_proba` and :meth:`score_samples`.
+        """
         return self._gather(x, "labels")
 
     def fit_predict(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> np.ndarray:
@@ -63,7 +70,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
     def predict_top(self, x: object, count: int) -> tuple[np.ndarray, np.ndarray]:
         """The `count` most probable components of each row, best first: positions and probabilities, (N, count)."""
         check_is_fitted(self)
-        parts = self._map(x, "top", min(COUNT.take("count", count), self.n_components_))
+        parts = self._map(self._source(x), "top", min(COUNT.take("count", count), self.n_components_))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def score_samples(self, x: object) -> np.ndarray:
@@ -208,12 +215,26 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return tags
 
     def _gather(self, x: object, method: str) -> np.ndarray:
-        return np.concatenate(self._map(x, method))
+        """What a method of the predictor says of rows; of rows of a dask.array, as one that is still to be computed."""
+        source = self._source(x)
+        if isinstance(x, Source) or not is_dask(source):
+            return np.concatenate(self._map(source, method))
+        from dpdist.data.dask import mapped
 
-    def _map(self, x: object, method: str, *arguments: object) -> list[Any]:
+        width, dtype = (self.n_components_ if method == "probabilities" else None), np.dtype(_DTYPES[method])
+        ask = partial(predict_partition, predictor=self._predictor, method=method)
+        lazy: np.ndarray = mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
+        return lazy
+
+    def _source(self, x: object) -> Source:
+        """Rows with the columns of the fit."""
         check_is_fitted(self)
-        source, backend = as_source(x), default_backend()
+        source = as_source(x, known=self._predictor.preparation.names)
         self._predictor.preparation.check_source(source, type(self).__name__)
+        return source
+
+    def _map(self, source: Source, method: str, *arguments: object) -> list[Any]:
+        backend = default_backend()
         partitions = source.partitions
         shared = backend.share(self._predictor)
         columns = [[given] * len(partitions) for given in (shared, method, *arguments)]

@@ -24,6 +24,7 @@ from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
+from dpdist.data.columns import Names
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.sva.base import Learner, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
@@ -106,6 +107,11 @@ class Predictor(ABC):
         preparation = self.preparation
         dropped = {"covariance"} if preparation.width < preparation.columns else set()
         return preparation.restored({name: each for name, each in self.describe().items() if name not in dropped})
+
+    @property
+    def names(self) -> Names | None:
+        """Of the columns that were fitted, if they had any."""
+        return self.preparation.names
 
     def check_source(self, source: Source, model: str = "the model") -> None:
         """Raise :class:`InputError` unless `source` has the columns that were fitted; `model` is named in messages."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dpdist.core.checks import instance
+from dpdist.core.checks import Wanted, instance
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
-from dpdist.data import Source
+from dpdist.data import Source, chosen_source
 from dpdist.execution.base import Backend
 from dpdist.runs.methods import method_named
 from dpdist.runs.preparing import Output, prepare
@@ -20,6 +21,12 @@ from dpdist.storage.checkpoint import Asked
 
 #: Where data are.
 _PLACE = instance("a path or URL, as text", str).or_none("none")
+#: Which columns of them are taken or left out.
+_NAMES = Wanted[Any](
+    "a list of names, as in ['A', 'B']",
+    lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
+).or_none("all")
+_CHOICES = {"fit": ("columns", "drop"), "sva": ("columns", "drop"), "topics": ()}
 #: Places that each command is told beside the settings of its spec.
 _PLACES = {"fit": ("data",), "sva": ("data", "holdout"), "topics": ("data",)}
 
@@ -32,19 +39,27 @@ class Config:
     ----------
     spec : what is asked for
     data, holdout : absolute paths or URLs, or None
+    columns, drop : names of the columns of files to take, in this order, and to leave out, or None
     tables : the same as plain values, which :func:`parse_config` takes
     """
 
     spec: Spec
     data: str | None
     holdout: str | None
+    columns: Sequence[str] | None
+    drop: Sequence[str] | None
     tables: Mapping[str, object]
+
+    def source(self) -> Source:
+        """The data that are told, with the columns that are asked for."""
+        assert self.data is not None, "data are told"
+        return chosen_source(self.data, self.columns, self.drop or ())
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run:
         """The work, ready to run on `source` and kept at `out`."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))
-        method = method_named(spec.method, self.holdout)
+        method = method_named(spec.method, self.holdout, source.names)
         return prepare(method, spec, source, spec.limits, backend, output)
 
 
@@ -78,8 +93,10 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     for name in _PLACES[command]:
         place = _PLACE.take(name, tables.get(name))
         places[name] = None if place is None else absolute(place)
-    spec = SPECS[command].from_table(tables, places)
-    return Config(spec, places["data"], places.get("holdout"), {**tables, **places})
+    chosen = {name: _NAMES.take(name, tables.get(name)) for name in _CHOICES[command]}
+    spec = SPECS[command].from_table(tables, (*places, *chosen))
+    told = {**tables, **places}
+    return Config(spec, places["data"], places.get("holdout"), chosen.get("columns"), chosen.get("drop"), told)
 
 
 def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
 from dpdist.execution import Backend
 from dpdist.inference.prediction import Outputs
+from dpdist.runs.label_table import RowIds, claim_file, is_table, numbered, write_ids, write_table
 from dpdist.storage import codec
 
 
@@ -41,6 +44,7 @@ def write_predictions(
     top: int = 1,
     density: bool = False,
     overwrite: bool = False,
+    ids: RowIds | None = None,
 ) -> None:
     """Write a group with what a model says of each row.
 
@@ -51,6 +55,7 @@ def write_predictions(
         ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
         `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where labels are the largest
     overwrite : whether to replace what is there
+    ids : what the rows are called, written beside their labels as text
 
     Raises
     ------
@@ -69,6 +74,35 @@ def write_predictions(
             refs = backend.map(_predictions, backend.share_each(group), *columns)
             for partition, found in zip(group, backend.fetch(refs), strict=True):
                 _store(str(aside), partition, found)
+        if ids is not None:
+            write_ids(zarr.open_group(str(aside), mode="r+"), ids)
+
+
+def write_labels(
+    predictor: Labeller,
+    source: Source,
+    backend: Backend,
+    out: str | os.PathLike[str],
+    *,
+    top: int = 1,
+    density: bool = False,
+    overwrite: bool = False,
+    ids: RowIds | None = None,
+) -> None:
+    """As :func:`write_predictions`, or where `out` ends in .csv, .tsv or .parquet as a table.
+
+    Parameters
+    ----------
+    ids : what the rows are called; default in a table: their numbers from 0
+    """
+    if not is_table(out):
+        write_predictions(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=ids)
+        return
+    target = claim_file(out, overwrite)
+    with tempfile.TemporaryDirectory(prefix=".labels-", dir=target.absolute().parent) as folder:
+        labels = Path(folder) / "labels.zarr"
+        write_predictions(predictor, source, backend, labels, top=top, density=density)
+        write_table(labels, target, ids or numbered(source.shape[0]))
 
 
 _OUTPUTS = {

@@ -53,7 +53,7 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
     CheckpointError
         If the data are not those the run began with, or another coordinator holds the run.
     """
-    method = method_named(store.method, holdout)
+    method = method_named(store.method, holdout, store.problem().names)
     store.lock()
     source = store.same_data(source)
     problem = store.problem()

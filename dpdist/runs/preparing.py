@@ -6,6 +6,7 @@ The command line and the estimators both begin here, from a spec.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from dpdist.runs.methods.base import Method, Predictor, Problem, Spec
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore, Total
 from dpdist.storage.commits import claim
+
+#: Columns from which on a table that is wider than long is told.
+WIDE = 100
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def prepare(
         If something is where it should be kept, and is not to be replaced.
     """
     method.check(spec, source, limits)
+    _tell_if_wide(source, method.parts)
     output.claim()
     problem, state = method.begin(spec, source, backend)
     run = Run(method, problem, source, backend, state, limits)
@@ -76,3 +81,14 @@ def prepare(
         run.save()
         run.settle()
     return run
+
+
+def _tell_if_wide(source: Source, parts: str) -> None:
+    """Warn of rows that look like columns: fewer than there are columns, and dense."""
+    rows, columns = source.shape
+    if columns >= WIDE and columns > rows and not source.sparse and parts != "topics":
+        warnings.warn(
+            f"{source.label} has {rows} rows of {columns} columns; a row should be an observation. If they are the "
+            "other way round, transpose them; if not, fewer columns (row_transform=TransformPlan(pca=50)) tell more.",
+            stacklevel=4,
+        )

@@ -24,6 +24,7 @@ import zarr
 
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.stored import BESIDE, Stored
+from dpdist.data.columns import Names
 from dpdist.inference.state import State
 from dpdist.inference.transform import Description
 from dpdist.storage import codec
@@ -49,6 +50,10 @@ class Posed(Protocol):
     @property
     def seed(self) -> int:
         """Key of every draw."""
+
+    @property
+    def names(self) -> Names | None:
+        """Of the columns of its data, if they have any."""
 
 
 class Shown(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpdist.data.columns import Names
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.moves.base import AnyMove
 from dpdist.inference.moves.sampling import Sampling
@@ -40,3 +41,8 @@ class Problem:
     tolerance: float
 
     method = "memoized"
+
+    @property
+    def names(self) -> Names | None:
+        """Of the columns, if they have any."""
+        return self.preparation.names

@@ -18,6 +18,7 @@ from dpdist.core.checks import COUNT, FLAG, check_fields
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
+from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, running_state
 from dpdist.inference.state import Info, State
@@ -89,6 +90,11 @@ class SVAProblem:
     seed: int
 
     method = "sequential"
+
+    @property
+    def names(self) -> Names | None:
+        """Of the columns, if they have any."""
+        return self.preparation.names
 
 
 def pass_state(running: SVAState, lap: int = 1) -> State:

@@ -64,6 +64,11 @@ class DocumentPredictor:
     vocabulary: Names | None = None
 
     @property
+    def names(self) -> Names | None:
+        """The words."""
+        return self.vocabulary
+
+    @property
     def prior(self) -> np.ndarray:
         """Dirichlet parameter of a document's proportions, (K,)."""
         return self.model.allocation.document_concentration * self.global_weights[:-1]

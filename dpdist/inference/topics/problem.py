@@ -28,6 +28,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, one_of, whole
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
+from dpdist.data.columns import Names
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import check_learnable
@@ -180,6 +181,11 @@ class TopicProblem(Generic[Plan]):
     words: Annotated[
         tuple[str, ...] | None, Stored(("byte",), "words of all columns in their order, UTF-8", name="vocabulary")
     ] = None
+
+    @property
+    def names(self) -> Names | None:
+        """The words, as those of the columns."""
+        return self.words
 
     @property
     def method(self) -> str:

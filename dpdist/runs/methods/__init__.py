@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dpdist.data import as_source
+from dpdist.data.columns import Names
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.topics.problem import METHODS as TOPIC_METHODS
@@ -19,12 +20,13 @@ METHODS: dict[str, AnyMethod] = {
 }
 
 
-def method_named(name: str, holdout: object = None) -> AnyMethod:
+def method_named(name: str, holdout: object = None, known: Names | None = None) -> AnyMethod:
     """A method, which follows the score of held-out rows if there are any.
 
     Parameters
     ----------
     holdout : rows or where they are, or None
+    known : names of the columns, as of :func:`dpdist.data.as_source`
 
     Raises
     ------
@@ -32,4 +34,4 @@ def method_named(name: str, holdout: object = None) -> AnyMethod:
         If the method follows no score.
     """
     method = METHODS[name]
-    return method if holdout is None else method.following(as_source(holdout))
+    return method if holdout is None else method.following(as_source(holdout, known=known))

@@ -1,0 +1,141 @@
+"""Files of rows, read a block at a time; a reader for each ending in :data:`READERS`.
+
+Text is CSV, TSV and their like, plain or compressed; a folder of Parquet files and several files of one kind are one
+table.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.files import COMPRESSED, TEXT, ending_of, parted, require_file
+from dpdist.data.tables.arrays import open_hdf5, open_npy, open_vectors
+from dpdist.data.tables.base import Choice, Table
+from dpdist.data.tables.parquet import open_parquet, parquet_cells
+from dpdist.data.tables.text import open_text, text_cells
+
+__all__ = ["READERS", "Choice", "Table", "cells_of", "files_of", "open_table"]
+
+#: What opens a file, by its ending; see :class:`Table`.
+READERS: dict[str, Callable[[Path, Choice], Table]] = {
+    **dict.fromkeys(TEXT, open_text),
+    ".npy": open_npy,
+    ".parquet": open_parquet,
+    ".h5": open_hdf5,
+    ".hdf5": open_hdf5,
+    ".fvecs": functools.partial(open_vectors, value="<f4"),
+    ".bvecs": functools.partial(open_vectors, value="u1"),
+}
+_REFUSED = {
+    ".zarr": "is Zarr already and needs no conversion; give it to fit as it is.",
+    ".npz": "is a NumPy archive, which cannot be read a block at a time; save its array of rows with numpy.save and "
+    "convert that; sparse counts are written by dpdist corpus, or given to fit in Python by scipy.sparse.load_npz.",
+    ".xlsx": "is a workbook; save its sheet as CSV and give that.",
+}
+
+
+def open_table(source: str | Sequence[str], choice: Choice = Choice()) -> Table:  # noqa: B008 (it is a value)
+    """The rows of a file, of a folder of Parquet files, or of several files one after the other, not read yet.
+
+    Parameters
+    ----------
+    source : paths on local disk; a pattern such as ``part-*.csv`` is the files that it fits, by name
+    choice : the columns to take
+
+    Raises
+    ------
+    InputError
+        If there is no such file, no reader for its ending, or several do not have the same columns.
+    """
+    files = files_of(source)
+    tables = [_reader(file)(Path(file), choice) for file in files]
+    return tables[0] if len(tables) == 1 else _joined(tables, files)
+
+
+def files_of(source: str | Sequence[str]) -> list[str]:
+    """The files that paths, folders and patterns stand for, each with a reader."""
+    given = [source] if isinstance(source, str) else list(source)
+    if not given:
+        raise InputError("at least one file is needed; none was named.")
+    return [file for each in given for file in _files(each)]
+
+
+def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
+    """The cells of one column of files, of whatever type, some rows at a time.
+
+    Raises
+    ------
+    InputError
+        If the files have no columns of their own names, or not this one.
+    """
+    cells = {**dict.fromkeys(TEXT, text_cells), ".parquet": parquet_cells}
+    for file in files_of(source):
+        if ending_of(file) not in cells:
+            raise InputError(f"{file} has no column '{name}': only text and Parquet have columns with names.")
+        yield from cells[ending_of(file)](Path(file), name, size)
+
+
+def _files(path: str) -> list[str]:
+    if Path(path).is_dir() and ending_of(path) != ".zarr":
+        found = sorted(str(each) for each in Path(path).rglob("*.parquet") if each.is_file())
+        if not found:
+            raise InputError(f"the folder {path} should hold Parquet files; it has none. Name the files themselves.")
+        return found
+    if glob.has_magic(path) and not Path(path).exists():
+        fitting = sorted(glob.glob(path))  # noqa: PTH207 (a whole pattern, maybe absolute)
+        if not fitting:
+            raise InputError(f"there is no file like {path}; check the pattern.")
+        return fitting
+    return [path]
+
+
+def _reader(path: str) -> Callable[[Path, Choice], Table]:
+    ending = ending_of(path)
+    if ending in _REFUSED:
+        raise InputError(f"{path} {_REFUSED[ending]}")
+    if ending not in READERS:
+        raise InputError(
+            f"{path} should end in one of {', '.join(READERS)}, text maybe in {', '.join(COMPRESSED)} too; "
+            f"got '{ending}'. Save it as one of those."
+        )
+    require_file(parted(Path(path))[0])
+    return READERS[ending]
+
+
+def _joined(tables: list[Table], files: list[str]) -> Table:
+    """Tables below one another."""
+    first = tables[0]
+    for table, file in zip(tables, files, strict=True):
+        if (table.shape[1], table.names) != (first.shape[1], first.names):
+            raise InputError(
+                f"{file} should have the columns of {files[0]}, {_told(first)}; got {_told(table)}. "
+                "Choose columns that all have with columns=['A', 'B'], or convert them one by one."
+            )
+    dtype = np.result_type(*(table.dtype for table in tables))
+
+    def blocks(rows: int) -> Iterator[np.ndarray]:
+        yield from (block for table in tables for block in table.blocks(rows))
+
+    ends = np.cumsum([0, *(table.shape[0] for table in tables)]).tolist()
+
+    def part(start: int, stop: int) -> np.ndarray:
+        found = [np.empty((0, first.shape[1]), dtype)]
+        for table, (begin, end) in zip(tables, pairwise(ends), strict=True):
+            low, high = max(start, begin), min(stop, end)
+            if low < high and table.part is not None:
+                found.append(table.part(low - begin, high - begin))
+        return np.concatenate(found)
+
+    shape, whole = (ends[-1], first.shape[1]), all(table.part is not None for table in tables)
+    return Table(shape, dtype, blocks, first.names, part if whole else None)
+
+
+def _told(table: Table) -> str:
+    return f"{table.shape[1]}" + (f" ({', '.join(table.names[:5])})" if table.names else " without names")

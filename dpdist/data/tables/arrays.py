@@ -1,0 +1,144 @@
+"""Arrays in files: NumPy's, vectors in the TEXMEX format, and data sets of HDF5.
+
+.npy           memory-mapped, C or Fortran order
+.fvecs .bvecs  the TEXMEX format: int32 length, then that many float32 or uint8, for each vector
+               (http://corpus-texmex.irisa.fr)
+.h5 .hdf5      the only two-dimensional data set of numbers, or the one that is named, as in FILE.h5/NAME
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.base import require_shape
+from dpdist.data.files import parted, reading, require_file
+from dpdist.data.tables.base import Choice, Table, slices, stored_dtype
+
+if TYPE_CHECKING:
+    import h5py
+
+# NumPy
+
+
+def open_npy(path: Path, choice: Choice) -> Table:
+    """An array of NumPy, mapped into memory."""
+    choice.refuse(path)
+    with reading(path, "a NumPy array of numbers"):
+        array = np.lib.format.open_memmap(path, mode="r")
+    require_shape(array.shape, str(path))
+    dtype = stored_dtype(array.dtype, str(path))
+    return Table(
+        (array.shape[0], array.shape[1]),
+        dtype,
+        functools.partial(slices, array),
+        part=lambda start, stop: array[start:stop],
+    )
+
+
+# TEXMEX vectors
+
+
+def open_vectors(path: Path, choice: Choice, value: str) -> Table:
+    """Vectors whose numbers are of dtype `value`."""
+    choice.refuse(path)
+    dtype = np.dtype(value)
+    width = _vector_width(path, dtype)
+    records = np.memmap(path, np.dtype([("width", "<i4"), ("vector", dtype, (width,))]), mode="r")
+
+    def part(start: int, stop: int) -> np.ndarray:
+        some = records[start:stop]
+        _require_width(some["width"], width, start, path)
+        return np.asarray(some["vector"])
+
+    def blocks(rows: int) -> Iterator[np.ndarray]:
+        yield from (part(start, start + rows) for start in range(0, len(records), rows))
+
+    return Table((len(records), width), stored_dtype(dtype, str(path)), blocks, part=part)
+
+
+def _vector_width(path: Path, dtype: np.dtype) -> int:
+    """Length of the first vector, when the file's size agrees with it."""
+    size = path.stat().st_size
+    if size < 4:
+        raise InputError(
+            f"{path} should hold vectors, each after its length; got {size} bytes. Check where it is from."
+        )
+    width = int(np.fromfile(path, "<i4", count=1)[0])
+    if width < 1:
+        raise InputError(
+            f"{path} should begin with the length of a vector; got {width}. Check that it is {path.suffix}."
+        )
+    record = 4 + width * dtype.itemsize
+    if size % record:
+        raise InputError(
+            f"{path} should be a whole number of vectors of {width} numbers, {record} bytes each; got {size} bytes. "
+            "It is truncated or its vectors differ in length; fetch it again."
+        )
+    return width
+
+
+def _require_width(widths: np.ndarray, width: int, start: int, path: Path) -> None:
+    wrong = np.flatnonzero(widths != width)
+    if len(wrong):
+        raise InputError(
+            f"vector {start + wrong[0]} of {path} should have {width} numbers like the first; its length is given as "
+            f"{widths[wrong[0]]}. Make them equally long, or fetch the file again."
+        )
+
+
+# HDF5
+
+
+def open_hdf5(path: Path, choice: Choice) -> Table:
+    """The data set that a path names within its file, or the only one that can be rows."""
+    choice.refuse(path)
+    file, name = parted(path)
+    require_file(file)
+    with reading(file, "HDF5"):
+        stored = _h5py().File(file, "r")
+        data = _data_set(stored, name, file)
+    require_shape(data.shape, str(path))
+    dtype, shape = stored_dtype(data.dtype, str(path)), (int(data.shape[0]), int(data.shape[1]))
+
+    def part(start: int, stop: int) -> np.ndarray:
+        with reading(file, "HDF5"):
+            return np.asarray(data[start:stop])
+
+    def blocks(rows: int) -> Iterator[np.ndarray]:
+        yield from (part(start, start + rows) for start in range(0, shape[0], rows))
+
+    return Table(shape, dtype, blocks, part=part, chunk=None if data.chunks is None else int(data.chunks[0]))
+
+
+def _h5py() -> Any:
+    try:
+        return importlib.import_module("h5py")
+    except ImportError as error:
+        raise InputError("reading HDF5 needs h5py; install it with: pip install 'dpdist[hdf5]'") from error
+
+
+def _data_set(stored: h5py.File, name: str, file: Path) -> h5py.Dataset:
+    """The data set of a name; without one, the only one of two dimensions."""
+    found: list[str] = []
+    stored.visititems(lambda place, node: found.append(place) if len(getattr(node, "shape", ())) == 2 else None)
+    if name:
+        if name not in found:
+            raise InputError(f"{file} has no two-dimensional data set {name}. Choose among: {_named(file, found)}.")
+        return stored[name]
+    if len(found) != 1:
+        raise InputError(
+            f"{file} should hold one two-dimensional data set, or its path should name one; it has {len(found)}. "
+            f"Choose among: {_named(file, found)}."
+        )
+    return stored[found[0]]
+
+
+def _named(file: Path, names: list[str]) -> str:
+    return ", ".join(f"{file}/{name}" for name in names) or "none"

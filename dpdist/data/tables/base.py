@@ -1,0 +1,92 @@
+"""What readers of files give: a table whose rows are not read yet, and how its columns are chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.columns import Names
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a file, not read yet.
+
+    Parameters
+    ----------
+    shape : (rows, columns); for CSV the rows are an estimate
+    dtype : of the rows as they will be stored
+    blocks : given a number of rows, yields all rows in order as (n, columns) arrays of about that many
+    names : of the columns, where the file tells them
+    part : given where to start and stop, gives those rows; None where a file can only be read from its beginning
+    chunk : rows that are best read together, where the file tells
+    """
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+    blocks: Callable[[int], Iterator[np.ndarray]]
+    names: Names | None = None
+    part: Callable[[int, int], np.ndarray] | None = None
+    chunk: int | None = None
+
+
+def stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
+    """`dtype` as stored, or :class:`InputError` if `what` does not hold real numbers."""
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+        raise InputError(f"{what} should hold real numbers; got dtype {dtype}. Convert it to float64 or leave it out.")
+    return dtype.newbyteorder("=")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Columns that are asked for by name.
+
+    Parameters
+    ----------
+    take : those to take, in this order; None for all
+    drop : those to leave out
+    """
+
+    take: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+
+    def of(self, names: Sequence[str], path: Path, index: Sequence[str] = ()) -> list[str]:
+        """The columns to take among `names`, each of which must be there once; not an index that nobody asked for.
+
+        Raises
+        ------
+        InputError
+            If one that is named is not there, or there twice, or none is left.
+        """
+        there = Counter(names)
+        missing = [name for name in (*(self.take or ()), *self.drop) if not there[name]]
+        if missing:
+            raise InputError(f"{path} has no column '{missing[0]}'. Choose among: {', '.join(names)}.")
+        taken = [name for name in names if name not in index] if self.take is None else self.take
+        chosen = [name for name in taken if name not in self.drop]
+        if not chosen:
+            raise InputError(f"{path} should give at least one column; none is left. Choose among: {', '.join(names)}.")
+        twice = [name for name, times in Counter(chosen).items() if times > 1 or there[name] > 1]
+        if twice:
+            raise InputError(
+                f"column '{twice[0]}' of {path} is there or was named twice; give each column a name of its own."
+            )
+        return chosen
+
+    def refuse(self, path: Path) -> None:
+        """Raise :class:`InputError` if any is asked for, of a file whose columns have no names."""
+        if self.take is not None or self.drop:
+            raise InputError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
+
+
+def slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """An array in parts of so many rows."""
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]

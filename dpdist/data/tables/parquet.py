@@ -1,0 +1,134 @@
+"""Parquet: columns of numbers, or one column of vectors."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.base import require_shape
+from dpdist.data.files import reading
+from dpdist.data.tables.base import Choice, Table, stored_dtype
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+#: How the names begin that pandas and Dask give to a Parquet column holding an index without a name.
+_UNNAMED_INDEX = ("__index_level_", "__null_dask_index__")
+
+
+def open_parquet(path: Path, choice: Choice) -> Table:
+    """The columns of a file, or its one column of vectors."""
+    with reading(path, "Parquet"):
+        file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
+        schema = file.schema_arrow
+        index = _index_columns(schema)
+    names = choice.of(schema.names, path, index)
+    rows = file.metadata.num_rows
+    require_shape((rows, len(names)), str(path))
+    types = [schema.field(name).type for name in names]
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    ends = [0, *np.cumsum(sizes).tolist()]
+    if len(names) == 1 and _is_list(types[0]):
+        width, numbers = _list_width(file, names[0]), types[0].value_type
+        require_shape((rows, width), str(path))
+        dtype = _arrow_dtype(numbers, names[0], path)
+        block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
+        told = None
+    else:
+        width, told = len(names), tuple(names)
+        dtype = np.result_type(*(_arrow_dtype(t, n, path) for t, n in zip(types, names, strict=True)))
+        block = functools.partial(_column_block, names=names, dtype=dtype, path=path)
+
+    def blocks(size: int) -> Iterator[np.ndarray]:
+        with reading(path, "Parquet"):
+            yield from map(block, file.iter_batches(size, columns=names))
+
+    def part(start: int, stop: int) -> np.ndarray:
+        groups = [group for group in range(len(ends) - 1) if ends[group] < stop and ends[group + 1] > start]
+        with reading(path, "Parquet"):
+            found = [block(batch) for batch in file.iter_batches(stop - start, row_groups=groups, columns=names)]
+        first = start - ends[groups[0]]
+        return np.concatenate(found)[first : first + stop - start]
+
+    return Table((rows, width), dtype, blocks, told, part, max(np.diff(ends), default=None))
+
+
+def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
+    """The cells of a column, some rows at a time."""
+    with reading(path, f"Parquet with a column '{name}'"):
+        file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
+        Choice([name]).of(file.schema_arrow.names, path)
+        for batch in file.iter_batches(size, columns=[name]):
+            yield batch.column(0).to_pylist()
+
+
+def _index_columns(schema: pyarrow.Schema) -> list[str]:
+    """Columns that hold the index of a data frame: those that pandas or Dask recorded as such, whatever their names."""
+    recorded = (schema.pandas_metadata or {}).get("index_columns", [])
+    unnamed = [name for name in schema.names if name.startswith(_UNNAMED_INDEX)]
+    return unnamed + [name for name in recorded if isinstance(name, str)]  # a range is recorded as a dictionary
+
+
+def _pyarrow(part: str) -> ModuleType:
+    try:
+        importlib.import_module("pyarrow")
+        return importlib.import_module(f"pyarrow.{part}")
+    except ImportError as error:
+        raise InputError("reading Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'") from error
+
+
+def _is_list(kind: pyarrow.DataType) -> bool:
+    types = _pyarrow("types")
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
+    """The dtype for a column of numbers, or :class:`InputError` naming it."""
+    types = _pyarrow("types")
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise InputError(
+            f"column '{name}' of {path} should hold numbers; got {kind}. Choose columns of numbers, or one column of "
+            "vectors, with columns=['A', 'B']."
+        )
+    return stored_dtype(np.dtype(kind.to_pandas_dtype()), f"column '{name}' of {path}")
+
+
+def _list_width(file: ParquetFile, name: str) -> int:
+    """Length of the first vector."""
+    return len(next(file.iter_batches(1, columns=[name])).column(0)[0].as_py() or ())
+
+
+def _column_block(batch: pyarrow.RecordBatch, names: list[str], dtype: np.dtype, path: Path) -> np.ndarray:
+    """Columns of a batch side by side, (n, columns)."""
+    return np.column_stack([_arrow_values(batch.column(name), name, dtype, path) for name in names])
+
+
+def _vector_block(batch: pyarrow.RecordBatch, name: str, width: int, dtype: np.dtype, path: Path) -> np.ndarray:
+    """Vectors of a batch, (n, width)."""
+    column = batch.column(name)
+    lengths = np.asarray(_pyarrow("compute").list_value_length(column).fill_null(-1))
+    if (lengths != width).any():
+        wrong = lengths[lengths != width][0]
+        raise InputError(
+            f"column '{name}' of {path} should hold vectors of {width} numbers like its first; "
+            f"got {'an empty cell' if wrong < 0 else f'one of {wrong}'}. Make them equally long or drop those rows."
+        )
+    return _arrow_values(column.flatten(), name, dtype, path).reshape(-1, width)
+
+
+def _arrow_values(values: pyarrow.Array, name: str, dtype: np.dtype, path: Path) -> np.ndarray:
+    """Numbers as `dtype`; missing ones become NaN, which integers have not."""
+    if values.null_count and dtype.kind != "f":
+        raise InputError(
+            f"column '{name}' of {path} should be complete, for {dtype} cannot say that a number is missing; "
+            f"got {values.null_count} empty cells. Fill them, drop those rows, or store the column as float64."
+        )
+    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)

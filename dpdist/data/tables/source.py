@@ -1,0 +1,87 @@
+"""Rows in files as a source: parts of files that can be read anywhere are read where they are needed, others once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.arrays import ArraySource
+from dpdist.data.base import Partition, Source, TableSource, Weights, cut_rows
+from dpdist.data.columns import Names
+from dpdist.data.tables import Choice, files_of, open_table
+from dpdist.models.families.base import Rows
+
+#: Numbers of text that are held in memory, at most.
+MOST_HELD = 2**27
+
+
+@dataclass(frozen=True, eq=False)
+class FilePartition(Partition):
+    """A range of rows of files, which are opened where it is loaded."""
+
+    files: tuple[str, ...]
+    choice: Choice
+    weights: np.ndarray | None
+
+    def read(self) -> tuple[Rows, np.ndarray | None]:
+        part = open_table(self.files, self.choice).part
+        assert part is not None, "these files are read anywhere"
+        return np.ascontiguousarray(part(self.start, self.stop)), self.weights
+
+    @property
+    def label(self) -> str:
+        return f"{super().label} of {self.files[0]}"
+
+
+class FileSource(TableSource):
+    """Rows of files of NumPy, HDF5, Parquet or vectors, read a partition at a time; workers see the same files.
+
+    Parameters
+    ----------
+    files : their paths
+    choice : the columns to take
+    weights : (N,) row weights, optional
+    """
+
+    def __init__(self, files: Sequence[str], choice: Choice, weights: Weights = None) -> None:
+        self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
+        table = open_table(self.files, choice)
+        super().__init__(table, files[0], weights, table.names)
+        self.cut = cut_rows(self.shape[0], self.shape[1] * table.dtype.itemsize, table.chunk)
+
+    def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> FilePartition:
+        return FilePartition(index, start, stop, self.files, self.choice, weights)
+
+
+def known_source(paths: str, known: Names | None, weights: Weights = None) -> Source:
+    """The rows of files, of which the columns that a model knows are taken if they are there; else all are."""
+    if known is not None:
+        with contextlib.suppress(InputError):
+            return file_source(paths, Choice(known), weights)
+    return file_source(paths, Choice(), weights)
+
+
+def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = None) -> Source:
+    """The rows of files.
+
+    Raises
+    ------
+    InputError
+        As :func:`dpdist.data.tables.open_table` does, or if text is too large to be held in memory.
+    """
+    files = files_of(paths)
+    table = open_table(files, choice)
+    if table.part is not None:
+        return FileSource(files, choice, weights)
+    rows, columns = table.shape
+    if rows * columns > MOST_HELD:
+        raise InputError(
+            f"{files[0]} has about {rows} rows of {columns} columns of text, too many to be read anew each time; "
+            f"convert it once with: dpdist convert {files[0]} --out rows.zarr"
+        )
+    return ArraySource(np.concatenate(list(table.blocks(rows))), weights, names=table.names)

@@ -1,0 +1,138 @@
+"""Text with a row a line, plain or compressed: cells parted by commas, semicolons, tabs or bars, as the first line has
+them; with another separator than the comma, numbers may have a decimal comma."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+import numpy as np
+import pandas as pd
+
+from dpdist.core.errors import InputError
+from dpdist.data.base import require_shape
+from dpdist.data.files import reading
+from dpdist.data.tables.base import Choice, Table
+
+#: What cells may be parted by; the first where a line has none of them.
+_SEPARATORS = ",;\t|"
+#: What a file holds where a number is missing, in its first line.
+_MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
+#: A number with a decimal comma.
+_COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+#: Bytes read at once to count lines.
+_READ_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How a file is written: what parts cells, the decimal mark, and whether its first line names the columns."""
+
+    separator: str
+    decimal: str
+    header: bool
+
+    def frames(self, path: Path, size: int, places: list[int] | None) -> Iterator[pd.DataFrame]:
+        """Frames of `size` rows, columns named by their places in the file."""
+        # low_memory guesses the type of a column piece by piece, which mixes them
+        with pd.read_csv(
+            path,
+            sep=self.separator,
+            decimal=self.decimal,
+            header=0 if self.header else None,
+            usecols=places,
+            chunksize=size,
+            low_memory=False,
+            skipinitialspace=True,
+        ) as frames:
+            for frame in frames:
+                frame.columns = range(frame.shape[1]) if places is None else places
+                yield frame
+
+
+def open_text(path: Path, choice: Choice) -> Table:
+    """The columns of numbers in text; the rows are an estimate."""
+    with reading(path, "text of numbers"):
+        separator = _separator(path)
+        head = pd.read_csv(
+            path, sep=separator, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True
+        )
+    cells = [[str(cell) for cell in row] for row in head.to_numpy()]
+    decimal = "," if separator != "," and any(map(_COMMA.fullmatch, cells[-1])) else "."
+    dialect = _Dialect(separator, decimal, not all(_is_number(cell, decimal) for cell in cells[0]))
+    names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
+    require_shape((len(head) - dialect.header, len(names)), str(path))
+    # pandas writes its index as a first column without a name
+    chosen = choice.of(names, path, [""] if names[0] == "" else [])
+    place = {name: i for i, name in enumerate(names)}
+    places = [place[name] for name in chosen]
+    rows = max(1, _count_lines(path) - dialect.header)
+
+    def blocks(size: int) -> Iterator[np.ndarray]:
+        with reading(path, "text of numbers"):
+            for frame in dialect.frames(path, size, None if len(chosen) == len(names) else sorted(set(places))):
+                yield np.column_stack([_numbers(frame[i], names[i], path) for i in places])
+
+    told = dialect.header or choice != Choice()
+    return Table((rows, len(chosen)), np.dtype(np.float64), blocks, tuple(chosen) if told else None)
+
+
+def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
+    """The cells of a column as they are written, some rows at a time."""
+    given = {"sep": _separator(path), "dtype": str, "keep_default_na": False, "skipinitialspace": True}
+    with (
+        reading(path, f"text with a column '{name}'"),
+        pd.read_csv(path, usecols=[name], chunksize=size, **given) as frames,
+    ):
+        for frame in frames:
+            yield frame[name].tolist()
+
+
+def _separator(path: Path) -> str:
+    """What parts the cells of the first line that has any: what leaves numbers with decimal commas, or else what there
+    is most of outside of quotes."""
+    with _opened(path) as stream:
+        line = next((each for each in stream if each.strip()), b"").decode(errors="replace")
+    bare = re.sub(r'"[^"]*"', "", line)
+    commas = (each for each in _SEPARATORS[1:] if each in bare and all(map(_COMMA.fullmatch, bare.split(each))))
+    return next(commas, None) or max(_SEPARATORS, key=bare.count)
+
+
+def _opened(path: Path) -> IO[Any]:
+    """The bytes of the text, whatever compressed it."""
+    opened: IO[Any] = fsspec.open(str(path), "rb", compression="infer").open()
+    return opened
+
+
+def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
+    """A column as float64, or :class:`InputError` naming it."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    wrong = column[numbers.isna() & column.notna()]
+    if len(wrong):
+        raise InputError(
+            f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
+            "Leave it out with drop=['A'], choose others with columns=['A', 'B'], or mend it."
+        )
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def _is_number(cell: str, decimal: str) -> bool:
+    """Whether a cell of the first line is data: a number, or missing."""
+    try:
+        float(cell.replace(decimal, "."))
+    except ValueError:
+        return cell in _MISSING
+    return True
+
+
+def _count_lines(path: Path) -> int:
+    """Line ends of whichever kind; blank lines and ends inside quotes count too."""
+    feeds = returns = 0
+    with _opened(path) as stream:
+        while piece := stream.read(_READ_BYTES):
+            feeds, returns = feeds + piece.count(b"\n"), returns + piece.count(b"\r")
+    return max(feeds, returns)

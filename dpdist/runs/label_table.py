@@ -1,0 +1,167 @@
+"""Labels with the rows' own ids, beside them in Zarr or in a table that any program reads, CSV or Parquet."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import zarr
+
+from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.core.outputs import check_parent
+from dpdist.data.files import TEXT, ending_of
+
+#: Endings of tables of labels.
+TABLES = (*TEXT, ".parquet")
+#: Column with the stable identity of the component that a label stands for.
+COMPONENT = "component_id"
+#: Rows of a block.
+BLOCK = 2**16
+#: What pandas calls what compresses, by its ending.
+_COMPRESSION = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+
+
+class RowIds(NamedTuple):
+    """What rows are called.
+
+    Parameters
+    ----------
+    name : of the column with their ids
+    cells : the ids in order, some at a time
+    """
+
+    name: str
+    cells: Iterator[list[object]]
+
+
+def numbered(rows: int) -> RowIds:
+    """Rows that are called by their numbers."""
+    return RowIds("row", (list(range(start, min(start + BLOCK, rows))) for start in range(0, rows, BLOCK)))
+
+
+def is_table(out: str | os.PathLike[str]) -> bool:
+    """Whether labels at a path are a table."""
+    return ending_of(os.fspath(out)) in TABLES
+
+
+def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
+    """`out` as a file to write.
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there, and is not to be replaced or is no file.
+    """
+    target = Path(out)
+    if target.exists() and (not overwrite or target.is_dir()):
+        raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
+    check_parent(target)
+    return target
+
+
+def write_table(labels: Path, target: Path, ids: RowIds) -> None:
+    """Write labels of a Zarr group as a table, which appears when it is complete.
+
+    Parameters
+    ----------
+    labels : group of :func:`dpdist.runs.labelling.write_predictions`
+    ids : what the rows are called
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer ids than rows.
+    """
+    aside = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    try:
+        if ending_of(target.name) == ".parquet":
+            _write_parquet(_frames(labels, ids), aside)
+        else:
+            _write_text(_frames(labels, ids), aside, "\t" if ending_of(target.name) == ".tsv" else ",")
+        aside.replace(target)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_ids(labels: zarr.Group, ids: RowIds) -> None:
+    """Write what rows are called beside their labels, as text, in an array of the name of their column.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer ids than rows, or something of their name is there.
+    """
+    rows = labels["label"].shape[0]
+    _refuse_taken(ids.name, labels.array_keys())
+    array = labels.create_array(
+        ids.name,
+        shape=(rows,),
+        dtype=str,
+        chunks=(min(rows, BLOCK),),
+        dimension_names=["row"],
+        attributes={"units": "1", "long_name": "what a row is called"},
+    )
+    for part, own in _blocks(ids, rows):
+        array[part] = np.array(["" if cell is None else str(cell) for cell in own], dtype=object)
+
+
+def _refuse_taken(name: str, taken: Iterable[str]) -> None:
+    if name in taken:
+        raise InputError(f"column '{name}' of ids has the name of one that is written; rename it in the data.")
+
+
+def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
+    """Ids of some rows at a time, as many as there are rows."""
+    cells = itertools.chain.from_iterable(ids.cells)
+    for start in range(0, rows, BLOCK):
+        part = slice(start, min(start + BLOCK, rows))
+        own = list(itertools.islice(cells, part.stop - start))
+        if len(own) < part.stop - start:
+            raise InputError(f"column '{ids.name}' should have {rows} ids, one a row; got {start + len(own)}.")
+        yield part, own
+    if next(cells, None) is not None:
+        raise InputError(f"column '{ids.name}' should have {rows} ids, one a row; it has more.")
+
+
+def _frames(labels: Path, ids: RowIds) -> Iterator[pd.DataFrame]:
+    """Blocks of rows: their ids, label, and whatever else is told of them."""
+    group = zarr.open_group(labels, mode="r")
+    rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
+    others = [name for name in sorted(group.array_keys()) if name not in ("id", "label")]
+    _refuse_taken(ids.name, ("label", COMPONENT, *others))
+    for part, own in _blocks(ids, rows):
+        label = np.asarray(group["label"][part])
+        columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: stable[label]}
+        for name in others:
+            columns |= _columns(name, np.asarray(group[name][part]))
+        yield pd.DataFrame(columns)
+
+
+def _columns(told: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """An array as columns; one of several numbers a row as so many, numbered from 0."""
+    return {told: values} if values.ndim == 1 else {f"{told}_{k}": values[:, k] for k in range(values.shape[1])}
+
+
+def _write_text(frames: Iterator[pd.DataFrame], path: Path, separator: str) -> None:
+    packed = _COMPRESSION.get(path.suffix.lower())
+    for number, frame in enumerate(frames):
+        mode = "a" if number else "w"
+        frame.to_csv(path, sep=separator, index=False, header=number == 0, mode=mode, compression=packed)
+
+
+def _write_parquet(frames: Iterator[pd.DataFrame], path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("writing Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'") from error
+    first = pyarrow.Table.from_pandas(next(frames), preserve_index=False)
+    with parquet.ParquetWriter(path, first.schema) as writer:
+        writer.write_table(first)
+        for frame in frames:
+            writer.write_table(pyarrow.Table.from_pandas(frame, schema=first.schema, preserve_index=False))

@@ -1,0 +1,317 @@
+"""Data as people have them: files and tables of many kinds give the same rows, names and labels."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import dask.array as da
+import dask.dataframe as dd
+import h5py
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from numpy.testing import assert_array_equal
+from zarr.storage import MemoryStore
+
+import dpdist
+from dpdist.cli import root as cli
+from dpdist.core.errors import InputError
+from dpdist.data import ArraySource, Source, as_source
+from dpdist.data.convert import convert
+from dpdist.data.tables import Choice
+from dpdist.data.tables.source import FileSource, file_source
+from dpdist.execution import SerialBackend
+from dpdist.runs.config import parse_config, read_config
+from dpdist.runs.label_table import RowIds, write_ids
+from dpdist.runs.opening import limits_of, open_run, resumed
+from dpdist.testing import check_source
+from tests.runs import clusters, mixture
+
+ROWS = clusters(1)
+FRAME = pd.DataFrame(ROWS, columns=["a", "b", "c"])
+NAMED = FRAME.assign(who=[f"r{i}" for i in range(len(FRAME))])
+
+
+def rows_of(source: Source) -> np.ndarray:
+    return np.concatenate([np.asarray(part.load()[0]) for part in source.partitions])
+
+
+def as_folder(folder: Path) -> Path:
+    """The frame in a folder of Parquet files."""
+    folder.mkdir()
+    for place, start in enumerate(range(0, len(FRAME), 400)):
+        FRAME[start : start + 400].to_parquet(folder / f"part-{place}.parquet", row_group_size=150)
+    return folder
+
+
+def as_parts(folder: Path) -> str:
+    """The frame in several files of text, as the pattern that they fit."""
+    folder.mkdir()
+    for place, start in enumerate(range(0, len(FRAME), 400)):
+        FRAME[start : start + 400].to_csv(folder / f"part-{place}.csv", index=False)
+    return f"{folder}/part-*.csv"
+
+
+def as_hdf5(path: Path) -> str:
+    """The rows as one of two data sets."""
+    with h5py.File(path, "w") as file:
+        file["train"], file["test"] = ROWS, ROWS[:3]
+    return f"{path}/train"
+
+
+def as_npy(path: Path) -> Path:
+    np.save(path, ROWS)
+    return path
+
+
+def as_text(path: Path, **how) -> Path:
+    FRAME.to_csv(path, index=False, **how)
+    return path
+
+
+#: Files, and whether they have names.
+FILES = {
+    "csv": (lambda folder: as_text(folder / "x.csv"), True),
+    "gzip": (lambda folder: as_text(folder / "x.csv.gz"), True),
+    "zstd": (lambda folder: as_text(folder / "x.CSV.xz"), True),
+    "tabs": (lambda folder: as_text(folder / "x.tsv", sep="\t"), True),
+    "bars": (lambda folder: as_text(folder / "x.csv", sep="|"), True),
+    "semicolons": (lambda folder: as_text(folder / "x.csv", sep=";"), True),
+    "decimal commas": (lambda folder: as_text(folder / "x.csv", sep=";", decimal=","), True),
+    "no header": (lambda folder: as_text(folder / "x.csv", header=False, sep=";", decimal=","), False),
+    "parts": (lambda folder: as_parts(folder / "x"), True),
+    "folder": (lambda folder: as_folder(folder / "x"), True),
+    "npy": (lambda folder: as_npy(folder / "x.npy"), False),
+    "hdf5": (lambda folder: as_hdf5(folder / "x.h5"), False),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_of_every_kind_are_the_same_rows_converted_or_not(kind: str, tmp_path: Path) -> None:
+    write, named = FILES[kind]
+    path = write(tmp_path)
+    source = as_source(path)
+    assert_array_equal(rows_of(source), ROWS)
+    assert source.names == (("a", "b", "c") if named else None)
+    convert(path, tmp_path / "rows.zarr")
+    stored = as_source(tmp_path / "rows.zarr")
+    assert_array_equal(rows_of(stored), ROWS)
+    assert stored.names == source.names
+
+
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "folder"])
+def test_files_that_are_read_anywhere_are_read_a_partition_at_a_time(kind: str, tmp_path: Path) -> None:
+    source = as_source(FILES[kind][0](tmp_path))
+    assert isinstance(source, FileSource) and len(source.partitions) > 2
+    check_source(source)
+    assert source.partitions[1].label.endswith(source.files[0])
+
+
+#: Tables in memory, and what Dask and xarray have.
+TABLES = {
+    "pandas": lambda: FRAME,
+    "polars": lambda: pl.DataFrame(dict(zip("abc", ROWS.T, strict=True))),
+    "arrow": lambda: pa.table(dict(zip("abc", ROWS.T, strict=True))),
+    "dask": lambda: dd.from_pandas(FRAME, npartitions=3),
+    "columns": lambda: xr.Dataset({name: ("row", column) for name, column in zip("abc", ROWS.T, strict=True)}),
+    "lazy columns": lambda: TABLES["columns"]().chunk(row=500),
+    "one variable": lambda: xr.Dataset({"x": (("row", "column"), ROWS, {})}, coords={"column": ["a", "b", "c"]}),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_of_every_kind_are_the_same_rows_with_their_names(kind: str) -> None:
+    source = as_source(TABLES[kind]())
+    assert source.names == ("a", "b", "c")
+    assert_array_equal(rows_of(source), ROWS)
+    assert isinstance(source, ArraySource) == (kind not in ("dask", "lazy columns"))
+
+
+def test_a_group_is_its_only_table(tmp_path: Path) -> None:
+    xr.Dataset({"x": (("row", "column"), ROWS), "a": ("row", ROWS[:, 0])}).to_zarr(
+        tmp_path / "x.zarr", consolidated=False
+    )
+    source = as_source(tmp_path / "x.zarr")
+    check_source(source)
+    assert_array_equal(rows_of(source), ROWS)
+    TABLES["columns"]().to_zarr(tmp_path / "y.zarr", consolidated=False)
+    with pytest.raises(InputError, match=r"arrays in it: a \(900,\), b \(900,\), c .*xarray\.open_zarr"):
+        as_source(tmp_path / "y.zarr")
+
+
+def test_rows_mapped_into_memory_are_not_brought_there(tmp_path: Path) -> None:
+    mapped = np.load(as_npy(tmp_path / "x.npy"), mmap_mode="r")
+    assert all(np.shares_memory(part.load()[0], mapped) for part in as_source(mapped).partitions)
+    assert mixture(max_laps=2).fit(mapped).elbo_ == mixture(max_laps=2).fit(str(tmp_path / "x.npy")).elbo_
+
+
+def test_a_dataset_of_other_things_is_refused() -> None:
+    with pytest.raises(InputError, match=r"got x \(4,\), y \(4, 2\)\. Give the variable itself"):
+        as_source(xr.Dataset({"x": ("row", np.ones(4)), "y": (("row", "column"), np.ones((4, 2)))}))
+
+
+def test_columns_are_taken_and_left_out_by_name(tmp_path: Path) -> None:
+    NAMED.to_csv(tmp_path / "x.csv", index=False)
+    NAMED.to_parquet(tmp_path / "x.parquet")
+    for path in (str(tmp_path / "x.csv"), str(tmp_path / "x.parquet")):
+        assert file_source(path, Choice(drop=["who", "b"])).names == ("a", "c")
+        assert_array_equal(rows_of(file_source(path, Choice(["c", "a"]))), ROWS[:, [2, 0]])
+        assert_array_equal(rows_of(as_source(path, known=("b", "a"))), ROWS[:, [1, 0]])
+        with pytest.raises(InputError, match=r"has no column 'd'\. Choose among: a, b, c, who"):
+            file_source(path, Choice(drop=["d"]))
+        with pytest.raises(InputError, match=r"column 'who' of .* should hold numbers"):
+            as_source(path)
+
+
+def test_files_with_other_columns_than_the_first_are_refused(tmp_path: Path) -> None:
+    as_text(tmp_path / "0.csv")
+    FRAME[["b", "a", "c"]].to_csv(tmp_path / "1.csv", index=False)
+    with pytest.raises(InputError, match=r"1\.csv should have the columns of .*0\.csv, 3 \(a, b, c\); got 3 \(b, a"):
+        as_source(f"{tmp_path}/*.csv")
+    with pytest.raises(InputError, match=r"there is no file like .*\*\.tsv; check"):
+        convert(f"{tmp_path}/*.tsv", tmp_path / "out.zarr")
+
+
+def test_hdf5_of_several_sets_asks_for_one_and_needs_its_library(tmp_path: Path, monkeypatch) -> None:
+    path = as_hdf5(tmp_path / "x.h5").removesuffix("/train")
+    with pytest.raises(InputError, match=r"it has 2\. Choose among: .*x\.h5/test, .*x\.h5/train\."):
+        as_source(path)
+    with pytest.raises(InputError, match=r"no two-dimensional data set text\. Choose among"):
+        as_source(f"{path}/text")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(InputError, match=r"pip install 'dpdist\[hdf5\]'"):
+        as_source(path)
+
+
+# Predictions
+
+
+def test_what_is_said_of_a_dask_array_is_computed_when_it_is_asked_for() -> None:
+    computed: list[int] = []
+
+    def noted(block: np.ndarray) -> np.ndarray:
+        computed.append(len(block))
+        return block
+
+    model = mixture(max_laps=2).fit(ROWS)
+    lazy = da.from_array(ROWS, chunks=(700, 2)).rechunk({1: -1}).map_blocks(noted, meta=np.empty((0, 0)))
+    for method in (model.predict, model.predict_proba, model.score_samples):
+        told, found = method(lazy), method(ROWS)
+        assert not computed and isinstance(told, da.Array) and (told.shape, told.dtype) == (found.shape, found.dtype)
+        assert_array_equal(told.compute(), found)
+        computed.clear()
+    frame = dd.from_pandas(FRAME, npartitions=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the fit knows no names
+        assert isinstance(model.predict(frame), da.Array)
+
+
+def command(*arguments: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command, in this process."""
+    monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert not end.value.code
+
+
+def test_a_newcomer_gets_from_a_csv_to_labels_in_two_commands(tmp_path: Path, monkeypatch) -> None:
+    NAMED.to_csv(tmp_path / "x.csv.gz", index=False, sep=";", decimal=",")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpdist.runs.label_table.BLOCK", 400)
+    command("fit", "x.csv.gz", "--drop", "who", "--serial", "--max-laps", 2, monkeypatch=monkeypatch)
+    model, names = dpdist.load("run.zarr"), ["labels.csv", "labels.tsv", "labels.csv.gz", "labels.parquet"]
+    places, shares = model.predict_top(FRAME, 2)
+    for name in names:
+        command(
+            *("predict", "run.zarr", "x.csv.gz", "--ids", "who", "--out", name, "--density", "--top", 2, "--serial"),
+            monkeypatch=monkeypatch,
+        )
+        labels = pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(name, sep=None, engine="python")
+        assert_array_equal(labels["who"], NAMED["who"])
+        assert_array_equal(labels["label"], model.predict(FRAME))
+        assert_array_equal(labels["component_id"], model.component_ids_[labels["label"]])
+        np.testing.assert_allclose(labels["log_density"], model.score_samples(FRAME))
+        assert_array_equal(labels[["top_label_0", "top_label_1"]], places)
+        np.testing.assert_allclose(labels[["top_probability_0", "top_probability_1"]], shares)
+    command("predict", "run.zarr", "x.csv.gz", "--ids", "who", "--out", "l.zarr", "--serial", monkeypatch=monkeypatch)
+    stored = xr.open_zarr("l.zarr", consolidated=False)
+    assert_array_equal(stored["who"], NAMED["who"])
+    assert_array_equal(stored["label"], model.predict(FRAME))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["x.csv.gz", "run.zarr", "l.zarr", *names])
+    command("resume", "run.zarr", "--max-laps", 3, "--serial", monkeypatch=monkeypatch)
+    assert dpdist.load("run.zarr").n_iter_ == 3
+
+
+@pytest.mark.parametrize(("count", "sentence"), [(2, "got 2"), (4, "it has more")])
+def test_ids_are_one_a_row(count: int, sentence: str) -> None:
+    group = zarr.create_group(store=MemoryStore())
+    group.create_array("label", data=np.zeros(3, np.int64))
+    with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
+        write_ids(group, RowIds("who", iter([["a"] * count])))
+
+
+def test_a_file_of_settings_chooses_columns_as_options_do(tmp_path: Path) -> None:
+    NAMED.to_csv(tmp_path / "x.csv", index=False)
+    text = f"data = '{tmp_path}/x.csv'\nmax_laps = 1\n"
+    for told, options, names in (
+        ("drop = ['who', 'b']", {}, ("a", "c")),
+        ("columns = ['c', 'a']", {}, ("c", "a")),
+        ("columns = ['c', 'a']", {"columns": ["b"]}, ("b",)),
+    ):
+        (tmp_path / "fit.toml").write_text(text + told)
+        config = read_config("fit", tmp_path / "fit.toml", options)
+        assert parse_config("fit", config.tables).source().names == config.source().names == names
+    with pytest.raises(InputError, match=r"drop should be a list of names, as in \['A', 'B'\].*got 'who'"):
+        parse_config("fit", {"drop": "who"})
+    with pytest.raises(InputError, match=r"columns are chosen of files"):
+        parse_config("fit", {"data": "x.zarr", "columns": ["a"]}).source()
+
+
+def test_rows_held_out_have_the_columns_that_were_taken(tmp_path: Path) -> None:
+    NAMED.to_csv(tmp_path / "x.csv", index=False)
+    place = str(tmp_path / "x.csv")
+    config = parse_config("sva", {"data": place, "holdout": place, "drop": ["who", "b"], "random_state": 0})
+    run = config.prepare(config.source(), tmp_path / "run.zarr", False, SerialBackend())
+    assert sum(1 for _ in run) and run.store is not None
+    run.close()
+    store = open_run(tmp_path / "run.zarr")
+    resumed(store, as_source(place, known=store.problem().names), SerialBackend(), limits_of(store), place).close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--ids", "id", "--out", "l.zarr"], "column 'id' of ids has the name of one that is written"),
+        (["--ids", "nobody", "--out", "l.csv"], "nobody"),
+        (["--out", "there.csv"], "there.csv exists"),
+    ],
+)
+def test_labels_that_cannot_be_written_are_refused_and_nothing_is(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FRAME.assign(id="r").to_csv("x.csv", index=False)
+    (tmp_path / "there.csv").write_text("mine")
+    mixture(max_laps=1).fit(FRAME).save("m.zarr")
+    monkeypatch.setattr(sys, "argv", ["dpdist", "predict", "m.zarr", "x.csv", "--serial", *arguments])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1 and sentence in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr", "there.csv", "x.csv"]
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_rows_that_look_like_columns_are_told() -> None:
+    wide = np.random.default_rng(0).normal(size=(20, 120))
+    with pytest.warns(UserWarning, match=r"20 rows of 120 columns; a row should be an observation\. .*transpose"):
+        mixture(family="diagonal_gaussian", max_laps=1).fit(wide)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", dpdist.estimators.fitted.ConvergenceWarning)
+        mixture(family="diagonal_gaussian", max_laps=1).fit(wide.T[:, :19])
