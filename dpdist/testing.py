@@ -195,14 +195,19 @@ def _check_gains(
         change = change_from(model, summary, [tried], [measured], taken)
         return model.elbo(change.apply(summary, [tried], [measured]))
 
+    def change_by(verdict: MoveVerdict, before: Sequence[MoveVerdict]) -> float:
+        return elbo([*before, verdict._replace(reason=Reason.ACCEPTED)]) - elbo(before)
+
+    tolerance = 1e-8 * (1.0 + abs(model.elbo(summary)))
     taken: list[MoveVerdict] = []
     for verdict in verdicts:
         if verdict.reason is Reason.ROUNDING:
             continue
-        # What does not gain, or conflicts, was judged alone.
-        before = taken if verdict.reason in (Reason.ACCEPTED, Reason.LIMIT) else []
-        change = elbo([*before, verdict._replace(reason=Reason.ACCEPTED)]) - elbo(before)
-        tolerance = 1e-8 * (1.0 + abs(model.elbo(summary)))
+        # Judged alone is what conflicts, and what does not gain even so; all else with those accepted before it.
+        alone = verdict.reason is Reason.CONFLICT or (
+            verdict.reason is Reason.NO_GAIN and change_by(verdict, []) <= tolerance
+        )
+        change = change_by(verdict, [] if alone else taken)
         assert abs(verdict.gain - change) <= tolerance, "a gain is the change of the ELBO"
         if verdict.reason is Reason.ACCEPTED:
             taken.append(verdict)
