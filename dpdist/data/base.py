@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.digests import digest_of_rows
 from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.phases import Phase, phase
 from dpdist.data.columns import Names
 from dpdist.models.families.base import Rows
 
@@ -71,7 +72,8 @@ class Partition(ABC):
         CheckpointError
             If it is not that.
         """
-        rows, weights = self.read()
+        with phase(Phase.LOAD):
+            rows, weights = self.read()
         expected = self.expected
         if expected is not None and (expected.session, self.index) not in _CHECKED:
             if digest_of_rows(rows, weights) != expected.digest:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from dpdist.core.phases import Phase, phase
 from dpdist.core.trees import join_pairwise, join_stream
 
 Value = TypeVar("Value")
@@ -111,15 +111,25 @@ class Backend(ABC):
         """What happened so far; nothing ever does in one process."""
         return Counts()
 
+    @property
+    def threads(self) -> int:
+        """Calls that workers make at a time; 0 where there are no workers."""
+        return 0
+
     def close(self) -> None:  # noqa: B027 (most start nothing)
         """Give back what the backend itself started."""
 
 
 def add_pairwise(values: Sequence[Value]) -> Value:
     """Add neighbours, then neighbours of those, and so on."""
-    return join_pairwise(values, operator.add)
+    return join_pairwise(values, _added)
 
 
 def add_results(function: Callable[..., Value], *columns: Sequence[object]) -> Value:
     """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
-    return join_stream((function(*row) for row in zip(*columns, strict=True)), operator.add)
+    return join_stream((function(*row) for row in zip(*columns, strict=True)), _added)
+
+
+def _added(first: Any, second: Any) -> Any:
+    with phase(Phase.SUMS):
+        return first + second

@@ -25,6 +25,7 @@ from distributed import Client, Future, Scheduler
 from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
+from dpdist.core.phases import Phase, add, phase, present
 from dpdist.core.versions import VERSIONED
 from dpdist.core.waiting import wait_until
 from dpdist.execution.base import Backend, Counts, Ref, Remote, Value, add_results
@@ -107,13 +108,12 @@ class DaskBackend(Backend):
 
     def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """Before other tasks, so that partial results do not pile up."""
-        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), priority=1)]
+        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), joins=True)]
 
     def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
         self._require_cluster()
         rows, name = len(columns[0]), _name(function)
-        threads = sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
-        size = group_size(rows, self._seconds.get(name), threads)
+        size = group_size(rows, self._seconds.get(name), self.threads)
         groups = [[list(column[i : i + size]) for column in columns] for i in range(0, rows, size)]
         parts: list[Held[Value]] = self._submit(add_results, [(function, *group) for group in groups], name)
         total: Ref[Value] = self.sum(parts)
@@ -123,8 +123,12 @@ class DaskBackend(Backend):
 
     def fetch(self, refs: Sequence[Ref[Value]]) -> list[Value]:
         held = [ref for ref in refs if isinstance(ref, Held)]
-        found = iter(self._outcomes(held) if held else [])
+        found = iter(self._counted(held) if held else [])
         return [ref.value() if isinstance(ref, Packed) else next(found).value for ref in refs]
+
+    @property
+    def threads(self) -> int:
+        return sum((ask(self.client, self.client.scheduler.ncores(workers=None)) or {}).values())
 
     @property
     def counts(self) -> Counts:
@@ -147,7 +151,7 @@ class DaskBackend(Backend):
         rows: Sequence[tuple[object, ...]],
         name: str,
         label: str | None = None,
-        priority: int = 0,
+        joins: bool = False,
     ) -> list[Held[Value]]:
         """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
         self._require_cluster()
@@ -157,12 +161,20 @@ class DaskBackend(Backend):
         keys = [
             (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
         ]
-        calls, inputs = zip(*(_as_call(self._terms, function, row) for row in rows), strict=True)
+        calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
         with dask.config.set(_LARGE):
             futures = self.client.map(
-                perform, calls, inputs, key=keys, priority=priority, retries=self.limits.attempts - 1
+                perform, calls, inputs, key=keys, priority=int(joins), retries=self.limits.attempts - 1
             )
         return [Held(future, label) for future in futures]
+
+    def _counted(self, held: Sequence[Held[Value]]) -> list[Outcome]:
+        """What came of values, with the seconds of waiting for them, and of workers."""
+        with phase(Phase.WAITING):
+            outcomes = self._outcomes(held)
+        for outcome in outcomes:
+            add({**outcome.spent, Phase.WORKERS: sum(outcome.spent.values())})
+        return outcomes
 
     def _outcomes(self, held: Sequence[Held[Value]]) -> list[Outcome]:
         """What came of values, once all are there."""
@@ -263,7 +275,9 @@ def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
     return keys
 
 
-def _as_call(terms: Terms, function: Callable[..., object], arguments: Sequence[object]) -> tuple[bytes, list[Future]]:
+def _as_call(
+    terms: Terms, function: Callable[..., object], arguments: Sequence[object], joins: bool
+) -> tuple[bytes, list[Future]]:
     """The call with slots for what the cluster brings, and the futures of that."""
     slots: dict[Future, Slot] = {}
 
@@ -273,7 +287,7 @@ def _as_call(terms: Terms, function: Callable[..., object], arguments: Sequence[
         future = argument.future if isinstance(argument, Held) else argument
         return slots.setdefault(future, Slot(len(slots))) if isinstance(future, Future) else argument
 
-    call = Call(terms, function, tuple(place(argument) for argument in arguments))
+    call = Call(terms, function, tuple(place(argument) for argument in arguments), present(), joins)
     return bytes(call), list(slots)
 
 

@@ -14,13 +14,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 from distributed import Worker, get_worker
 
 from dpdist.core.errors import DpdistError
+from dpdist.core.phases import Phase, Spent, add, phase, since, spent
 from dpdist.execution.base import Value
 from dpdist.execution.faults import TaskLimits, described, unreadable
 from dpdist.execution.versions import own_refusal
@@ -80,11 +81,20 @@ class Call:
     """A function and its arguments, with slots for values that the cluster brings.
 
     Sent as bytes, which the scheduler passes on as they are.
+
+    Parameters
+    ----------
+    terms : of the run
+    function, arguments : the call
+    phase : what the coordinator is at, and so whoever makes the call
+    joins : whether it makes many values one, whose seconds pass on with it
     """
 
     terms: Terms
     function: Callable[..., object]
     arguments: tuple[object, ...]
+    phase: Phase | None = None
+    joins: bool = False
 
     def __bytes__(self) -> bytes:
         return bytes(cloudpickle.dumps(self))
@@ -92,11 +102,13 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a call: a value or an error, and the seconds spent on it and on what it was made from."""
+    """What came of a call: a value or an error, the seconds spent on it and on what it was made from, and by phase
+    those spent on it, and on what it joins."""
 
     value: Any
     seconds: float
     error: BaseException | None = None
+    spent: Spent = field(default_factory=dict)
 
 
 def perform(sent: bytes, brought: Sequence[object]) -> Outcome:
@@ -112,15 +124,18 @@ def perform(sent: bytes, brought: Sequence[object]) -> Outcome:
     error = own_refusal(call.terms.versions) or next((each.error for each in inputs if each.error), None)
     if error is not None:
         return Outcome(None, 0.0, error)
-    began = time.perf_counter()
+    began, before = time.perf_counter(), spent()
     try:
-        with _in_time(call.terms):
+        with _in_time(call.terms), phase(call.phase):
             value = call.function(*_filled(call.arguments, inputs))
     except Exception as raised:
         if isinstance(raised, OSError) and not isinstance(raised, DpdistError):
             raise _fault(call.terms, f"{type(raised).__name__}: {raised}") from None
         return Outcome(None, time.perf_counter() - began, _portable(raised))
-    return Outcome(value, time.perf_counter() - began + sum(each.seconds for each in inputs))
+    seconds = time.perf_counter() - began + sum(each.seconds for each in inputs)
+    for each in inputs if call.joins else ():
+        add(each.spent)
+    return Outcome(value, seconds, spent=since(before))
 
 
 def hold(value: Value) -> Value:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
@@ -159,7 +160,8 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         batch, ref, _ = under_way.popleft()
         seen = backend.fetch([ref])[0]
         del ref
-        ledger.fold(batch, seen.batch_summary)
+        with phase(Phase.SUMS):
+            ledger.fold(batch, seen.batch_summary)
         position += 1
         state = replace(
             state,
@@ -172,7 +174,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         if position < len(state.order):
             yield Step(state, None, ledger.exact(), batch, seen.batch_summary)
     last = Step(state, None, ledger.exact(), batch, seen.batch_summary)
-    with one_thread():
+    with one_thread(), phase(Phase.MOVES):
         end = work.end(backend, last, sum(rows), time.perf_counter() - began)
     yield end
 
@@ -188,9 +190,10 @@ def _launch(
 ) -> None:
     """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
     batch = state.order[position]
-    with one_thread():
+    with one_thread(), phase(Phase.GLOBAL_STEP):
         task = backend.share(work.task(state, total))
     refs = ground.batches[batch]
     known = work.known(state.batch_summaries[batch], ground.partition_rows[batch])
-    seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [task] * len(refs), known)
+    with phase(Phase.LOCAL_STEP):
+        seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [task] * len(refs), known)
     under_way.append((batch, seen, total))

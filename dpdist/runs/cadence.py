@@ -22,10 +22,15 @@ class Cadence:
     Parameters
     ----------
     clock : seconds
+
+    Attributes
+    ----------
+    spent : seconds that writing took, of all checkpoints so far
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.spent = 0.0
         self._began, self._cost = clock(), 0.0  # of the last; infinite until it is written
 
     def due(self, longest: float) -> bool:
@@ -44,3 +49,4 @@ class Cadence:
             yield
         finally:
             self._cost = self._clock() - before
+            self.spent += self._cost

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.core.places import absolute
+from dpdist.core.phases import Spent, since, spent
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
@@ -18,7 +19,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.base import CONVERGED, AnyMethod
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Posed, RunStore
-from dpdist.storage.history import History
+from dpdist.storage.history import History, LapTimes
 from dpdist.storage.memo import Manifest, Memo, Storable
 
 
@@ -60,6 +61,7 @@ class Run:
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
         self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
+        self._before: tuple[Spent, float] = {}, 0.0  # what was spent when the lap began, and on checkpoints
 
     def __iter__(self) -> Iterator[Step]:
         """Yield after each batch; the last step is the lap that met a limit.
@@ -73,6 +75,7 @@ class Run:
             If a checkpoint could not be written, or another coordinator holds the run.
         """
         began = time.monotonic()
+        self._before = spent(), self._cadence.spent
         stop = None if self.fitted is None else self.fitted.stop
         if stop is not None:
             self.close()
@@ -164,7 +167,13 @@ class Run:
             store.commit(fitted, predictor, *given)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
-        self.history.add(info)
+        self.history.add(info, self._times())
         stop = self.method.ended if state.quiet else self.limits.met(info.lap, began)
         self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, stop, stop == CONVERGED)
         return stop
+
+    def _times(self) -> LapTimes:
+        """What the lap that ends spent; another begins."""
+        (before, checkpoints), now = self._before, (spent(), self._cadence.spent)
+        self._before = now
+        return LapTimes.of(since(before), now[1] - checkpoints, self.backend.threads)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_
 import numpy as np
 import zarr
 
+from dpdist.core.phases import Phase, Spent
 from dpdist.core.stored import Stored, declared
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
@@ -43,6 +44,39 @@ class LapRow(NamedTuple):
         return cls(info.lap, float(info.rows), *bounds, info.n_components, info.seconds, info.score)
 
 
+class LapTimes(NamedTuple):
+    """What the seconds of a lap went to, on workers and at the coordinator, and how much work there was for workers."""
+
+    load: Annotated[float, Stored(("lap",), "seconds of reading partitions", "s", "load_seconds")]
+    local_step: Annotated[float, Stored(("lap",), "seconds of local steps, loading apart", "s", "local_step_seconds")]
+    sums: Annotated[float, Stored(("lap",), "seconds of adding summaries", "s", "sum_seconds")]
+    global_step: Annotated[float, Stored(("lap",), "seconds of making posteriors", "s", "global_step_seconds")]
+    moves: Annotated[float, Stored(("lap",), "seconds of proposing and judging moves", "s", "move_seconds")]
+    score: Annotated[float, Stored(("lap",), "seconds of scoring held-out rows", "s", "score_seconds")]
+    checkpoint: Annotated[
+        float, Stored(("lap",), "seconds of writing checkpoints beside the lap", "s", "checkpoint_seconds")
+    ]
+    waiting: Annotated[
+        float, Stored(("lap",), "seconds that the coordinator waited for workers", "s", "waiting_seconds")
+    ]
+    workers: Annotated[
+        float, Stored(("lap",), "seconds that workers' threads were busy; part of the above", "s", "worker_seconds")
+    ]
+    threads: Annotated[
+        int, Stored(("lap",), "threads of workers; 0 if work was done in one process", name="worker_threads")
+    ]
+
+    @classmethod
+    def of(cls, spent: Spent, checkpoint: float, threads: int) -> LapTimes:
+        """Of what a run's thread spent in a lap, seconds of checkpoints meanwhile, and the workers there are."""
+        told = {name: float(spent.get(Phase(name), 0.0)) for name in cls._fields if name in set(Phase)}
+        return cls(**told, checkpoint=checkpoint, threads=threads)
+
+
+#: Of a lap that nobody timed.
+UNTIMED = LapTimes.of({}, 0.0, 0)
+
+
 class ProposalRow(NamedTuple):
     """One judged proposal."""
 
@@ -64,7 +98,7 @@ class ProposalRow(NamedTuple):
         return cls(lap, record.kind, record.reason, record.gain, record.components[0], partner)
 
 
-Row = TypeVar("Row", LapRow, ProposalRow)
+Row = TypeVar("Row", LapRow, LapTimes, ProposalRow)
 
 
 class History:
@@ -72,21 +106,27 @@ class History:
 
     Parameters
     ----------
-    laps, proposals : to start from
+    laps, proposals, times : to start from; of times as many as of laps
     """
 
-    def __init__(self, laps: Iterable[LapRow] = (), proposals: Iterable[ProposalRow] = ()) -> None:
-        self.laps, self.proposals = list(laps), list(proposals)
+    def __init__(
+        self,
+        laps: Iterable[LapRow] = (),
+        proposals: Iterable[ProposalRow] = (),
+        times: Iterable[LapTimes] = (),
+    ) -> None:
+        self.laps, self.proposals, self.times = list(laps), list(proposals), list(times)
 
-    def add(self, info: Info) -> None:
-        """Append a finished lap, and the proposals that it judged."""
+    def add(self, info: Info, times: LapTimes = UNTIMED) -> None:
+        """Append a finished lap, the proposals that it judged, and what its time went to."""
         self.laps.append(LapRow.of(info))
+        self.times.append(times)
         self.proposals += [ProposalRow.of(info.lap, record) for record in info.records]
 
     def before(self, lap: int) -> History:
         """A copy of the laps before one of them."""
-        laps, proposals = self.laps, self.proposals
-        return History([row for row in laps if row.lap < lap], [row for row in proposals if row.lap < lap])
+        laps = [row for row in self.laps if row.lap < lap]
+        return History(laps, [row for row in self.proposals if row.lap < lap], self.times[: len(laps)])
 
     @property
     def seconds(self) -> float:
@@ -104,8 +144,9 @@ class History:
         return sorted({row.kind for row in self.proposals})
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Name -> values, for every variable of the history; of words, their codes."""
-        return {column.name: column.values for column in self._columns()}
+        """Name -> values, for every variable of laps and proposals; of words, their codes."""
+        found = _columns(LapRow, self.laps) + _columns(ProposalRow, self.proposals)
+        return {column.name: column.values for column in found}
 
     def dataset(self) -> xr.Dataset:
         """The history with dimensions ``lap`` and ``proposal``; kinds and reasons as words."""
@@ -128,10 +169,11 @@ class History:
     @classmethod
     def read(cls, group: zarr.Group) -> History:
         """The history stored in `group`."""
-        return cls(_rows(group, LapRow), _rows(group, ProposalRow))
+        return cls(_rows(group, LapRow), _rows(group, ProposalRow), _rows(group, LapTimes))
 
     def _columns(self) -> list[_Column]:
-        return _columns(LapRow, self.laps) + _columns(ProposalRow, self.proposals)
+        kinds = (LapRow, self.laps), (LapTimes, self.times), (ProposalRow, self.proposals)
+        return [column for kind, rows in kinds for column in _columns(kind, rows)]
 
 
 class _Column(NamedTuple):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLAG, check_fields
+from dpdist.core.phases import Phase, phase
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
@@ -129,7 +130,8 @@ def sva_steps(
         running = _take_round(problem, shared, rounds[number], state.running, backend, last)
         info = _info_of(running, state.lap, len(rounds) - number, time.perf_counter() - began)
         if score is not None and number in scored:
-            info = info._replace(score=score(running))
+            with phase(Phase.SCORE):
+                info = info._replace(score=score(running))
         state = replace(
             pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
         )
@@ -191,10 +193,12 @@ def _take_round(
     base = backend.share(running)
     fixed = len(running.table) if len(partitions) > 1 else 0
     count, refs = len(partitions), backend.share_each(partitions)
-    parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
-    grown: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
+    with phase(Phase.LOCAL_STEP):
+        parts = backend.map(_pass_partition, refs, [shared] * count, [base] * count, [fixed] * count)
+    with phase(Phase.SUMS):
+        grown: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
     if grown.rows >= grown.next_check or last:
-        with one_thread():
+        with one_thread(), phase(Phase.MOVES):
             grown = prune_and_merge(grown, problem.learner, problem.rule, problem.pruning)
     return named(grown)
 

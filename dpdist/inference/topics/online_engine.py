@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dpdist.core.errors import InputError
+from dpdist.core.phases import Phase, phase
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.arrays import ArraySource
@@ -150,7 +151,7 @@ def batch_steps(
         columns = (visits, [files] * rows, [state.lap] * rows, range(rows))
         kept = tuple(backend.fetch(backend.map(keep_topics, *columns)))
         topics = BatchDocuments(files.folder(state.lap), kept, TopicNames(candidate=False))
-        with one_thread():
+        with one_thread(), phase(Phase.GLOBAL_STEP):
             summary = total.measured.summary
             after = updated(with_learned(problem, state), state, summary, 1.0)
             state = replace(after, lap=state.lap + 1, known=topics)
@@ -217,11 +218,12 @@ def _visit(
     known: Sequence[WarmStart | None],
     moments: bool,
 ) -> list[Ref[OnlineLocalStep]]:
-    with one_thread():
+    with one_thread(), phase(Phase.GLOBAL_STEP):
         posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
     rows = len(partitions)
     columns = ([posterior] * rows, [problem.effort] * rows, [files] * rows, known, [moments] * rows)
-    return backend.map(online_local_step, partitions, *columns)
+    with phase(Phase.LOCAL_STEP):
+        return backend.map(online_local_step, partitions, *columns)
 
 
 def _online_step(
@@ -233,7 +235,7 @@ def _online_step(
     unknown = [None] * len(partitions)
     visits = _visit(problem, backend, partitions, state, DocumentFiles(), unknown, problem.plan.merge)
     refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
-    with one_thread():
+    with one_thread(), phase(Phase.MOVES):
         scale = corpus / total.summary.documents
         total = total.scaled(scale)
         elbo = point_elbo(problem.model, total.summary, state.words, state.weights)
@@ -252,6 +254,7 @@ def _online_step(
     return OnlineStep(state, elbo, corpus / scale, tuple(records), time.perf_counter() - began)
 
 
+@phase(Phase.MOVES)
 def _with_unions(
     problem: PointProblem,
     backend: Backend,
@@ -312,6 +315,7 @@ class _Batch:
     noise: float
 
 
+@phase(Phase.MOVES)
 def _split(
     problem: PointProblem, backend: Backend, batch: _Batch, before: OnlineState, after: OnlineState
 ) -> tuple[OnlineState, list[Record]]:
@@ -336,6 +340,7 @@ def _split(
     return after, records
 
 
+@phase(Phase.MOVES)
 def _delete(
     problem: PointProblem, backend: Backend, batch: _Batch, state: OnlineState
 ) -> tuple[OnlineState, list[Record]]:

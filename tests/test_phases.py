@@ -1,0 +1,106 @@
+"""Where the seconds of a run go: what a thread counts, what comes back from workers, what a run keeps of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from dpdist.core.phases import Phase, add, phase, present, since, spent
+from dpdist.execution.dask import DaskBackend
+from dpdist.runs.run import Run
+from dpdist.storage.history import UNTIMED, LapTimes
+from tests.runs import clusters, mixture, source_of
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_time_within_an_inner_phase_is_not_the_outer_ones() -> None:
+    before = spent()
+    with phase(Phase.LOCAL_STEP):
+        nap(0.02)
+        with phase(Phase.LOAD):
+            nap(0.06)
+        nap(0.02)
+    found = since(before)
+    assert present() is None
+    assert 0.06 <= found[Phase.LOAD] < 0.075
+    assert 0.04 <= found[Phase.LOCAL_STEP] < 0.055
+
+
+def test_what_raises_leaves_its_phase() -> None:
+    with pytest.raises(ZeroDivisionError), phase(Phase.MOVES):
+        _ = 1 / 0
+    assert present() is None
+
+
+def test_each_thread_has_an_account_of_its_own() -> None:
+    before = spent()
+
+    def other() -> None:
+        assert present() is None
+        add({Phase.LOAD: 7.0})
+
+    with phase(Phase.MOVES):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert Phase.LOAD not in since(before) or since(before)[Phase.LOAD] < 1
+
+
+def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        backend = DaskBackend(client)
+        before = spent()
+        with phase(Phase.LOCAL_STEP):
+            naps = backend.map(nap, [0.05] * 4)
+            total = backend.sum(naps)
+        assert backend.fetch([total])[0] == pytest.approx(0.2)
+        with phase(Phase.MOVES):
+            again = backend.map(nap, naps)  # works on what was counted already
+        backend.fetch(again)
+        found = since(before)
+    assert 0.2 <= found[Phase.LOCAL_STEP] < 0.3
+    assert 0.2 <= found[Phase.MOVES] < 0.3
+    assert 0.4 <= found[Phase.WORKERS] < 0.6
+    assert found[Phase.WAITING] > 0.2
+
+
+def run_of(rows: np.ndarray, path: object = None) -> Run:
+    run = mixture(max_laps=3).prepare(source_of(rows), path)
+    run.checkpoint_seconds = 0.0
+    for _ in run:
+        pass
+    return run
+
+
+def test_phases_of_a_lap_are_what_the_lap_took() -> None:
+    run = run_of(clusters(0))
+    for lap, times in zip(run.history.laps, run.history.times, strict=True):
+        here = [times.load, times.local_step, times.sums, times.global_step, times.moves]
+        assert all(seconds > 0 for seconds in here)
+        # A lap's own seconds end before its moves are made.
+        assert 0.5 * lap.seconds < sum(here) < lap.seconds + times.moves
+        assert times[5:] == (0.0, 0.0, 0.0, 0.0, 0)  # neither held-out rows, nor checkpoints, nor workers
+
+
+def test_times_are_stored_and_told_with_their_units(tmp_path) -> None:
+    run = run_of(clusters(0), tmp_path / "run.zarr")
+    assert run.store is not None
+    stored = run.store.history()
+    assert stored.times == run.history.times != [UNTIMED] * 3
+    assert sum(times.checkpoint for times in stored.times) > 0
+    told = stored.dataset()
+    assert told["local_step_seconds"].values.tolist() == [times.local_step for times in stored.times]
+    assert {told[name].attrs["units"] for name in told if str(name).endswith("_seconds")} == {"s"}
+    assert len(stored.before(3).times) == 2
+
+
+def test_every_phase_has_a_column() -> None:
+    assert set(Phase) <= set(LapTimes._fields)
