@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
     from dpdist.inference.transform import TransformPlan
     from dpdist.models import allocations, families, likelihoods
+    from dpdist.report import plot
 
 __all__ = [
     "SVA",
@@ -49,6 +50,7 @@ __all__ = [
     "families",
     "likelihoods",
     "load",
+    "plot",
     "resume",
     "schedules",
     "sva",
@@ -76,6 +78,7 @@ _ROOMS = {
     "allocations": "models",
     "families": "models",
     "likelihoods": "models",
+    "plot": "report",
     "schedules": "inference",
     "sva": "inference",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,21 +18,21 @@ from tests.runs import clusters, mixture, source_of
 
 
 def nap(seconds: float) -> float:
+    """How long it took to sleep so long."""
+    began = time.perf_counter()
     time.sleep(seconds)
-    return seconds
+    return time.perf_counter() - began
 
 
-def test_time_within_an_inner_phase_is_not_the_outer_ones() -> None:
+def test_time_within_an_inner_phase_is_not_the_outer_ones(monkeypatch) -> None:
+    clock = iter([10.0, 11.0, 14.0, 19.0, 100.0, 200.0])
     before = spent()
-    with phase(Phase.LOCAL_STEP):
-        nap(0.02)
-        with phase(Phase.LOAD):
-            nap(0.06)
-        nap(0.02)
+    monkeypatch.setattr("dpdist.core.phases.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    with phase(Phase.LOCAL_STEP), phase(None), phase(Phase.LOAD):
+        pass
     found = since(before)
     assert present() is None
-    assert 0.06 <= found[Phase.LOAD] < 0.075
-    assert 0.04 <= found[Phase.LOCAL_STEP] < 0.055
+    assert (found[Phase.LOAD], found[Phase.LOCAL_STEP]) == (pytest.approx(3.0), pytest.approx(1.0 + 5.0))
 
 
 def test_what_raises_leaves_its_phase() -> None:
@@ -59,17 +60,16 @@ def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
         backend = DaskBackend(client)
         before = spent()
         with phase(Phase.LOCAL_STEP):
-            naps = backend.map(nap, [0.05] * 4)
+            naps = backend.map(nap, [0.1] * 4)
             total = backend.sum(naps)
-        assert backend.fetch([total])[0] == pytest.approx(0.2)
+        took = backend.fetch([total])[0]
         with phase(Phase.MOVES):
             again = backend.map(nap, naps)  # works on what was counted already
-        backend.fetch(again)
+        more = sum(backend.fetch(again))
         found = since(before)
-    assert 0.2 <= found[Phase.LOCAL_STEP] < 0.3
-    assert 0.2 <= found[Phase.MOVES] < 0.3
-    assert 0.4 <= found[Phase.WORKERS] < 0.6
-    assert found[Phase.WAITING] > 0.2
+    assert found[Phase.LOCAL_STEP] >= took and found[Phase.MOVES] >= more
+    assert 0 <= found[Phase.WORKERS] - took - more < 0.3
+    assert found[Phase.WAITING] > 0.4
 
 
 def run_of(rows: np.ndarray, path: object = None) -> Run:
@@ -85,8 +85,7 @@ def test_phases_of_a_lap_are_what_the_lap_took() -> None:
     for lap, times in zip(run.history.laps, run.history.times, strict=True):
         here = [times.load, times.local_step, times.sums, times.global_step, times.moves]
         assert all(seconds > 0 for seconds in here)
-        # A lap's own seconds end before its moves are made.
-        assert 0.5 * lap.seconds < sum(here) < lap.seconds + times.moves
+        assert 0.3 * lap.seconds < sum(here) < lap.seconds
         assert times[5:] == (0.0, 0.0, 0.0, 0.0, 0)  # neither held-out rows, nor checkpoints, nor workers
 
 

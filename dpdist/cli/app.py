@@ -1,4 +1,4 @@
-"""Commands that look at models or make data: show, predict; demo, convert, corpus."""
+"""Commands that look at models or make data: show, report, predict; demo, convert, corpus."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import write_labels
 from dpdist.runs.opening import method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
+from dpdist.runs.view import ROWS, SHOWN
 
 
 def show(
@@ -39,6 +40,26 @@ def show(
         typer.echo(json.dumps(shown_values(run), indent=2))
     else:
         OUTPUT.print(shown_tables(run))
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run or a model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
+    image_shape: Annotated[str | None, typer.Option(help="Of rows that are pictures, as 28x28 or 32x32x3.")] = None,
+    largest: Annotated[int, typer.Option(min=1, help="Clusters or topics shown, at most.")] = SHOWN,
+    rows: Annotated[int, typer.Option(min=1, help="Rows or documents looked at, at most.")] = ROWS,
+    watch: Annotated[bool, typer.Option("--watch", help="Write it again after each checkpoint, to the end.")] = False,
+) -> None:
+    """Write what a run or a model is as one HTML file that needs no network: its course, moves, clusters, map, time.
+
+    Nearest rows, profiles and the coherence of topics are of rows read from the data; where these are not at hand, rows
+    drawn from the model stand in. A run that goes on is shown as its last checkpoint has it.
+    """
+    from dpdist.report.watch import write_report
+
+    for told in write_report(run, out, data, image_shape, largest, rows, watch):
+        say(OUTPUT, told)
 
 
 def predict(
@@ -97,7 +118,7 @@ def demo(
         table.add_row(str(identity), str(count), str(digit), f"{100 * share:.0f} %")
     OUTPUT.print(table)
     say(OUTPUT, f"{len(result.rows)} clusters of 1,797 digits; purity {100 * result.purity:.1f} %")
-    say(OUTPUT, f"pictures: {result.folder / 'clusters.png'} and {result.folder / 'trace.png'}")
+    say(OUTPUT, f"open {result.folder / 'report.html'} to see them; pictures: clusters.png and trace.png beside it")
 
 
 def convert(

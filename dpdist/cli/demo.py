@@ -8,15 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 import zarr
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
 from dpdist.data import as_source
 from dpdist.estimators.variational import load
 from dpdist.execution import Backend
-from dpdist.report.pictures import draw_gallery, draw_trace
+from dpdist.report import plot
+from dpdist.report.page import write_page
+from dpdist.report.reading import figures_of
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import Event, Pace, event_of_step
-from dpdist.storage.checkpoint import RunStore
 
 
 class DemoResult(NamedTuple):
@@ -39,7 +41,7 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
 
     Parameters
     ----------
-    folder : receives ``digits.zarr``, ``run.zarr``, ``trace.png`` and ``clusters.png``
+    folder : receives ``digits.zarr``, ``run.zarr`` and ``report.html``, ``trace.png`` and ``clusters.png``
     backend : where to run
     seed : of the fit
     show : called with every event
@@ -54,10 +56,10 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
     pace = Pace.of(fit)
     for step in fit:
         show(event_of_step(fit.method, step, pace))
-    return _describe(folder, digits.images, digits.target)
+    return _describe(folder, digits.target)
 
 
-def _describe(folder: Path, images: np.ndarray, truth: np.ndarray) -> DemoResult:
+def _describe(folder: Path, truth: np.ndarray) -> DemoResult:
     model = load(folder / "run.zarr")
     labels = model.predict(str(folder / "digits.zarr"))
     present = [k for k in range(model.n_components_) if (labels == k).any()]
@@ -66,8 +68,10 @@ def _describe(folder: Path, images: np.ndarray, truth: np.ndarray) -> DemoResult
         (int(model.component_ids_[k]), int(t.sum()), int(t.argmax()), float(t.max() / t.sum()))
         for k, t in tallies.items()
     ]
-    means = np.stack([images[labels == k].mean(axis=0) for k in present])
-    captions = [f"{count} rows\n{100 * share:.0f} % are {digit}" for _, count, digit, share in rows]
-    draw_gallery(means, captions, folder / "clusters.png", title="mean image of each cluster")
-    draw_trace(RunStore.open(folder / "run.zarr").history(), len(truth), folder / "trace.png")
+    figures = figures_of(folder / "run.zarr", image_shape="8x8")
+    write_page(figures, folder / "report.html")
+    for name, draw in (("clusters", plot.clusters), ("trace", plot.trace)):
+        picture = Figure(figsize=(8, 4), layout="constrained")
+        draw(figures, picture.subplots())
+        picture.savefig(folder / f"{name}.png")
     return DemoResult(rows, sum(int(t.max()) for t in tallies.values()) / len(truth), folder)

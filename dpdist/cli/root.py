@@ -28,6 +28,8 @@ COMMANDS = {
     },
     "cli.app": {
         "show": "Show what a run or a pass reached: K, ELBO or held-out score, sizes, moves taken and refused and why.",
+        "report": "Write what a run or a model is as one HTML file that needs no network: its course, moves, clusters, "
+        "map, time.",
         "predict": "Label rows with their most probable components, or documents with the proportions of their topics.",
         "demo": "Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded.",
         "convert": "Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is "

@@ -36,6 +36,7 @@ from dpdist.runs.progress import shown as shown_to_people
 from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
+from dpdist.runs.view import View, Viewable, card
 from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, Posed, RunStore, Shown
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
@@ -50,7 +51,7 @@ RandomState = int | np.random.RandomState | None
 Asks = TypeVar("Asks", bound=Spec)
 
 
-class Estimator(BaseEstimator, Generic[Asks]):
+class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     """Fitting by a run; subclasses say what is asked for, and what is told of the model that a lap ends with."""
 
     #: The spec whose fields the parameters are.
@@ -63,6 +64,7 @@ class Estimator(BaseEstimator, Generic[Asks]):
     _fitted: AnyFitted
     _history: History
     _predictor: Shown
+    groups_: np.ndarray
     _rows: Source
 
     def prepare(
@@ -161,6 +163,19 @@ class Estimator(BaseEstimator, Generic[Asks]):
         """What was found lap by lap, and every proposal with what became of it."""
         check_is_fitted(self)
         return self._history.dataset()
+
+    def view(self) -> View:
+        check_is_fitted(self)
+        fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
+        label, tree = type(self).__name__, vars(self).get("tree_")
+        if "groups_" in vars(self):
+            label += f", of whose clusters a cut makes {int(self.groups_.max()) + 1}"
+        return View(label, self._problem, self._history, fitted, self._parameters(), tree=tree)
+
+    def _html_repr(self) -> str:
+        """What was found, above scikit-learn's own picture of the parameters."""
+        found = card(self.view()) if self.__sklearn_is_fitted__() else ""
+        return found + str(super()._html_repr())
 
     @abstractmethod
     def _show(self) -> None:

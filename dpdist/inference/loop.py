@@ -176,7 +176,8 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     last = Step(state, None, ledger.exact(), batch, seen.batch_summary)
     with one_thread(), phase(Phase.MOVES):
         end = work.end(backend, last, sum(rows), time.perf_counter() - began)
-    yield end
+    assert end.info is not None, "a lap ends with what is told of it"
+    yield end._replace(info=end.info._replace(seconds=time.perf_counter() - began))  # moves are of the lap
 
 
 def _launch(

@@ -9,8 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
-from dpdist.core.places import absolute
 from dpdist.core.phases import Spent, since, spent
+from dpdist.core.places import absolute
+from dpdist.core.versions import versions
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step
@@ -18,13 +19,14 @@ from dpdist.inference.state import Info, State
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.base import CONVERGED, AnyMethod
+from dpdist.runs.view import View, Viewable
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Posed, RunStore
 from dpdist.storage.history import History, LapTimes
 from dpdist.storage.memo import Manifest, Memo, Storable
 
 
 @dataclass
-class Run:
+class Run(Viewable):
     """A run under way: iterate over it for its steps; interrupt it at any time.
 
     Checkpoints are written by a thread of their own, at most one at a time: the first before the first batch, the last
@@ -120,6 +122,20 @@ class Run:
                 last.callback(self.store.release)
             last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
             self.settle()
+
+    def view(self) -> View:
+        store = self.store
+        return View(
+            label="a run in memory" if store is None else store.path,
+            problem=self.problem,
+            history=self.history,
+            fitted=self.fitted,
+            asked={} if store is None else store.asked().parameters,
+            settings={} if store is None else store.settings,
+            fingerprint=self.source.identity(),
+            versions=versions(),
+            going_on=True,
+        )
 
     @contextlib.contextmanager
     def _writing_alone(self) -> Iterator[None]:

@@ -1,0 +1,93 @@
+"""Empty charts in Bokeh, their colours, and how axes, legends and numbers are shown.
+
+Colours of text, axes and grids are CSS variables of the page, so that light and dark need no drawing of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.models import CustomJSTickFormatter, DataRange1d, FixedTicker, HoverTool, Range1d
+from bokeh.plotting import figure
+
+#: Colours that are told apart on light and dark, and by people who see fewer of them.
+COLOURS = {
+    "split": "#1f9e77",
+    "birth": "#1f9e77",
+    "merge": "#3b82d6",
+    "delete": "#d9534f",
+    "regroup": "#9061d6",
+}
+OTHER, LINE, STEP = "#d9962b", "#4f6df5", "#0ea5a4"
+#: Of what is told beside charts, and of what is written in them, on light and on dark.
+FONT, NEUTRAL = "Inter, system-ui, sans-serif", "#808893"
+
+
+def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
+    """An empty figure without colours of its own."""
+    given = {"tools": "pan,box_zoom,reset,save", "toolbar_location": "above", **given}
+    plot = figure(height=height, sizing_mode="stretch_width", **given)
+    plot.background_fill_color = plot.border_fill_color = plot.outline_line_color = None
+    plot.toolbar.logo, plot.toolbar.autohide = None, True
+    plot.min_border_left, plot.min_border_right = 64, 12
+    plot.yaxis.axis_label, plot.xaxis.axis_label = label, across
+    for axis in (*plot.xaxis, *plot.yaxis):
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_label_text_font = axis.major_label_text_font = FONT
+    plot.xgrid.visible = False
+    return plot
+
+
+def hover(plot: Any, told: Sequence[tuple[str, str]], *renderers: Any, **given: Any) -> None:
+    """Tell pairs of a name and a value over what was drawn."""
+    plot.add_tools(HoverTool(tooltips=list(told), renderers=list(renderers), **given))
+
+
+def colour_of(kind: str) -> str:
+    """The colour of a kind of move."""
+    return COLOURS.get(kind, OTHER)
+
+
+def late_range(values: Sequence[float | None]) -> Range1d | DataRange1d:
+    """Of the values after the first twentieth, which the first ones dwarf."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return DataRange1d()
+    late = known[len(known) // 20 if len(known) >= 20 else 0 :]
+    late = late[1:] if len(late) > 10 else late
+    low, high = min(late), max(late)
+    pad = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
+    return Range1d(low - pad, high + pad)
+
+
+def legend_of(plot: Any, above: bool = False) -> None:
+    """Show the legend without a frame, a click hiding what it names; above the chart where it would cover something."""
+    for legend in plot.legend:
+        legend.orientation, legend.click_policy, legend.location = "horizontal", "hide", "bottom_right"
+        legend.background_fill_alpha = 0.0
+        legend.border_line_color = None
+        legend.label_text_font, legend.label_text_color = FONT, NEUTRAL
+        if above:
+            legend.location, legend.ncols, legend.label_text_font_size = "top_left", 3, "11px"
+            plot.add_layout(legend, "above")
+
+
+def in_powers(plot: Any) -> None:
+    """Let the axis of :func:`signed_log` say nats."""
+    plot.yaxis.ticker = FixedTicker(ticks=[-6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        code="return tick == 0 ? '0' : (tick < 0 ? '-' : '') + Math.pow(10, Math.abs(tick)).toLocaleString()"
+    )
+
+
+def signed_log(value: float) -> float:
+    """Logarithmic on both sides of zero, for what spans many powers."""
+    return math.copysign(math.log10(1 + abs(value)), value) if math.isfinite(value) else math.nan
+
+
+def drawn(value: float | None) -> float:
+    """Bokeh draws nothing where there is NaN."""
+    return math.nan if value is None else value

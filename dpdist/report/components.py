@@ -1,0 +1,142 @@
+"""What clusters of rows look like: how they differ from the whole, pictures, nearest rows, and how near each other.
+
+Two clusters are as far apart as the root of the expected log odds by which rows drawn from one are told from the
+other's, both ways together: sqrt(E_k[l_k - l_m] + E_m[l_m - l_k]), which for Gaussians of one covariance is
+Mahalanobis's distance times a constant. Their overlap is the share of such rows' responsibility that the other takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import softmax
+
+from dpdist.core.errors import InputError
+from dpdist.core.randomness import generator
+from dpdist.core.threads import one_thread
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.prediction import Predictor
+from dpdist.models.families.base import fill_zeros
+from dpdist.report.rows import SomeRows
+
+#: Clusters between which distances are measured, and rows drawn from each, at most.
+MEASURED, DRAWS = 120, 64
+#: Products that measuring may take, about.
+PRODUCTS = 2e10
+#: What families describe in the units of columns.
+CENTRES = ("mean", "probability", "rate")
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """Clusters against the whole.
+
+    Parameters
+    ----------
+    centre : (K, D) of each cluster, raw columns; of clusters without one, the direction in which they spread most
+    whole, spread : (D,) mean and standard deviation of rows
+    standard : (K, D) how far centres are from the whole, in units of spread
+    directions : whether `centre` holds directions
+    """
+
+    centre: np.ndarray
+    whole: np.ndarray
+    spread: np.ndarray
+    standard: np.ndarray
+    directions: bool
+
+
+def profiles_of(predictor: Predictor, some: SomeRows) -> Profiles | None:
+    """How clusters differ from the whole, column by column; None where a family describes no column.
+
+    Where rows are counts and clusters describe shares of them, rows are made shares too.
+    """
+    described, rows = predictor.described(), np.asarray(some.rows, dtype=np.float64)
+    name = next((name for name in CENTRES if name in described), None)
+    if name is None and "covariance" not in described:
+        return None
+    if name is None:
+        centre, directions = _directions(described["covariance"][1]), True
+    else:
+        centre, directions = np.asarray(described[name][1]), False
+        if name == "probability" and np.allclose(centre.sum(axis=1), 1.0):
+            rows = rows / fill_zeros(rows.sum(axis=1, keepdims=True))
+    whole, spread = rows.mean(axis=0), fill_zeros(rows.std(axis=0))
+    standard = centre / spread if directions else (centre - whole) / spread
+    return Profiles(centre, whole, spread, standard, directions)
+
+
+def _directions(covariance: np.ndarray) -> np.ndarray:
+    """The leading axis of each covariance (K, D, D), as long as its standard deviation; its sum is positive."""
+    values, vectors = np.linalg.eigh(covariance)
+    axes = vectors[:, :, -1] * np.sqrt(np.maximum(values[:, -1:], 0.0))
+    return np.asarray(axes * np.where(axes.sum(axis=1, keepdims=True) < 0, -1.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """How near clusters are to each other.
+
+    Parameters
+    ----------
+    places : (M,) the clusters measured, by position in the model
+    distances : (M, M) symmetric
+    overlaps : (M, M) share of the responsibility for rows of the first that the second takes, rows sum to at most 1
+    """
+
+    places: np.ndarray
+    distances: np.ndarray
+    overlaps: np.ndarray
+
+
+def apart(predictor: Predictor, places: np.ndarray) -> Apart:
+    """Distances and overlaps of some clusters, by rows drawn from each.
+
+    Parameters
+    ----------
+    places : (M,) positions in the model
+    """
+    count, columns = len(places), predictor.columns
+    draws = int(np.clip(PRODUCTS / (columns * count * len(predictor.ids)), 8, DRAWS))
+    rng, score = generator(0, "overlaps of a report"), predictor.scorer()
+    with one_thread():
+        rows = predictor.sample(np.repeat(places, draws), rng)
+        step = block_rows(columns)
+        logits = np.concatenate([score(rows[i : i + step]) for i in range(0, len(rows), step)])
+    shares = softmax(logits, axis=1)[:, places].reshape(count, draws, count).mean(axis=1)
+    logits = logits[:, places].reshape(count, draws, count).mean(axis=1)
+    odds = np.diag(logits)[:, None] - logits
+    return Apart(places, np.sqrt(np.maximum(odds + odds.T, 0.0)), shares)
+
+
+def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count: int) -> dict[int, np.ndarray]:
+    """For some clusters, the rows (at most `count`) among those labelled so whose log density there is highest.
+
+    Returns
+    -------
+    rows : position of a cluster -> positions among `some` rows, the nearest first
+    """
+    score, step = predictor.scorer(), block_rows(predictor.columns)
+    with one_thread():
+        blocks = (some.rows[i : i + step] for i in range(0, some.rows.shape[0], step))
+        logits = np.concatenate([score(predictor.preparation.apply(block)) for block in blocks])
+    labels, best = logits.argmax(axis=1), logits.max(axis=1)
+    found = {}
+    for k in places.tolist():
+        own = np.flatnonzero(labels == k)
+        found[k] = own[np.argsort(-best[own], kind="stable")[:count]]
+    return found
+
+
+def picture_shape(shape: str, columns: int) -> tuple[int, ...]:
+    """Height, width and maybe channels, of which rows are pictures; raises :class:`InputError` if they are not."""
+    try:
+        sizes = tuple(int(size) for size in shape.lower().split("x"))
+    except ValueError:
+        sizes = ()
+    if len(sizes) not in (2, 3) or min(sizes) < 1 or (len(sizes) == 3 and sizes[2] not in (1, 3)):
+        raise InputError(f"the image shape should be as 28x28, or 32x32x3 with colours; got {shape}.")
+    if int(np.prod(sizes)) != columns:
+        raise InputError(f"pictures of {shape} are rows of {np.prod(sizes)} columns; these have {columns}.")
+    return sizes

@@ -1,0 +1,158 @@
+"""The report of a run: one HTML file that needs nothing else, for people, with all its figures in it as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+
+from bokeh.embed import components
+from bokeh.resources import Resources
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import dpdist
+from dpdist.report.charts import colour_of
+from dpdist.report.figures import RunFigures
+from dpdist.report.panels import move_table, panels_of
+from dpdist.report.pictures import address, as_image, shade
+from dpdist.report.reading import LINKED
+
+_HERE = Path(__file__).parent
+
+
+def page_of(figures: RunFigures, again: int = 0) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    figures : what it shows
+    again : seconds after which a browser reads it again; 0 for never
+    """
+    pictures, rows = _pictures(figures)
+    charts = panels_of(figures, pictures)
+    script, divs = components(charts) if charts else ("", {})
+    environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html").render(
+        f=figures,
+        name=PurePosixPath(figures.label.rstrip("/")).name,
+        again=0 if figures.ended else again,
+        tiles=_tiles(figures),
+        charts={name: Markup(div) for name, div in divs.items()},
+        moves=move_table(figures),
+        pictures=pictures,
+        rows=rows,
+        clusters_told=_clusters_told(figures),
+        map_told=_map_told(figures),
+        sizes_told=_sizes_told(figures),
+        colour=colour_of,
+        width=_width,
+        version=dpdist.__version__,
+        style=Markup((_HERE / "page.css").read_text()),
+        behaviour=Markup((_HERE / "page.js").read_text()),
+        library=Markup(_library()),
+        script=Markup(script),
+        json=Markup(json_of(figures)),
+    )
+
+
+def json_of(figures: RunFigures) -> str:
+    """The figures as JSON that may stand in a page; what is no finite number is null."""
+    return json.dumps(_finite(asdict(figures)), allow_nan=False).replace("<", "\\u003c")
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _library() -> str:
+    """Bokeh's own script, without widgets and tables."""
+    return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
+
+
+def _pictures(figures: RunFigures) -> tuple[list[str], list[list[str]]]:
+    """Addresses of the pictures of clusters, and of the rows nearest to each."""
+    shape, shown = figures.image_shape, figures.components
+    if shape is None:
+        return [], []
+    shades = shade([each.picture or (0.0,) for each in shown], figures.directions)
+    nearest = [row.values or (0.0,) for each in shown for row in each.nearest]
+    plain = shade(nearest, False) if nearest else shades
+    return (
+        [address(as_image(each.picture or (), shape, shades)) for each in shown],
+        [[address(as_image(row.values or (), shape, plain)) for row in each.nearest] for each in shown],
+    )
+
+
+def _tiles(figures: RunFigures) -> list[tuple[str, str, str]]:
+    """Name, value and remark of what is seen first."""
+    if figures.n_components is None or figures.rows is None:
+        return []
+    found = [(figures.parts, f"{figures.n_components:,}", "found")]
+    if figures.per_unit is not None:
+        found.append((f"ELBO a {figures.unit}", f"{figures.per_unit:.4f}", f"{figures.elbo:,.1f} nats in all"))
+    if figures.holdout is not None:
+        found.append(("held out", f"{figures.holdout:.4f}", "nats a row"))
+    what = "documents" if figures.unit == "token" else "rows"
+    found.append((what, f"{figures.rows:,.0f}", ""))
+    found.append((f"{figures.laps_are}s", f"{len(figures.laps):,}", ""))
+    found.append(("time", _duration(figures.seconds), f"{figures.seconds / max(len(figures.laps), 1):.3g} s each"))
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _clusters_told(figures: RunFigures) -> str:
+    shown = len(figures.components)
+    many = f"The largest {shown} of {figures.n_components:,}" if shown < (figures.n_components or 0) else f"All {shown}"
+    if figures.unit == "token":
+        seen = f" NPMI is of the most probable words in {figures.seen}." if figures.seen else ""
+        return f"{many}, with their most probable words.{seen}"
+    if figures.image_shape is not None:
+        centre = "the direction of most spread" if figures.directions else "the centre"
+        return f"{many}: {centre}, and the nearest rows. Looked at: {figures.seen}."
+    return f"{many}: the columns that tell each from all rows, in units of their spread. Looked at: {figures.seen}."
+
+
+def _map_told(figures: RunFigures) -> str:
+    found = figures.map
+    if found is None:
+        return ""
+    joined = f"clusters that take {LINKED:.0%} or more of each other's rows"
+    if figures.unit == "token":
+        joined = "each topic and the one most like it in its words"
+    return (
+        f"Near ones are alike, areas are sizes, lines join {joined}. "
+        f"Distances on the plane are off by {found.stress:.0%} (root mean square)."
+    )
+
+
+def _sizes_told(figures: RunFigures) -> str:
+    half, total = 0.0, sum(figures.sizes)
+    for count, size in enumerate(figures.sizes, 1):
+        half += size
+        if half >= total / 2:
+            return f"Half of everything is in the largest {count} of {len(figures.sizes):,}."
+    return ""
+
+
+def _width(standard: float) -> float:
+    """Percent of a line that a bar takes, at most half of it."""
+    return min(50.0, 12.5 * abs(standard))
+
+
+def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
+    """Write the page in one step: whoever reads meanwhile has the one before."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.partial")
+    partial.write_text(page_of(figures, again), encoding="utf-8")
+    partial.replace(target)

@@ -1,0 +1,94 @@
+"""Rows that a report is made with: some of the data, spread over all, or draws where the data are not at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.errors import DpdistError
+from dpdist.core.randomness import generator
+from dpdist.data import Source, as_source
+from dpdist.inference.prediction import Predictor
+from dpdist.inference.topics.prediction import DocumentPredictor, documents_of
+from dpdist.models.families.base import Rows
+from dpdist.runs.view import View
+
+#: Numbers that rows may be of, at most, however few rows that is.
+NUMBERS = 50_000_000
+#: Rows drawn from a model whose data are not at hand.
+DRAWN = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class SomeRows:
+    """Some rows.
+
+    Parameters
+    ----------
+    rows : (n, D) raw; CSR where documents are
+    places : (n,) where in the data each stands; None for draws from the model
+    origin : where they come from, in a sentence
+    names : of the columns, if they have any
+    """
+
+    rows: Rows
+    places: np.ndarray | None
+    origin: str
+    names: tuple[str, ...] | None
+
+
+def rows_of(view: View, data: object, most: int) -> SomeRows | None:
+    """At most `most` rows of the run's data, or of `data` where they are; draws if they cannot be read.
+
+    Topic models have None then: no document can be drawn as long as those that there were.
+    """
+    predictor = view.predictor
+    given = view.settings.get("data") if data is None else data
+    try:
+        if given is None:
+            raise FileNotFoundError("the run's data were in memory, and none are given")
+        source = as_source(given)
+        predictor.check_source(source, view.label)
+        return _some(source, most, isinstance(predictor, DocumentPredictor))
+    except (DpdistError, OSError) as error:
+        if data is not None:
+            raise
+        return None if isinstance(predictor, DocumentPredictor) else _drawn(predictor, min(DRAWN, most), str(error))
+
+
+def _some(source: Source, most: int, documents: bool) -> SomeRows:
+    """Whole partitions, evenly spread, until there are enough; of the last, what is needed."""
+    count, columns = source.shape
+    most = min(most, count, max(1, NUMBERS // (1 if documents else columns)))
+    partitions = source.partitions
+    if most >= count:
+        each, chosen = count, np.arange(len(partitions))
+    else:
+        sizes = np.array([part.rows for part in partitions])
+        needed = min(len(partitions), int(np.ceil(most / sizes.mean())))
+        chosen = np.unique(np.linspace(0, len(partitions) - 1, needed).round().astype(int))
+        each = -(-most // len(chosen))
+    loaded, places = [], []
+    for part in (partitions[i] for i in chosen):
+        rows = documents_of(part) if documents else part.load()[0]
+        loaded.append(rows[:each])
+        places.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
+    rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(_dense, loaded)])
+    what = "documents" if documents else "rows"
+    told = f"all {count:,}" if rows.shape[0] == count else f"{rows.shape[0]:,} of the {count:,}"
+    return SomeRows(rows, np.concatenate(places), f"{told} {what} of {source.label}", source.names)
+
+
+def _dense(rows: Rows) -> np.ndarray:
+    return np.asarray(sparse.csr_array(rows).toarray() if sparse.issparse(rows) else rows)
+
+
+def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:
+    rng = generator(0, "rows of a report")
+    weights, rest = predictor.weights()
+    shares = np.append(weights, rest)
+    rows = predictor.draw(rng.choice(len(shares), size=count, p=shares / shares.sum()), rng)
+    told = f"{count:,} rows drawn from the model, because {why.rstrip('.')}"
+    return SomeRows(rows, None, told, predictor.preparation.names)

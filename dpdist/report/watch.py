@@ -1,0 +1,37 @@
+"""The report of a stored run, written once or again after each of its checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpdist.report.page import write_page
+from dpdist.report.reading import figures_of
+from dpdist.runs.opening import open_run
+
+#: Seconds between two looks at a run, and after which a browser reads the page again.
+LOOK = 5
+
+
+def write_report(
+    run: str, out: Path, data: str | None, image_shape: str | None, largest: int, rows: int, watch: bool
+) -> Iterator[str]:
+    """Write the page and say so, if watching until the run has ended.
+
+    Parameters
+    ----------
+    run : a path or URL
+    out : HTML file
+    data, image_shape, largest, rows : as for :func:`dpdist.report.reading.figures_of`
+    watch : whether to go on
+    """
+    while True:
+        number = open_run(run).number
+        figures = figures_of(run, data, image_shape=image_shape, largest=largest, rows=rows)
+        write_page(figures, out, again=LOOK if watch else 0)
+        yield f"{out}: {len(figures.laps)} laps, {figures.n_components or 0} {figures.parts}; {figures.state}."
+        if not watch or figures.ended:
+            return
+        while open_run(run).number == number:
+            time.sleep(LOOK)

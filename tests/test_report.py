@@ -1,0 +1,334 @@
+"""What people look at: figures of stored runs, the page and the plots made of them, in a real browser too."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from scipy import sparse
+
+import dpdist
+from dpdist import plot
+from dpdist.inference.prediction import Predictor
+from dpdist.inference.topics.evaluation import coherence
+from dpdist.report.components import apart
+from dpdist.report.figures import RunFigures
+from dpdist.report.layout import plane, stress
+from dpdist.report.page import json_of, page_of
+from dpdist.report.pictures import address, as_image
+from dpdist.report.reading import course_of, figures_of
+from dpdist.report.watch import write_report
+from dpdist.runs.opening import stored_model
+from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.history import LapRow
+from tests.runs import clusters, mixture
+from tests.test_cli import dpdist_command, succeeded
+
+#: 3 x 2 pictures of four kinds.
+SHAPE = (3, 2)
+KINDS = ["mixture", "pass", "topics"]
+
+
+def pictures() -> np.ndarray:
+    """Rows that are pictures: four shapes with noise, in columns of quite different scale."""
+    rng = np.random.default_rng(5)
+    shapes = np.array([[9, 0, 0, 0, 0, 0], [0, 0, 9, 9, 0, 0], [0, 9, 0, 0, 9, 0], [0, 0, 0, 0, 0, 9.0]])
+    return (shapes[rng.integers(4, size=900)] + rng.normal(size=(900, 6))) * [1, 2, 3, 1, 1, 1]
+
+
+def documents() -> sparse.csr_array:
+    rng = np.random.default_rng(9)
+    topics = rng.dirichlet(np.full(20, 0.15), size=4)
+    return sparse.csr_array(
+        np.array([rng.multinomial(40, rng.dirichlet(np.full(4, 0.4)) @ topics) for _ in range(300)])
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A mixture, a pass and topics, fitted and kept."""
+    folder = tmp_path_factory.mktemp("report")
+    for name, rows in {"rows": pictures(), "more": pictures()[:200] + 0.1}.items():
+        array = zarr.create_array(folder / f"{name}.zarr", shape=rows.shape, dtype="float64", chunks=(100, 6))
+        array[...] = rows
+    plan = dpdist.TransformPlan(pca=5, scale=True)
+    fits: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "mixture": (mixture(row_transform=plan, max_laps=20), folder / "rows.zarr", {}),
+        "pass": (dpdist.SVA(), folder / "rows.zarr", {"holdout": folder / "more.zarr"}),
+        "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=6), documents(), {}),
+    }
+    for kind, (model, data, given) in fits.items():
+        for _ in model.iter_fit(data, checkpoint_path=folder / kind, **given):
+            pass
+    return folder
+
+
+@pytest.fixture(scope="module")
+def figures(folder) -> dict[str, RunFigures]:
+    shape = {"mixture": "3x2"}
+    data = {"topics": documents()}
+    return {kind: figures_of(folder / kind, data.get(kind), image_shape=shape.get(kind)) for kind in KINDS}
+
+
+def same(found: object, wanted: float) -> bool:
+    """Whether a figure is a number, or none of it."""
+    return found is None if math.isnan(wanted) else found == wanted
+
+
+def embedded(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def assert_equals_store(told: Any, path: Path) -> None:
+    """Figures of a page against what is stored, number by number."""
+    store = RunStore.open(path)
+    history, fitted = store.history(), store.fitted()
+    assert fitted is not None and len(told["laps"]) == len(history.laps) > 0
+    for lap, row, times in zip(told["laps"], history.laps, history.times, strict=True):
+        assert (lap["lap"], lap["rows"], lap["n_components"]) == (row.lap, row.rows, row.n_components)
+        assert same(lap["elbo"], row.elbo) and same(lap["holdout"], row.holdout_score)
+        assert lap["seconds"] == row.seconds and lap["spent"]["moves"] == times.moves
+    assert told["laps"][-1]["elapsed"] == pytest.approx(history.seconds)
+    judged = [(row.lap, row.kind, row.reason.value, row.gain) for row in history.proposals]
+    assert [(each["lap"], each["kind"], each["reason"], each["gain"]) for each in told["proposals"]] == judged
+    assert same(told["elbo"], fitted.elbo) and told["n_components"] == len(fitted.ids) and told["rows"] == fitted.rows
+    weights, _ = stored_model(path).weights()
+    assert dict(zip(told["ids"], told["weights"], strict=True)) == dict(zip(fitted.ids.tolist(), weights, strict=True))
+    assert told["sizes"] == sorted(told["sizes"], reverse=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pages_numbers_are_the_stores(folder, figures, kind) -> None:
+    page = page_of(figures[kind])
+    assert_equals_store(embedded(page), folder / kind)
+    assert len(page) < 5_000_000
+    markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!data:)', markup) and "url(" not in markup
+
+
+@pytest.mark.parametrize(
+    ("kind", "panels", "charts"),
+    [
+        ("mixture", "course moves clusters map sizes time specification", "elbo components moves map sizes time"),
+        ("pass", "course clusters map sizes time specification", "holdout components map sizes time"),
+        ("topics", "course moves clusters map sizes time specification", "elbo components moves map sizes time"),
+    ],
+)
+def test_every_panel_is_there(figures, kind, panels, charts) -> None:
+    page = page_of(figures[kind])
+    assert re.findall(r'<section class="panel" id="(\w+)">', page) == panels.split()
+    assert re.findall(r'<div class="chart" data-chart="(\w+)">', page) == charts.split()
+
+
+def test_what_a_mixture_shows_of_its_clusters(folder, figures) -> None:
+    found, predictor = figures["mixture"], stored_model(folder / "mixture")
+    centres = predictor.described()["mean"][1]
+    positions = {int(id): k for k, id in enumerate(predictor.ids)}
+    assert isinstance(predictor, Predictor) and found.image_shape == SHAPE
+    for each in found.components:
+        np.testing.assert_allclose(each.picture, centres[positions[each.id]])
+    rows, model = pictures(), dpdist.load(folder / "mixture")
+    labels, scores = model.predict(rows), predictor.scorer()(predictor.preparation.apply(rows))
+    for each in found.components:
+        own = np.flatnonzero(labels == positions[each.id])
+        best = own[np.argsort(-scores[own, positions[each.id]], kind="stable")]
+        assert [row.place for row in each.nearest] == best[: len(each.nearest)].tolist()
+        for row in each.nearest:
+            np.testing.assert_array_equal(row.values, rows[row.place])
+    assert found.seen.startswith("all 900 rows of")
+
+
+def test_profiles_tell_how_far_columns_are_from_the_whole(folder) -> None:
+    found, rows = figures_of(folder / "mixture", rows=900), pictures()
+    predictor = stored_model(folder / "mixture")
+    centres = predictor.described()["mean"][1]
+    standard = (centres - rows.mean(axis=0)) / rows.std(axis=0)
+    for each in found.components:
+        k = int(np.flatnonzero(predictor.ids == each.id)[0])
+        assert [column.name for column in each.columns] == [
+            f"column {d}" for d in np.argsort(-np.abs(standard[k]), kind="stable")
+        ]
+        np.testing.assert_allclose([column.standard for column in each.columns], np.sort(np.abs(standard[k]))[::-1] *
+                                   np.sign([column.standard for column in each.columns]))  # fmt: skip
+
+
+def test_a_tree_is_shown_once_it_is_grown(folder, tmp_path) -> None:
+    model, rows = dpdist.load(folder / "mixture"), pictures()
+    with pytest.raises(dpdist.InputError, match="has no tree yet"):
+        plot.tree(model)
+    tree = model.tree(rows)
+    model.save(tmp_path / "grown.zarr")
+    found = figures_of(tmp_path / "grown.zarr", rows)
+    assert found.tree is not None and sorted(found.tree.ids) == sorted(tree.ids.tolist())
+    assert sorted(max(line) for line in found.tree.y) == sorted(tree.heights)
+    assert found.tree.elbo == tuple(tree.elbo)
+    assert 'data-chart="tree"' in page_of(found)
+    assert plot.tree(tmp_path / "grown.zarr", n_clusters=2).get_ylabel().startswith("ELBO")
+    assert "a cut makes 2" in model.cut(2)._repr_html_()
+
+
+def test_what_topics_show(folder, figures) -> None:
+    found, predictor = figures["topics"], stored_model(folder / "topics")
+    npmi = coherence(predictor.topics, documents())
+    for each in found.components:
+        k = int(np.flatnonzero(predictor.ids == each.id)[0])
+        best = np.argsort(-predictor.topics[k], kind="stable")[:12]
+        assert list(each.words) == [f"word {w}" for w in best]
+        assert each.coherence == pytest.approx(npmi[k])
+    assert figures_of(folder / "topics").components[0].coherence is None  # the documents were in memory
+
+
+def test_where_data_are_not_at_hand_rows_of_the_model_stand_in(folder) -> None:
+    model = dpdist.load(folder / "mixture")
+    found = figures_of(model)
+    assert found.seen.startswith("2,000 rows drawn from the model") and not found.components[0].nearest
+    real = figures_of(folder / "mixture")
+    for drawn, read in zip(found.components, real.components, strict=True):
+        assert drawn.columns[0].name == read.columns[0].name
+    with pytest.raises(dpdist.InputError, match="6 columns"):
+        figures_of(folder / "mixture", pictures()[:, :3])
+
+
+@pytest.mark.parametrize("shape", ["3", "3x3", "0x6", "2x1x3x1", "axb", "3x1x2"])
+def test_a_wrong_image_shape_is_told(folder, shape) -> None:
+    with pytest.raises(dpdist.InputError, match=r"image shape|pictures of"):
+        figures_of(folder / "mixture", image_shape=shape)
+
+
+def test_distances_are_mahalanobis_between_clusters_of_one_covariance() -> None:
+    rng = np.random.default_rng(0)
+    means = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 20.0]])
+    rows = np.repeat(means, 4000, axis=0) + rng.normal(size=(12000, 2))
+    family = dpdist.families.IsotropicGaussian(variance=1.0)
+    model = mixture(family=family, initial=np.repeat(np.eye(3), 4000, axis=0), moves=[], max_laps=2).fit(rows)
+    found = apart(model._predictor, np.arange(3))
+    centres = model.components_["mean"].values
+    wanted = np.linalg.norm(centres[:, None] - centres[None], axis=2)
+    np.testing.assert_allclose(found.distances, wanted, atol=0.2)
+    np.testing.assert_allclose(found.overlaps.sum(axis=1), 1.0)
+    assert np.all(np.diag(found.overlaps) > 0.97)
+
+
+def test_what_lies_on_a_plane_is_laid_out_as_it_is() -> None:
+    places = np.random.default_rng(1).normal(size=(12, 2)) * [5, 1]
+    distances = np.linalg.norm(places[:, None] - places[None], axis=2)
+    found = plane(distances)
+    np.testing.assert_allclose(np.linalg.norm(found[:, None] - found[None], axis=2), distances, atol=1e-6)
+    assert stress(distances, found) < 1e-6
+    for few in (distances[:1, :1], distances[:2, :2]):
+        again = plane(few)
+        np.testing.assert_allclose(np.linalg.norm(again[:, None] - again[None], axis=2), few)
+
+
+def test_pictures_hold_their_values(tmp_path) -> None:
+    values = np.linspace(-1.0, 3.0, 12)
+    told = address(as_image(values, (3, 4), (-1.0, 3.0)))
+    (tmp_path / "one.png").write_bytes(__import__("base64").b64decode(told.partition(",")[2]))
+    found = imread(tmp_path / "one.png")
+    np.testing.assert_allclose(found[..., 0], ((values + 1) / 4).reshape(3, 4), atol=1 / 250)
+
+
+def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
+    run = mixture(max_laps=8).prepare(clusters(0), tmp_path / "run.zarr")
+    run.close()
+    page = page_of(figures_of(tmp_path / "run.zarr"), again=5)
+    assert "No lap is finished yet" in page and 'http-equiv="refresh"' in page
+    assert "not at its end" in next(
+        write_report(str(tmp_path / "run.zarr"), tmp_path / "a.html", None, None, 5, 100, True)
+    )
+    left = dpdist.DPMixture(max_laps=8, random_state=0).iter_fit(clusters(0), checkpoint_path=tmp_path / "left.zarr")
+    next(left)
+    left.close()
+    watching = write_report(str(tmp_path / "left.zarr"), tmp_path / "b.html", None, None, 5, 100, True)
+    assert "1 laps" in next(watching) and 'http-equiv="refresh"' in (tmp_path / "b.html").read_text()
+    dpdist.resume(tmp_path / "left.zarr", clusters(0))
+    assert "8 laps" in next(watching) and 'http-equiv="refresh"' not in (tmp_path / "b.html").read_text()
+    assert list(watching) == []
+
+
+def test_the_command_writes_the_page(folder) -> None:
+    given = ["report", "mixture", "-o", "page.html", "--image-shape", "3x2", "--largest", 2]
+    assert "page.html: " in succeeded(dpdist_command(*given, folder=folder))
+    told = embedded((folder / "page.html").read_text())
+    assert_equals_store(told, folder / "mixture")
+    assert len(told["components"]) == 2 and not list(folder.glob(".*partial"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plots_draw_the_same_figures_on_given_axes(folder, figures, kind) -> None:
+    found, axes = figures[kind], Figure().subplots(5)
+    drawn = [draw(found, each) for draw, each in zip(
+        (plot.trace, plot.components, plot.sizes, plot.clusters, plot.map), axes, strict=True)]  # fmt: skip
+    assert drawn == list(axes)
+    shown = [lap.per_unit for lap in found.laps] if kind != "pass" else [lap.holdout for lap in found.laps]
+    np.testing.assert_array_equal(axes[0].lines[0].get_ydata(), [value for value in shown if value is not None])
+    np.testing.assert_array_equal(axes[1].lines[0].get_ydata(), [lap.n_components for lap in found.laps])
+    assert [bar.get_height() for bar in axes[2].patches] == list(found.sizes)
+    assert plot.trace(folder / kind, seconds=True).get_xlabel() == "seconds"
+    assert plot.clusters(folder / kind) is not None
+
+
+def test_notebooks_show_runs_and_models(folder) -> None:
+    model = dpdist.load(folder / "mixture")
+    told = model._repr_html_()
+    assert f"{model.n_components_:,}" in told and told.count("<polyline") == 2
+    assert model._repr_mimebundle_()["text/html"].startswith(told[: told.index("</div>")])
+    assert "<polyline" not in dpdist.DPMixture()._repr_html_()
+    run = mixture(max_laps=2).prepare(clusters(0))
+    assert "going on" in run._repr_html_()
+    with pytest.raises(dpdist.InputError, match="should have a finished lap"):
+        plot.trace(run)
+    for _ in run:
+        pass
+    assert "max_laps" in run._repr_html_() and course_of(run).laps[1].lap == 2
+    with pytest.raises(dpdist.InputError, match="a path, a run, or a fitted estimator"):
+        course_of(7)
+
+
+def test_what_is_no_number_is_null() -> None:
+    lap = LapRow(1, 2.0, math.nan, math.nan, 1, 0.5, math.nan)
+    assert same(None, lap.elbo)
+    assert "NaN" not in json_of(course_of(dpdist.SVA().fit(clusters(0, rows=300))))
+
+
+def in_browser(path: Path, width: int, *flags: str) -> tuple[str, list[str]]:
+    """A page as Chromium has it once all is drawn, and what was said on its console."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("needs Chromium; on Debian: apt-get install chromium")
+    profile = path.parent / f"profile{width}"
+    plain = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    quiet = "--disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=20000 --dump-dom"
+    given = [f"--user-data-dir={profile}", f"--window-size={width},900", *flags, path.as_uri()]
+    done = subprocess.run(
+        [browser, *plain.split(), *quiet.split(), *given], capture_output=True, text=True, timeout=120, check=True
+    )
+    said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line and "[bokeh" not in line]
+    return done.stdout, said
+
+
+@pytest.mark.parametrize(("kind", "width", "flags"), [
+    ("mixture", 1200, []),
+    ("topics", 390, ["--blink-settings=preferredColorScheme=0"]),
+])  # fmt: skip
+def test_a_browser_draws_every_panel_and_says_nothing(folder, figures, tmp_path, kind, width, flags) -> None:
+    page = page_of(figures[kind])
+    (tmp_path / "page.html").write_text(page)
+    drawn, said = in_browser(tmp_path / "page.html", width, *flags)
+    assert said == []
+    charts = len(re.findall(r'class="chart"', page))
+    told = re.search(r'<html[^>]* data-charts="(\d+)"[^>]* data-drawn="(\d+)"', drawn)
+    assert told is not None and int(told.group(1)) == charts >= 6
+    assert_equals_store(embedded(drawn), folder / kind)
