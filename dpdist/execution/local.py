@@ -56,7 +56,7 @@ class PersistentCluster(LocalCluster):
     """So many worker processes of one thread each, bound to loopback, with a memory limit as Dask takes it."""
 
     def __init__(self, workers: int, memory_limit: str | float | None = "auto") -> None:
-        loopback = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        loopback = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
         given = {"threads_per_worker": 1, "worker_class": PersistentNanny, "memory_limit": memory_limit}
         super().__init__(n_workers=workers, **loopback, **given)
 
