@@ -46,32 +46,39 @@ class Recording(SerialBackend):
 
 
 def explicit_summary(problem: Problem, source: Source, backend: Recording) -> Summary:
-    """Of responsibilities row by row, each a softmax over what the row was looked at for."""
+    """Of responsibilities row by row, each a softmax over what the row was looked at for and the background, if any."""
     family, found = problem.model.family, []
     for partition in source.partitions:
         (task, owners), (rows, weights, kept) = backend.visits[partition.index], weighing_rows(partition)
         prepared = problem.preparation.apply(rows)
         features = family.features(prepared)
         resp = np.zeros((len(rows), task.posterior.coefficients.shape[1]))
+        outside, beyond = task.posterior.outside, np.zeros((len(rows), 0 if task.posterior.outside is None else 1))
+        logits_beyond = np.zeros((len(rows), 0)) if outside is None else (features @ outside)[:, None]
         for group in groups_of_rows(len(rows), None if owners is None else owners[kept], task):
             looked = np.arange(resp.shape[1]) if group.components is None else group.components
-            shares = explicit_shares(features[group.rows] @ task.posterior.coefficients[:, looked], 1e-8)
-            resp[np.arange(len(rows))[group.rows][:, None], looked] = shares
-        assert (resp.sum(axis=1) == pytest.approx(1.0)) and (task.candidates is None or owners is not None)
-        base = float(weights @ family.log_base_measure(prepared))
+            logits = features[group.rows] @ task.posterior.coefficients[:, looked]
+            shares = explicit_shares(np.hstack([logits, logits_beyond[group.rows]]), 1e-8)
+            resp[np.arange(len(rows))[group.rows][:, None], looked] = shares[:, : len(looked)]
+            beyond[group.rows] = shares[:, len(looked) :]
+        assert resp.sum(axis=1) + beyond.sum(axis=1) == pytest.approx(1.0)
+        assert task.candidates is None or owners is not None
+        base = weights @ (family.log_base_measure(prepared) + np.log1p(-task.posterior.share))
+        base = float(base + (weights @ (beyond * logits_beyond)).sum() + entropy(beyond, weights).sum())
         found.append(Summary((weights[:, None] * resp).T @ features, entropy(resp, weights), base))
     return sum(found[1:], found[0])
 
 
+@pytest.mark.parametrize("background", [None, 0.05])
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_elbo_of_candidates_is_that_of_explicit_responsibilities(name) -> None:
+def test_elbo_of_candidates_is_that_of_explicit_responsibilities(name, background) -> None:
     rows = np.concatenate([rows_for(name, np.random.default_rng(s), 2.0) for s in (1, 2, 3)])
     rows = np.tile(rows, (1, 4)) if name == "bernoulli" else rows * np.repeat([1, 10, 100], 90)[:, None]
     weights = np.random.default_rng(5).uniform(0, 2, size=len(rows)).round(1)
     source = source_of(rows, 40, weights)
     start = np.repeat([0, 2, 4], 90) + np.arange(270) % 2
     model = mixture(family=FAMILIES[name](), initial=start, candidates=FEW, moves=[Split(), Merge(), Delete()])
-    problem, state = begun(model, source)
+    problem, state = begun(model.set_params(background=background), source)
     backend, by_candidates = Recording(), 0
     for following, info in islice(laps(problem, source, state, backend), 7):
         by_candidates += state.candidates is not None and not state.candidates.all()

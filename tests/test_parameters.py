@@ -124,6 +124,7 @@ FITTING = {
     **each("family initial_rows schedule sampling candidates row_transform max_laps", NONE),
     **each("moves", NONE | {"list"}),
     **each("max_time", NONE | FRACTION),
+    **each("background", NONE),
     **each("initial compute_dtype", NOTHING),
     **each("floor", ZERO),
     **each("tolerance", ZERO | FRACTION),

@@ -22,9 +22,10 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import claim_folder
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
+from dpdist.inference.outliers import RATE
 from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import write_labels
-from dpdist.runs.opening import method_of, stored_cut, stored_model
+from dpdist.runs.opening import flagged_model, method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.view import ROWS, SHOWN
 
@@ -76,6 +77,10 @@ def predict(
     min_cluster_size: Annotated[
         float | None, typer.Option(help="Clusters of fewer rows in the fit's data join their likeliest neighbour.")
     ] = None,
+    outliers: Annotated[bool, typer.Option("--outliers", help="Label -1 for rows of no cluster.")] = False,
+    outlier_rate: Annotated[
+        float | None, typer.Option(help=f"Share of the model's own draws that are outliers. Default: {RATE:g}.")
+    ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
@@ -85,7 +90,8 @@ def predict(
 
     Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
     those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
-    component, and have the id of their heaviest.
+    component, and have the id of their heaviest. Outliers are what a background takes, where the model has one and no
+    rate is given, else rows of less density than the given share of those that the model draws.
     """
     predictor, method = stored_model(run), method_of(run)
     source = as_source(data, known=predictor.names)
@@ -96,6 +102,8 @@ def predict(
     (claim_file if is_table(out) else claim_folder)(out, overwrite)
     called = None if ids is None else RowIds(ids, row_ids(data, ids))
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
+        if outliers or outlier_rate is not None:
+            predictor = flagged_model(predictor, run, backend, True if outlier_rate is None else outlier_rate)
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=called)
     say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {len(predictor.ids)} {method.parts} of {run}")
 

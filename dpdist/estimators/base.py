@@ -21,6 +21,7 @@ from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backe
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
+from dpdist.inference.outliers import RATE, Flagged, flagged, outlier_threshold
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
@@ -42,13 +43,27 @@ class Clustering(DensityMixin, Estimator[Asks]):
     tree_: Tree
     groups_: np.ndarray
 
-    def predict(self, x: object) -> np.ndarray:
+    def predict(self, x: object, outliers: bool | float = False) -> np.ndarray:
         """Position of each row's most probable component, (N,) int64; ``component_ids_[...]`` gives stable ids.
 
         Of a dask.array or a data frame of Dask this is a dask.array, computed when it is asked for, as are
         :meth:`predict_proba` and :meth:`score_samples`.
+
+        Parameters
+        ----------
+        x : rows
+        outliers : whether rows of no cluster are -1: those that the background takes, where the model has one, else
+            those of less density than one in a hundred that it draws itself; a number is another rate
         """
-        return self._gather(x, "labels")
+        if outliers is False:
+            return self._gather(x, "labels")
+        check_is_fitted(self)
+        return self._gather(x, "labels", flagged(self._predictor, default_backend(), self._problem.seed, outliers))
+
+    def outlier_threshold(self, rate: float = RATE) -> float:
+        """What :meth:`score_samples` is below for a share `rate` of the rows that the model itself draws, in nats."""
+        check_is_fitted(self)
+        return outlier_threshold(self._predictor, default_backend(), self._problem.seed, rate)
 
     def fit_predict(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> np.ndarray:
         """Fit to rows, then predict them."""
@@ -214,15 +229,15 @@ class Clustering(DensityMixin, Estimator[Asks]):
         tags.input_tags.sparse = bool(getattr(family, "accepts_sparse", False))
         return tags
 
-    def _gather(self, x: object, method: str) -> np.ndarray:
+    def _gather(self, x: object, method: str, model: Flagged | None = None) -> np.ndarray:
         """What a method of the predictor says of rows; of rows of a dask.array, as one that is still to be computed."""
         source = self._source(x)
         if isinstance(x, Source) or not is_dask(source):
-            return np.concatenate(self._map(source, method))
+            return np.concatenate(self._map(source, method, model=model))
         from dpdist.data.dask import mapped
 
         width, dtype = (self.n_components_ if method == "probabilities" else None), np.dtype(_DTYPES[method])
-        ask = partial(predict_partition, predictor=self._predictor, method=method)
+        ask = partial(predict_partition, predictor=model or self._predictor, method=method)
         lazy: np.ndarray = mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
         return lazy
 
@@ -233,9 +248,9 @@ class Clustering(DensityMixin, Estimator[Asks]):
         self._predictor.preparation.check_source(source, type(self).__name__)
         return source
 
-    def _map(self, source: Source, method: str, *arguments: object) -> list[Any]:
+    def _map(self, source: Source, method: str, *arguments: object, model: Flagged | None = None) -> list[Any]:
         backend = default_backend()
         partitions = source.partitions
-        shared = backend.share(self._predictor)
+        shared = backend.share(model or self._predictor)
         columns = [[given] * len(partitions) for given in (shared, method, *arguments)]
         return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))

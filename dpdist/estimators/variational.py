@@ -91,6 +91,7 @@ class DPMixture(Mixture):
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         candidates: Candidates | None = None,
+        background: float | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -112,6 +113,7 @@ class DPMixture(Mixture):
         self.moves = moves
         self.sampling = sampling
         self.candidates = candidates
+        self.background = background
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor
@@ -145,6 +147,7 @@ class FiniteMixture(Mixture):
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         candidates: Candidates | None = None,
+        background: float | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
         floor: float = 1e-8,
@@ -165,6 +168,7 @@ class FiniteMixture(Mixture):
         self.moves = moves
         self.sampling = sampling
         self.candidates = candidates
+        self.background = background
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
         self.floor = floor

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -53,6 +53,19 @@ def labels_of(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.
     return {"label": places[:, 0], **(more if top > 1 else {})}
 
 
+class Outside(NamedTuple):
+    """The background of a model, for rows of no cluster.
+
+    Parameters
+    ----------
+    score : a function of prepared rows: its log probabilities, (n,), on the scale of those of the components
+    share : of rows that are expected to be its
+    """
+
+    score: Callable[[Rows], np.ndarray]
+    share: float
+
+
 class Predictor(ABC):
     """A fitted model, ready for rows; picklable.
 
@@ -73,6 +86,10 @@ class Predictor(ABC):
     @abstractmethod
     def scorer(self) -> Callable[[Rows], np.ndarray]:
         """A function of prepared rows: log probabilities of the components, (n, K), up to a number a row."""
+
+    def background(self) -> Outside | None:
+        """The model's background; None where it has none. Probabilities are those among clusters in any case."""
+        return None
 
     @abstractmethod
     def density(self) -> Callable[[Rows], np.ndarray]:
@@ -151,6 +168,14 @@ class Predictor(ABC):
         both = self._by_block(partition, best)
         return both[:, :, 0].astype(np.int64), both[:, :, 1]
 
+    def in_background(self, partition: Partition) -> np.ndarray:
+        """Whether a row is likelier of the background than of any one component, (n,) bool."""
+        outside, score = self.background(), self.scorer()
+        if outside is None:
+            return np.zeros(partition.rows, dtype=bool)
+        beyond = outside.score
+        return self._by_block(partition, lambda rows: beyond(rows) > score(rows).max(axis=1))
+
     def log_density(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows, (n,), raw columns, nats."""
         with one_thread():
@@ -194,11 +219,21 @@ class MixturePredictor(Predictor):
         posterior, family = self.model.posterior(self.total, Precision(floor=0.0)), self.model.family
         return lambda rows: posterior.logits(family.features(rows))
 
+    def background(self) -> Outside | None:
+        family, found = self.model.family, self.model.background
+        if found is None:
+            return None
+        coefficients = found.coefficients(family)
+        return Outside(lambda rows: np.asarray(family.features(rows) @ coefficients), found.share)
+
     def density(self) -> Callable[[Rows], np.ndarray]:
-        family, (weights, rest) = self.model.family, self.weights()
-        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        family, (weights, rest), found = self.model.family, self.weights(), self.model.background
+        stats, shares = np.concatenate([self.total.stats, np.zeros((1, self.columns))]), np.append(weights, rest)
+        if found is not None:
+            stats = np.concatenate([stats, found.stats[None]])
+            shares = np.append((1 - found.share) * shares, found.share)
         with np.errstate(divide="ignore"):
-            log_weights = np.log(np.append(weights, rest))
+            log_weights = np.log(shares)
 
         def density(rows: Rows) -> np.ndarray:
             predictive = family.log_predictive(family.features(rows), stats) + log_weights
@@ -295,6 +330,6 @@ def _first_bad(stored: np.ndarray) -> int:
     return int(np.argmin(np.isfinite(stored).all(axis=1)))
 
 
-def predict_partition(partition: Partition, predictor: Predictor, method: str, *arguments: Any) -> Any:
+def predict_partition(partition: Partition, predictor: object, method: str, *arguments: Any) -> Any:
     """Call one of the predictor's methods on a partition; a task."""
     return getattr(predictor, method)(partition, *arguments)

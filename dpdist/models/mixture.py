@@ -15,17 +15,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
 
 from dpdist.core.checks import FLOOR, check_fields, one_of
 from dpdist.core.errors import PrecisionError
+from dpdist.core.stored import Stored
 from dpdist.kernels.softmax import accumulate_sparse, share_rows
 from dpdist.models.allocations import Allocation
 from dpdist.models.families.base import Family, Features, Rows
 from dpdist.models.sufficient_statistics import Summary
 
+_TOO_FAR_OUT = (
+    "a row's log probabilities are not finite under every component: the row lies too far out for the chosen "
+    "precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose compute_dtype='float64'."
+)
 #: Share of responsibilities above zero below which the second product visits only those.
 SPARSE_SHARE = 0.12
 #: What ``compute_dtype`` may be.
@@ -57,15 +63,44 @@ def dtype_of(name: str) -> type:
 
 
 @dataclass(frozen=True, eq=False)
+class Background:
+    """What rows come from that belong to no cluster: as broad as all data, known beforehand and never changed.
+
+    With a share w_0 of the rows and E[eta] as of the family after rows of statistics B, a row adds to the bound
+
+        r_0 [t(x) . E[eta] + log w_0] + (1 - r_0) log(1 - w_0) - r_0 log r_0
+
+    beside what clusters take of it, so whatever becomes of clusters changes nothing about it.
+
+    Parameters
+    ----------
+    share : w_0, of rows that are expected to belong to no cluster
+    stats : (F,) B
+    """
+
+    share: float
+    stats: Annotated[np.ndarray, Stored(("feature",), "statistics of the rows that the background is as broad as")]
+
+    def coefficients(self, family: Family) -> np.ndarray:
+        """(F,) what makes log probabilities of it, above log(1 - w_0) as clusters' are."""
+        coefficients = family.coefficients(self.stats[None])[:, 0].copy()
+        coefficients[-1] += np.log(self.share) - np.log1p(-self.share)
+        return np.asarray(coefficients)
+
+
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """What workers need of q to share out rows: E_q[log p(x, k)] = t(x) @ coefficients.
 
-    ``coefficients`` is (F, K), with E_q[log w] added to its last row, in the dtype of the products.
+    ``coefficients`` is (F, K), with E_q[log w] added to its last row, in the dtype of the products; so is ``outside``,
+    (F,), of the background, if there is one of a ``share``.
     """
 
     family: Family
     coefficients: np.ndarray
     precision: Precision
+    outside: np.ndarray | None = None
+    share: float = 0.0
 
     def logits(self, features: Features) -> np.ndarray:
         """E_q[log p(x_n, k)] without base measure, (n, K)."""
@@ -97,10 +132,11 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A likelihood family, filled in, with a prior over assignments."""
+    """A likelihood family, filled in, with a prior over assignments, and a background for rows of no cluster if any."""
 
     family: Family
     allocation: Allocation
+    background: Background | None = None
 
     def log_evidence(self, summary: Summary) -> float:
         """A(S) + A_alloc(N), in nats."""
@@ -137,12 +173,58 @@ class Model:
     def posterior(self, summary: Summary, precision: Precision) -> Posterior:
         """The global step: q(theta) from statistics, in the form workers use."""
         coefficients: np.ndarray = np.ascontiguousarray(self.gradient(summary.stats).T, dtype=precision.dtype)
-        return Posterior(self.family, coefficients, precision)
+        if self.background is None:
+            return Posterior(self.family, coefficients, precision)
+        outside: np.ndarray = self.background.coefficients(self.family).astype(precision.dtype)
+        return Posterior(self.family, coefficients, precision, outside, self.background.share)
 
 
 def local_step(posterior: Posterior, features: Features, weights: np.ndarray) -> tuple[np.ndarray, Summary]:
-    """The local step on one block: responsibilities (n, K) and their summary, base measure apart."""
-    return summarise(posterior.logits(features), np.ones(features.shape[0]), features, weights, posterior)
+    """The local step on one block: responsibilities (n, K) and their summary, base measure apart.
+
+    Where there is a background, rows of responsibilities sum to what it leaves of them, and what it adds to the bound
+    is the summary's base.
+    """
+    logits, mass = posterior.logits(features), np.ones(features.shape[0])
+    if posterior.outside is None:
+        return summarise(logits, mass, features, weights, posterior)
+    outside = np.asarray(features @ posterior.outside)
+    shares, entropy = share_out(np.column_stack([logits, outside]), weights, posterior.precision.floor)
+    resp, base = without_background(shares, outside, entropy, weights, posterior.share)
+    stats = weighted_product(resp, weights, features, int(np.count_nonzero(resp)))
+    return resp, Summary(stats, entropy[:-1], base)
+
+
+def share_out(logits: np.ndarray, weights: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
+    """The softmax (n, K) of `logits`, overwritten, below a floor zero, and its entropies (K,).
+
+    Raises
+    ------
+    PrecisionError
+        If the log probabilities of a row are not finite.
+    """
+    logits, entropy = np.ascontiguousarray(logits), np.zeros(logits.shape[1])
+    if share_rows(logits, np.ones(len(logits)), weights, floor, np.zeros_like(entropy), entropy) < 0:
+        raise PrecisionError(_TOO_FAR_OUT)
+    return logits, entropy
+
+
+def without_background(
+    shares: np.ndarray, outside: np.ndarray, entropy: np.ndarray, weights: np.ndarray, share: float
+) -> tuple[np.ndarray, float]:
+    """What clusters have of rows, (n, K), and what the background adds to the bound.
+
+    Parameters
+    ----------
+    shares : (n, K + 1), those of the background last
+    outside : (n,) log probabilities under it
+    entropy : (K + 1,) of `shares`
+    weights : (n,) of the rows
+    share : of the background
+    """
+    linear = float(weights @ (shares[:, -1].astype(np.float64) * outside))
+    base = linear + float(entropy[-1]) + float(weights.sum()) * float(np.log1p(-share))
+    return np.ascontiguousarray(shares[:, :-1]), base
 
 
 def summarise(
@@ -152,11 +234,7 @@ def summarise(
     counts, entropy = np.zeros(logits.shape[1]), np.zeros(logits.shape[1])
     active = share_rows(logits, mass, weights, posterior.precision.floor, counts, entropy)
     if active < 0:
-        raise PrecisionError(
-            "a row's log probabilities are not finite under every component: the row lies too far out for the "
-            "chosen precision. Standardise the columns (row_transform=TransformPlan(scale=True)) or choose "
-            "compute_dtype='float64'."
-        )
+        raise PrecisionError(_TOO_FAR_OUT)
     stats = weighted_product(logits, weights, features, active)
     stats[:, -1] = counts
     return logits, Summary(stats, entropy)

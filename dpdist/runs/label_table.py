@@ -136,7 +136,7 @@ def _frames(labels: Path, ids: RowIds) -> Iterator[pd.DataFrame]:
     _refuse_taken(ids.name, ("label", COMPONENT, *others))
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])
-        columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: stable[label]}
+        columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: np.where(label < 0, -1, stable[label])}
         for name in others:
             columns |= _columns(name, np.asarray(group[name][part]))
         yield pd.DataFrame(columns)

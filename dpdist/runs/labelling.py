@@ -107,7 +107,7 @@ def write_labels(
 
 _OUTPUTS = {
     "id": Stored(("component",), "stable identity of a component"),
-    "label": Stored(("row",), "position of the most probable component; id[label] is its stable identity"),
+    "label": Stored(("row",), "position of the most probable component; id[label] is its stable identity; -1: outlier"),
     "top_label": Stored(("row", "rank"), "positions of the most probable components, best first"),
     "top_probability": Stored(("row", "rank"), "their probabilities"),
     "log_density": Stored(("row",), "log predictive density in raw columns", "nat"),

@@ -13,6 +13,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
+from dpdist.inference.outliers import Flagged, flagged
 from dpdist.inference.prediction import MixturePredictor, Predictor
 from dpdist.inference.stability import Stability, refit
 from dpdist.inference.topics.prediction import DocumentPredictor
@@ -98,7 +99,10 @@ def stored_model(path: str | os.PathLike[str]) -> Any:
 
 def stored_clusters(path: str | os.PathLike[str]) -> Predictor:
     """What the model of rows at `path` says of them; raises as :func:`stored_model`, and of topics."""
-    found = stored_model(path)
+    return _of_rows(stored_model(path), path)
+
+
+def _of_rows(found: object, path: str | os.PathLike[str]) -> Predictor:
     if not isinstance(found, Predictor):
         raise CheckpointError(f"{path} holds topics of documents, not clusters of rows; give another.")
     return found
@@ -110,6 +114,12 @@ def stored_cut(
     """A cut of the model of rows at `path`; arguments and errors as for :func:`dpdist.inference.hierarchy.cut.cut`."""
     tree = open_run(path).finding("tree")
     return cut(stored_clusters(path), tree, n_clusters, elbo_loss, min_cluster_size)
+
+
+def flagged_model(predictor: object, path: str | os.PathLike[str], backend: Backend, outliers: bool | float) -> Flagged:
+    """A model of rows, stored at `path`, with outliers told; `outliers` as for
+    :func:`dpdist.inference.outliers.flagged`."""
+    return flagged(_of_rows(predictor, path), backend, open_run(path).problem().seed, outliers)
 
 
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:

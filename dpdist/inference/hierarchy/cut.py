@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import softmax
 
 from dpdist.core.checks import POSITIVE
 from dpdist.core.errors import InputError
 from dpdist.inference.hierarchy.tree import Tree, in_order_of_first
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.prediction import Predictor
+from dpdist.inference.prediction import Outside, Predictor
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
@@ -72,10 +71,15 @@ class Cut(Predictor):
         score, members = self.whole.scorer(), self._members
 
         def summed(rows: Rows) -> np.ndarray:
+            scores = score(rows)
+            best = scores.max(axis=1, keepdims=True)
             with np.errstate(divide="ignore"):
-                return np.asarray(np.log(softmax(score(rows), axis=1) @ members))
+                return np.asarray(best + np.log(np.exp(scores - best) @ members))
 
         return summed
+
+    def background(self) -> Outside | None:
+        return self.whole.background()
 
     def density(self) -> Callable[[Rows], np.ndarray]:
         return self.whole.density()

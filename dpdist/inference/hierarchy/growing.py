@@ -68,7 +68,7 @@ def order_of_merges(model: Model, stats: np.ndarray, drawn: Shares, chance: floa
     stats : (K, F) of the components
     drawn, chance : rows, each drawn with this chance
     """
-    plain = Model(model.family, model.allocation.plug_in(stats[:, -1]))
+    plain = replace(model, allocation=model.allocation.plug_in(stats[:, -1]))
     standing = _Standing.of(plain, stats, drawn, chance)
     gains = standing.gains()
     nearest = gains.argmax(axis=1) if len(stats) > 1 else np.zeros(1, dtype=np.intp)

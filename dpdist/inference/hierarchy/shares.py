@@ -6,21 +6,20 @@ merges, so only rows that several share are looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from dpdist.core.errors import PrecisionError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
 from dpdist.inference.mixture.local_step import block_rows, weighing_rows
 from dpdist.inference.prediction import Predictor
-from dpdist.kernels.softmax import share_rows
 from dpdist.models.families.base import Family, Rows
-from dpdist.models.mixture import Precision, weighted_product
+from dpdist.models.mixture import Precision, share_out, weighted_product, without_background
 from dpdist.models.sufficient_statistics import Summary
 
 #: Responsibilities below it are zero.
@@ -82,8 +81,8 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
     own = np.ones(len(chosen)) if weights is None else weights[chosen]
     found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
     with one_thread():
-        for _, held, resp, _ in _local_steps(predictor, rows[chosen], own):
-            found += shared_only(resp, held)
+        for step in _local_steps(predictor, rows[chosen], own):
+            found += shared_only(step.resp, step.weights)
     return found
 
 
@@ -100,13 +99,16 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     found = None
     with one_thread():
         log_volume = predictor.preparation.transform.log_volume
-        for prepared, held, resp, entropy in _local_steps(predictor, rows, own):
-            stats = weighted_product(resp, held, family.features(prepared), int(np.count_nonzero(resp)))
-            base = float(held @ (family.log_base_measure(prepared) + log_volume))
-            shares = shared_only(resp, held)
+        for step in _local_steps(predictor, rows, own):
+            stats = weighted_product(
+                step.resp, step.weights, family.features(step.rows), int(np.count_nonzero(step.resp))
+            )
+            base = step.base + float(step.weights @ (family.log_base_measure(step.rows) + log_volume))
+            shares = shared_only(step.resp, step.weights)
             overlap = shares.resp.T @ (shares.resp * shares.weights[:, None])
             alone = stats[:, -1] - shares.resp.T @ shares.weights
-            part = Measured(Summary(stats, entropy, base), entropies(shares, sums), overlap.toarray() + np.diag(alone))
+            summary = Summary(stats, step.entropy, base)
+            part = Measured(summary, entropies(shares, sums), overlap.toarray() + np.diag(alone))
             found = part if found is None else found + part
     assert found is not None, "there is at least one block"
     return found
@@ -121,26 +123,31 @@ def entropies(shares: Shares, sums: sparse.csr_array) -> np.ndarray:
 
 
 def shared_only(resp: np.ndarray, weights: np.ndarray) -> Shares:
-    """The rows of responsibilities (n, K) in which several are above zero."""
-    several = np.flatnonzero(np.count_nonzero(resp, axis=1) > 1)
+    """The rows of responsibilities (n, K) that no component has alone."""
+    several = np.flatnonzero(resp.max(axis=1) < 1.0)
     return Shares(sparse.csr_array(resp[several]), weights[several])
 
 
-def _local_steps(
-    predictor: Predictor, rows: Rows, weights: np.ndarray
-) -> Iterator[tuple[Rows, np.ndarray, np.ndarray, np.ndarray]]:
-    """Blocks of prepared rows, their weights, responsibilities (n, K) and the entropies (K,) of these."""
-    score, step = predictor.scorer(), block_rows(predictor.columns)
+class _Step(NamedTuple):
+    """A block of prepared rows, their weights, responsibilities (n, K), entropies (K,), the background's part."""
+
+    rows: Rows
+    weights: np.ndarray
+    resp: np.ndarray
+    entropy: np.ndarray
+    base: float
+
+
+def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray) -> Iterator[_Step]:
+    """Local steps of a model, block by block."""
+    score, outside, step = predictor.scorer(), predictor.background(), block_rows(predictor.columns)
     for start in range(0, max(1, len(weights)), step):
         prepared, held = predictor.preparation.apply(rows[start : start + step]), weights[start : start + step]
-        yield prepared, held, *_responsibilities(score, prepared, held)
-
-
-def _responsibilities(
-    score: Callable[[Rows], np.ndarray], prepared: Rows, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    resp = np.ascontiguousarray(score(prepared), dtype=np.float64)
-    counts, entropy = np.zeros(resp.shape[1]), np.zeros(resp.shape[1])
-    if share_rows(resp, np.ones(len(weights)), weights, FLOOR, counts, entropy) < 0:
-        raise PrecisionError("a row's log probabilities are not finite under every component: it lies too far out.")
-    return resp, entropy
+        logits = np.asarray(score(prepared), dtype=np.float64)
+        if outside is None:
+            yield _Step(prepared, held, *share_out(logits, held, FLOOR), 0.0)
+            continue
+        beyond = outside.score(prepared)
+        shares, entropy = share_out(np.column_stack([logits, beyond]), held, FLOOR)
+        resp, base = without_background(shares, beyond, entropy, held, outside.share)
+        yield _Step(prepared, held, resp, entropy[:-1], base)

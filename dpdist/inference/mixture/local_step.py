@@ -188,7 +188,7 @@ def visit(
             block, best, summary = _local_step(part, own, task, group.components)
             base = float(own @ (task.posterior.family.log_base_measure(part) + log_volume))
             measured = tuple(each.measure(block) for each in task.proposals)
-            sums.take(replace(summary, base=base), measured, group.components)
+            sums.take(replace(summary, base=base + summary.base), measured, group.components)
             sums.own(kept[group.rows], best, block)
             samples.append(_draw(block, best, task, rng, _rows_seen(block, task.proposals) if counted else None))
     return sums.visit(samples)
@@ -307,7 +307,10 @@ def _draw(
         none = slice(0, 0)
         return Sample(np.zeros(0), np.zeros(0, np.int64), block.weights[none], block.rows[none], task.most, seen)
     keys = rng.random(len(owners))
-    chosen: np.ndarray = np.flatnonzero(keys < task.sampling_probabilities[owners])
+    drawn = keys < task.sampling_probabilities[owners]
+    if block.posterior.outside is not None:
+        drawn &= block.resp.sum(axis=1) > 0.5  # what the background has most of tells nothing of clusters
+    chosen: np.ndarray = np.flatnonzero(drawn)
     return Sample(keys[chosen], owners[chosen], block.weights[chosen], block.rows[chosen], task.most, seen)
 
 

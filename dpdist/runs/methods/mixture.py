@@ -12,6 +12,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.drawing import draw_rows
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
@@ -22,19 +23,27 @@ from dpdist.inference.state import State
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
-from dpdist.models.mixture import Model
+from dpdist.models.mixture import Background, Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.methods.base import Method, rows_of_batches
 from dpdist.runs.specs.mixture import STARTS, FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
 
+#: Rows, about, that say how broad a background is.
+BACKGROUND_ROWS = 10_000
+
 
 def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
     """Summarise the data in one pass and fix everything for the run."""
     family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+    background = None
+    if spec.background is not None:
+        drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)
+        with one_thread():
+            background = Background(spec.background, family.features(drawn.rows).T @ drawn.weights)
     problem = Problem(
-        model=Model(family, spec.allocation),
+        model=Model(family, spec.allocation, background),
         preparation=preparation,
         schedule=spec.schedule,
         moves=spec.moves,
@@ -90,10 +99,16 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
         model.preparation.check_source(source, "initial")
         return model_start(problem, source, backend, model)
     if initial == "one":
-        return None
+        return None if problem.model.background is None else _all_data(problem.model.background, source)
     if initial == "k-means++":
         return kmeans_start(problem, source, backend, spec.starting_components)
     return sequential_start(problem, source, backend, spec.initial_rows)
+
+
+def _all_data(background: Background, source: Source) -> Summary:
+    """One component as broad as a background, which would take all rows from one that begins with the prior."""
+    weight = float(source.shape[0] if source.weights is None else source.weights.sum())
+    return Summary(background.stats[None] * (weight / background.stats[-1]), np.zeros(1))
 
 
 def _stored_model(path: str) -> Predictor:

@@ -159,6 +159,10 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
 
     The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
     """
+    if base.model.background is not None:
+        raise InputError(
+            "a sequential pass has no background, and would open clusters in its place; fit all rows anew."
+        )
     width, near = base.preparation.width, base.model.allocation.plug_in(fitted.total.counts)
     if not isinstance(near, DirichletProcess | FiniteDirichlet):
         raise InputError(no_concentration(near))

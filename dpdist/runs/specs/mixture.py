@@ -110,6 +110,12 @@ class FitSpec(RowSpec, LapSpec, ABC):
         "a dpdist.Candidates",
         "When rows are looked at for few clusters only, so that their cost does not grow with the number of clusters.",
     )
+    background: float | None = setting(
+        None,
+        number(above=0, below=1).or_none("no background"),
+        "Share of the rows expected to belong to no cluster: a component as broad as all data takes those, which is "
+        "never split, merged or deleted.",
+    )
     floor: float = setting(1e-8, FLOOR, "Responsibilities below it are set to zero.")
     tolerance: float = setting(
         1e-5, number(least=0), "Change of the ELBO, in nats a row, below which a lap counts as settled."

@@ -1,0 +1,187 @@
+"""Laws of outliers: a background is a part of the exact bound, thresholds are the model's own, and -1 says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+import dpdist
+from dpdist.cli.root import app
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.inference.hierarchy.growing import grow_tree
+from dpdist.inference.prediction import MixturePredictor
+from dpdist.inference.transform import Preparation, Transform
+from dpdist.models.families import Gaussian
+from dpdist.models.mixture import Background, Model, Precision, local_step
+from dpdist.models.sufficient_statistics import Summary
+from tests.cases import ALLOCATIONS, FAMILIES, entropy_of, filled
+from tests.runs import mixture
+
+every_family = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
+K, N, SHARE = 4, 30, 0.2
+
+
+class Backed:
+    """A random model with a background, rows with weights, and its responsibilities (N, K + 1) by brute force."""
+
+    def __init__(self, case, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.rows, self.weights = case.rows(rng, N, 3), rng.random(N) + 0.1
+        self.family = filled(case, self.rows)
+        self.features = self.family.features(self.rows)
+        given = rng.dirichlet(np.ones(K), size=N)
+        total = Summary((self.weights[:, None] * given).T @ self.features, np.zeros(K))
+        self.outside = self.features.sum(axis=0)
+        self.allocation = ALLOCATIONS[seed % len(ALLOCATIONS)]
+        self.model = Model(self.family, self.allocation, Background(SHARE, self.outside))
+        logits = self.features @ self.model.gradient(total.stats).T + np.log(1 - SHARE)
+        self.beyond = self.features @ self.family.coefficients(self.outside[None])[:, 0] + np.log(SHARE)
+        self.resp = softmax(np.column_stack([logits, self.beyond]), axis=1)
+        self.predictor = MixturePredictor(self.model, Preparation(Transform(), None, 3), total, np.arange(K))
+
+    def elbo(self, resp: np.ndarray) -> float:
+        """The bound of responsibilities (N, k + 1), the background's last, by its definition."""
+        order = np.argsort(-(self.weights @ resp[:, :-1])) if self.allocation.ordered else np.arange(resp.shape[1] - 1)
+        stats = (self.weights[:, None] * resp[:, order]).T @ self.features
+        evidence = self.family.log_evidence(stats).sum() + self.allocation.log_evidence(stats[:, -1])
+        shares = resp[:, -1] * self.beyond + (1 - resp[:, -1]) * np.log(1 - SHARE)
+        base = self.family.log_base_measure(self.rows)
+        return float(evidence + entropy_of(resp, self.weights).sum() + self.weights @ (shares + base))
+
+
+@every_family
+@settings(max_examples=4)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_bound_counts_what_the_background_takes(case, seed) -> None:
+    backed = Backed(case, seed)
+    posterior = backed.model.posterior(backed.predictor.total, Precision(floor=0.0))
+    resp, summary = local_step(posterior, backed.features, backed.weights)
+    np.testing.assert_allclose(resp, backed.resp[:, :-1], rtol=1e-7, atol=1e-12)
+    measure = float(backed.weights @ backed.family.log_base_measure(backed.rows))
+    order = np.argsort(-summary.counts) if backed.allocation.ordered else np.arange(K)
+    found = backed.model.elbo(replace(summary.take(order), base=summary.base + measure))
+    np.testing.assert_allclose(found, backed.elbo(backed.resp), rtol=1e-11, atol=1e-9)
+
+
+@every_family
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_levels_of_a_tree_stay_exact_beside_a_background(case, seed) -> None:
+    backed = Backed(case, seed)
+    tree = grow_tree(backed.predictor, ArraySource(backed.rows, backed.weights, 11), SerialBackend(), 0)
+    for level in range(K):
+        groups = tree.groups(K - level)
+        members = np.zeros((K + 1, K - level + 1))
+        members[np.arange(K + 1), np.append(groups, K - level)] = 1.0
+        np.testing.assert_allclose(tree.elbo[level], backed.elbo(backed.resp @ members), rtol=1e-7, atol=1e-6)
+
+
+@every_family
+def test_a_background_has_its_share_of_the_density_and_its_rows(case) -> None:
+    backed = Backed(case, 1)
+    part, plain = ArraySource(backed.rows, partition_rows=N).partitions[0], replace(backed.model, background=None)
+    without = replace(backed.predictor, model=plain)
+    alone = backed.family.log_predictive(backed.features, backed.outside[None])[:, 0]
+    beyond = np.log(SHARE) + alone + backed.family.log_base_measure(backed.rows)
+    expected = np.logaddexp(np.log(1 - SHARE) + without.log_density(part), beyond)
+    np.testing.assert_allclose(backed.predictor.log_density(part), expected, rtol=1e-9)
+    np.testing.assert_array_equal(backed.predictor.in_background(part), backed.resp.argmax(axis=1) == K)
+    among = backed.resp[:, :-1] / backed.resp[:, :-1].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(backed.predictor.probabilities(part), among, rtol=1e-6, atol=1e-12)
+    assert not without.in_background(part).any()
+
+
+@pytest.fixture(scope="module")
+def scattered() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 20 Gaussians, one in a hundred moved to anywhere between the least and the largest, and which."""
+    rng = np.random.default_rng(0)
+    means = rng.uniform(-10, 10, size=(20, 10))
+    x = means[rng.integers(20, size=10_000)] + rng.normal(size=(10_000, 10))
+    moved = rng.choice(10_000, 100, replace=False)
+    x[moved] = rng.uniform(x.min(axis=0), x.max(axis=0), size=(100, 10))
+    return x, np.isin(np.arange(10_000), moved)
+
+
+def assert_found(labels: np.ndarray, truth: np.ndarray) -> None:
+    """Precision and recall of nine tenths and more."""
+    both = ((labels == -1) & truth).sum()
+    assert both >= 0.9 * (labels == -1).sum() and both >= 0.9 * truth.sum()
+
+
+@pytest.mark.slow
+def test_scattered_rows_are_found_at_the_default_threshold(scattered) -> None:
+    x, truth = scattered
+    model = dpdist.DPMixture(Gaussian(), random_state=0).fit(x)
+    labels = model.predict(x, outliers=True)
+    assert_found(labels, truth)
+    np.testing.assert_array_equal(labels[labels >= 0], model.predict(x)[labels >= 0])
+    np.testing.assert_array_equal(labels == -1, model.score_samples(x) < model.outlier_threshold())
+
+
+@pytest.mark.slow
+def test_beside_a_background_there_are_as_many_clusters_as_there_are(scattered, tmp_path) -> None:
+    x, truth = scattered
+    model = dpdist.DPMixture(Gaussian(), background=0.02, random_state=0).fit(x)
+    assert model.n_components_ == 20
+    labels = model.predict(x, outliers=True)
+    assert_found(labels, truth)
+    model.save(tmp_path / "model.zarr")
+    loaded = dpdist.load(tmp_path / "model.zarr")
+    np.testing.assert_array_equal(loaded.predict(x, outliers=True), labels)
+    assert loaded.background == 0.02 and len(loaded.tree(x)) == 20
+    np.testing.assert_array_equal(loaded.cut(10).predict(x, outliers=True) == -1, labels == -1)
+    with pytest.raises(dpdist.InputError, match="has no background"):
+        dpdist.extend(tmp_path / "model.zarr", x, out=tmp_path / "more.zarr")
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.2])
+def test_a_threshold_leaves_its_share_of_the_model_below(rate) -> None:
+    x = np.random.default_rng(0).normal(size=(500, 2))
+    model = mixture(family=Gaussian(), max_laps=1, row_transform=dpdist.TransformPlan(scale=True)).fit(x)
+    drawn = model.sample(40_000)[0]
+    below = (model.score_samples(drawn) < model.outlier_threshold(rate)).mean()
+    assert abs(below / rate - 1) < 0.2
+    assert (model.predict(drawn, outliers=rate) == -1).mean() == below
+    lazy = model.predict(da.from_array(drawn, chunks=(9_000, 2)), outliers=rate)
+    np.testing.assert_array_equal(lazy.compute(), model.predict(drawn, outliers=rate))
+    assert model.outlier_threshold(rate) == model.outlier_threshold(rate)
+
+
+def test_the_command_labels_outliers(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).normal(size=(500, 2))
+    zarr.create_array("rows.zarr", shape=x.shape, dtype="float64", chunks=(300, 2))[...] = x
+    model = mixture(family=Gaussian(), max_laps=2, background=0.01).fit(x)
+    model.save("model.zarr")
+    for option, expected in (
+        (["--outliers"], model.predict(x, outliers=True)),
+        (["--outlier-rate", "0.1"], model.predict(x, outliers=0.1)),
+    ):
+        app(["predict", "model.zarr", "rows.zarr", "--serial", "--overwrite", *option], standalone_mode=False)
+        found = xr.open_zarr("labels.zarr", consolidated=False)["label"].values
+        np.testing.assert_array_equal(found, expected)
+        app(
+            ["predict", "model.zarr", "rows.zarr", "--serial", "--out", "t.csv", "--overwrite", *option],
+            standalone_mode=False,
+        )
+        table = pd.read_csv("t.csv")
+        np.testing.assert_array_equal(table["label"], expected)
+        np.testing.assert_array_equal(table["component_id"] == -1, expected == -1)
+    assert (expected == -1).any()
+    for wrong in (2.0, 0.0, "no"):
+        with pytest.raises(dpdist.InputError, match="outliers should be true or false, or a rate"):
+            model.predict(x, outliers=wrong)
+    with pytest.raises(dpdist.InputError, match="rate should be"):
+        model.outlier_threshold(1.0)
+    with pytest.raises(dpdist.InputError, match="background should be"):
+        mixture(background=1.0).fit(x)
