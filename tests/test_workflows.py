@@ -79,3 +79,22 @@ def test_workflows_leave_pictures_and_a_table(script: str, tmp_path: Path) -> No
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.glob("*.png"))
     assert json.loads((tmp_path / "results.json").read_text())
     assert (tmp_path / "results.md").read_text().count("|") > 8
+
+
+#: Workflow of mixtures -> pictures that it leaves.
+MIXTURES = {
+    "denoising": {"pictures"},
+    "toy_patches": {"traces", "models"},
+    "image_patches": {"traces", "samples", "eigenvectors"},
+    "tiny_images": {"traces", "gallery"},
+}
+
+
+@pytest.mark.parametrize("name", smoke("denoising", *MIXTURES))
+def test_workflows_of_mixtures_leave_pictures_and_a_table_in_two_forms(name: str, tmp_path: Path) -> None:
+    printed = run(f"memoized/{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+    assert {picture.stem for picture in tmp_path.glob("*.png")} == MIXTURES[name]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.glob("*.png"))
+    text, commas = ((tmp_path / f"table.{kind}").read_text().splitlines() for kind in ("txt", "csv"))
+    assert len(text) == len(commas) > 1
+    assert [line.strip() for line in text] == printed[-len(text) :]
