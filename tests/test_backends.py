@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 import dpdist
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, as_source
+from dpdist.data.convert import convert
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_pairwise
 from dpdist.execution.connecting import local_backend
@@ -222,3 +223,19 @@ def test_killed_workers_change_nothing(rows_path) -> None:
             if state.lap > 6:
                 break
     assert digest(state) == expected
+
+
+def test_workers_convert_to_the_bytes_of_one_process(dask_backend, tmp_path) -> None:
+    rows = clusters(2)
+    for part in range(3):
+        np.savetxt(tmp_path / f"{part}.csv", rows[part * 300 : (part + 1) * 300], delimiter=",", header="a,b,c")
+    found, meant = tmp_path / "dask.zarr", tmp_path / "serial.zarr"
+    convert(f"{tmp_path}/*.csv", found, backend=dask_backend)
+    convert(f"{tmp_path}/*.csv", meant)
+    files = {path.relative_to(meant): path.read_bytes() for path in meant.rglob("*") if path.is_file()}
+    assert {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()} == files
+    np.testing.assert_allclose(zarr.open_array(found, mode="r")[:], rows)
+    (tmp_path / "bad.csv").write_text("a\n1\nx\n")
+    with pytest.raises(InputError, match="column 'a' of"):
+        convert(tmp_path / "bad.csv", tmp_path / "bad.zarr", backend=dask_backend)
+    assert not list(tmp_path.glob(".bad*"))

@@ -1,6 +1,7 @@
 """Laws of ``convert``: what is in the file is what is in the array, and nothing is left by a failure."""
 
 import re
+import shutil
 import sys
 import tracemalloc
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.data import as_source
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
 from dpdist.data.convert import MOST_CHUNK_BYTES, chunk_rows, convert
@@ -499,14 +500,76 @@ def test_a_failure_leaves_the_output_as_it_was(tmp_path, out, rows):
     assert_same(zarr.open_array(out, mode="r"), rows)
 
 
-def test_an_interrupt_leaves_nothing(tmp_path, out, rows):
+def interrupted(source, out):
+    """The folder that a conversion leaves which is interrupted after its first pieces."""
+
     def stop(done, total):
         raise KeyboardInterrupt
 
-    source = write_npy(tmp_path / "rows.npy", rows)
     with pytest.raises(KeyboardInterrupt):
         convert(source, out, progress=stop)
-    assert list(tmp_path.iterdir()) == [source]
+    assert not out.exists()
+    (aside,) = out.parent.glob(".out.zarr.partial-*")
+    return aside
+
+
+def chunk_times(folder):
+    return {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("c/*/0")}
+
+
+@pytest.fixture
+def by_twos(monkeypatch):
+    """Two pieces at a time."""
+    monkeypatch.setattr("dpdist.data.convert._TOGETHER", 2)
+
+
+def test_what_was_interrupted_goes_on_where_it_was(tmp_path, out, rows, by_twos):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    aside = interrupted(source, out)
+    before, seen = chunk_times(aside), []
+    assert set(before) == {"0", "1"}
+    shutil.copy(aside / "c/1/0", aside / "c/1/0.0123.partial")  # as a write that was killed leaves it
+    (aside / "c/2").mkdir()
+    shape = convert(source, out, progress=lambda done, total: seen.append(done))
+    assert shape == rows.shape and seen[0] == 3 * chunk_rows(ROWS, 8 * COLUMNS) and seen[-1] == ROWS
+    assert chunk_times(out).items() > before.items()
+    assert_same(zarr.open_array(out, mode="r"), rows)
+    assert sorted(tmp_path.iterdir()) == [out, source] and not list(out.rglob("*.partial"))
+
+
+def test_text_that_was_read_is_not_read_again(tmp_path, out, rows, by_twos, monkeypatch):
+    for part in range(3):
+        write_csv(tmp_path / f"{part}.csv", rows[part * 1000 : (part + 1) * 1000])
+    source = f"{tmp_path}/*.csv"
+    interrupted(source, out)
+    monkeypatch.setattr("dpdist.data.convert.open_table", None)
+    assert_same(written(source, out), rows)
+    assert as_source(out).names == tuple(f"column {i}" for i in range(COLUMNS))
+    assert sorted(path.name for path in out.iterdir()) == ["c", "zarr.json"]
+
+
+def test_what_was_begun_with_other_rows_is_no_use(tmp_path, out, rows, by_twos):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    interrupted(source, out)
+    write_npy(source, -rows)
+    assert_same(written(source, out), -rows)
+    assert sorted(tmp_path.iterdir()) == [out, source]
+
+
+def test_a_chunk_that_went_meanwhile_is_missed(tmp_path, out, rows):
+    def lose(done, total):
+        shutil.rmtree(next(tmp_path.glob(".*partial*/c")) / "3", ignore_errors=True)
+
+    with pytest.raises(CorruptDataError, match=r"block 3 of .*out\.zarr was written and is gone"):
+        convert(write_npy(tmp_path / "rows.npy", rows), out, progress=lose)
+    assert not out.exists()
+
+
+def test_large_groups_of_rows_are_read_once(tmp_path, out, rows):
+    pd.DataFrame(rows).rename(columns=str).to_parquet(tmp_path / "rows.parquet", row_group_size=1500)
+    seen = []
+    assert_same(written(tmp_path / "rows.parquet", out, progress=lambda done, total: seen.append(done)), rows)
+    assert seen == [1280, 2560, 3000]  # five chunks of 256 rows at a time
 
 
 @pytest.mark.parametrize("name", ["rows.npy", "."])

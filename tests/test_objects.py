@@ -16,7 +16,7 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
-from dpdist.core.errors import CorruptDataError, InputError
+from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.places import place_of
 from dpdist.core.places.connections import AccessDeniedError, ObjectStoreError, is_object_url
 from dpdist.core.places.objects import ObjectPlace
@@ -380,3 +380,32 @@ def test_missing_chunks_of_an_array_from_elsewhere_are_counted(url) -> None:
         loaded = np.concatenate([partition.load()[0] for partition in source.partitions])
     assert not loaded[256:512].any()
     np.testing.assert_array_equal(loaded[512:], rows[512:])
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv"])
+def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypatch, ending) -> None:
+    rows, file, where = clusters(1), tmp_path / f"rows.{ending}", f"{url}/rows.zarr"
+    np.save(file, rows) if ending == "npy" else np.savetxt(file, rows, delimiter=",", fmt="%.17g")
+    monkeypatch.setattr("dpdist.data.convert._TOGETHER", 1)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(file, where, progress=stop)
+    with pytest.raises(InputError, match="there is no Zarr array at"):
+        as_source(where)
+    seen: list[int] = []
+    convert(file, where, progress=lambda done, total: seen.append(done))
+    assert seen == [512, 768, 900]
+    source = as_source(where)
+    np.testing.assert_array_equal(np.concatenate([part.load()[0] for part in source.partitions]), rows)
+    assert place_of(where).names("") == ["c", "zarr.json"]
+    with pytest.raises(OutputExistsError, match="exists; choose another name"):
+        convert(file, where)
+    np.save(tmp_path / "other.npy", rows[:300])
+    convert(tmp_path / "other.npy", where, overwrite=True)
+    assert as_source(where).shape == (300, 3)
+    place_of(f"{url}/mine").replace("letter.txt", b"mine")
+    with pytest.raises(OutputExistsError, match="holds what is not Zarr"):
+        convert(file, f"{url}/mine", overwrite=True)

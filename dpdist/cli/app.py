@@ -137,12 +137,20 @@ def convert(
     out: Out = "rows.zarr",
     columns: Annotated[str | None, typer.Option(help="Columns to take, separated by commas.")] = None,
     drop: Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")] = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named."""
+    """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named.
+
+    With --workers or --scheduler many files and blocks at a time. What was killed goes on where it was.
+    """
     from dpdist.data.convert import convert as write_rows
 
-    rows, width = write_rows(files, out, overwrite=overwrite, columns=split(columns), drop=split(drop) or ())
+    with backend_of(workers, scheduler, serial=workers is None and scheduler is None) as backend:
+        rows, width = write_rows(
+            files, out, overwrite=overwrite, columns=split(columns), drop=split(drop) or (), backend=backend
+        )
     names = as_source(out).names
     told = f": {listed(names)}" if names else ""
     say(OUTPUT, f"{rows} rows of {width} columns in {out}{told}")

@@ -44,14 +44,20 @@ def check_parent(target: Path) -> None:
 @contextlib.contextmanager
 def written_aside(target: Path) -> Iterator[Path]:
     """A folder to fill beside `target`, which takes the place of what is there in the end; gone if that fails."""
-    aside, old = (target.with_name(f".{target.name}.{what}-{os.getpid()}") for what in ("partial", "old"))
+    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
         yield aside
-        if target.exists():
-            target.rename(old)
-        aside.rename(target)
+        put_in_place(aside, target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def put_in_place(aside: Path, target: Path) -> None:
+    """Let a folder take the place of what is at `target`."""
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    if target.exists():
+        target.rename(old)
+    aside.rename(target)
     shutil.rmtree(old, ignore_errors=True)

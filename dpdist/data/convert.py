@@ -1,29 +1,46 @@
 """Files of rows as a Zarr array: what ``dpdist convert`` does.
 
-A reader tells the shape and dtype of a table and yields its rows in blocks. The writer cuts the blocks into chunks,
-writes them aside and renames the finished array into place. No more than a few chunks are in memory at once, however
-large the file. The dtype is kept, except that booleans become uint8 and big-endian numbers native. Numbers that are
-not finite pass through; ``fit`` reports them. Each chunk carries a checksum, and the finished array a mark that all
-chunks were written, so that a damaged or lost one is noticed where it is read. Names of columns are kept with the
-array, so that a model fitted to it refuses rows whose columns are others, or in another order.
+A reader tells the shape and dtype of a table and gives its rows. They are cut into chunks, which are read and written
+one apart from the other, on workers if there are any; each is written in one step, so that a conversion that was killed
+goes on with those that lack (:mod:`dpdist.data.filling`). Text can only be read from its beginning, so each file of it
+is first written beside the array as it is read. No more than a few chunks are in memory at once, however large the
+files.
+
+The dtype is kept, except that booleans become uint8 and big-endian numbers native. Numbers that are not finite pass
+through; ``fit`` reports them. Each chunk carries a checksum, and the finished array a mark that all chunks were
+written, so that a damaged or lost one is noticed where it is read. Names of columns are kept with the array, so that a
+model fitted to it refuses rows whose columns are others, or in another order.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
-from dpdist.core.outputs import claim_folder, written_aside
+from dpdist.core.digests import digest_of
+from dpdist.core.errors import InputError
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
-from dpdist.data.tables import Choice, Table, open_table
+from dpdist.data.columns import as_names
+from dpdist.data.files import TEXT, ending_of, stamp_of
+from dpdist.data.filling import METADATA, Filling
+from dpdist.data.tables import Choice, Table, check_file, files_of, join_tables, open_table
 from dpdist.data.zarr import COMPLETE, NAMES
+from dpdist.execution import Backend, SerialBackend
 
 #: Bounds on a chunk: rows, and bytes as stored.
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20
+#: Largest piece of a file that is read at once where it is best read in large ones, in bytes.
+MOST_PIECE_BYTES = 256 * 2**20
+#: Pieces under way at once.
+_TOGETHER = 64
 
 
 def convert(
@@ -33,21 +50,24 @@ def convert(
     overwrite: bool = False,
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    backend: Backend | None = None,
 ) -> tuple[int, int]:
-    """Write the rows of a file as a two-dimensional Zarr v3 array, in bounded memory.
+    """Write the rows of files as a two-dimensional Zarr v3 array, in bounded memory.
 
     Parameters
     ----------
     source : files on local disk with an ending of :data:`dpdist.data.tables.READERS`, text maybe compressed; several
         are one table, and so are a folder of Parquet files and those that a pattern fits
-    out : where the array goes; appears only when it is complete
+    out : path or URL where the array goes; appears only when it is complete. A conversion of the same files that was
+        killed, or interrupted, goes on where it was
     overwrite : replace a Zarr array or group that is there
     columns : names of the columns to take, in this order; text and Parquet only. Columns of text without a header
         are named ``0``, ``1`` and so on. All by default, but for the index of a data frame: what pandas or Dask
         recorded as such, and a first column of text without a name
     drop : names of columns to leave out
     progress : called with the rows written and the rows in all after each chunk
+    backend : where chunks are read and written; by default here, one after the other. Workers see the same files
 
     Returns
     -------
@@ -60,11 +80,21 @@ def convert(
     OutputExistsError
         If something is at `out` and `overwrite` is false, or it is not Zarr.
     """
-    target = claim_folder(out, overwrite)
-    files = [source] if isinstance(source, str | os.PathLike) else source
-    table = open_table([os.fspath(file) for file in files], Choice(columns, drop))
-    with written_aside(target) as aside:
-        return _write(table, aside, progress)
+    given = [source] if isinstance(source, str | os.PathLike) else source
+    files = tuple(files_of([os.fspath(each) for each in given]))
+    choice = Choice(None if columns is None else tuple(columns), tuple(drop))
+    for file in files:
+        check_file(file)
+    plan = digest_of(json.dumps([[stamp_of(file) for file in files], choice.take, choice.drop]).encode())
+    work = _Work(files, choice, Filling(os.fspath(out), plan))
+    work.filling.begin(overwrite)
+    try:
+        return _filled(work, backend or SerialBackend(), progress)
+    except InputError:
+        work.filling.forget()
+        raise
+    finally:
+        _table.cache_clear()
 
 
 def chunk_rows(rows: int, row_bytes: int) -> int:
@@ -79,41 +109,102 @@ def chunk_rows(rows: int, row_bytes: int) -> int:
     return max(1, min(rows, wanted, MOST_CHUNK_ROWS, MOST_CHUNK_BYTES // row_bytes))
 
 
-def _write(table: Table, path: Path, progress: Callable[[int, int | None], None] | None) -> tuple[int, int]:
-    """Write a new array at `path`, resized where the table's rows were an estimate."""
+@dataclass(frozen=True)
+class _Work:
+    """Files whose rows fill an array."""
+
+    files: tuple[str, ...]
+    choice: Choice
+    filling: Filling
+
+    def kept(self, number: int) -> Filling:
+        """The array of the rows of a file of text, beside the one that is filled."""
+        return replace(self.filling, target=f"{self.filling.where}/text-{number}", aside=False)
+
+
+def _filled(work: _Work, backend: Backend, progress: Callable[[int, int], None] | None) -> tuple[int, int]:
+    """Fill the array with what it lacks."""
+    texts = [i for i, file in enumerate(work.files) if ending_of(file) in TEXT]
+    backend.fetch(backend.map(_keep_text, [work] * len(texts), texts))
+    table = _table(work)
+    (rows, columns), size = table.shape, chunk_rows(table.shape[0], table.shape[1] * table.dtype.itemsize)
+    metadata, there = _metadata(table, size), work.filling.chunks()
+    step = size * max(1, min((table.chunk or 1) // size, MOST_PIECE_BYTES // (size * columns * table.dtype.itemsize)))
+    starts = range(0, rows, step)
+    lacking = [start for start in starts if not {*range(start // size, -(-min(start + step, rows) // size))} <= there]
+    done = rows - sum(min(start + step, rows) - start for start in lacking)
+    for first in range(0, len(lacking), _TOGETHER):
+        some = lacking[first : first + _TOGETHER]
+        stops = [min(start + step, rows) for start in some]
+        backend.fetch(backend.map(_fill, [work] * len(some), [metadata] * len(some), some, stops))
+        for start, stop in zip(some, stops, strict=True):
+            done += stop - start
+            if progress is not None:
+                progress(done, rows)
+    work.filling.end(metadata, -(-rows // size))
+    return rows, columns
+
+
+def _fill(work: _Work, metadata: Mapping[str, object], start: int, stop: int) -> None:
+    """Write some rows, whole chunks of them."""
+    part = _table(work).part
+    assert part is not None, "what is read from its beginning only was written beside"
+    work.filling.array(metadata)[start:stop] = part(start, stop)
+
+
+def _keep_text(work: _Work, number: int) -> None:
+    """Write the rows of a file of text as they are read, unless they are there."""
+    kept = work.kept(number)
+    if kept.is_there():
+        return
+    table = open_table(work.files[number], work.choice)
     rows, columns = table.shape
     size = chunk_rows(rows, columns * table.dtype.itemsize)
-    array = _create(path, table, size)
-    written = 0
+    array, written = kept.array(_metadata(table, size)), 0
     for chunk in _chunks(table.blocks(size), np.empty((size, columns), table.dtype)):
-        stop = written + len(chunk)
-        if stop > array.shape[0]:
-            array.resize((stop, columns))
-        array[written:stop] = chunk
-        written = stop
-        if progress is not None:
-            progress(written, max(rows, written))
-    if written < array.shape[0]:
-        array.resize((written, columns))
-    array.attrs[COMPLETE] = True
-    if table.names is not None:
-        array.attrs[NAMES] = list(table.names)
-    return written, columns
+        if written + len(chunk) > array.shape[0]:  # what text told of its rows is an estimate
+            array = kept.array(_metadata(replace(table, shape=(2 * array.shape[0], columns)), size))
+        array[written : written + len(chunk)] = chunk
+        written += len(chunk)
+    kept.end(_metadata(replace(table, shape=(written, columns)), size), -(-written // size))
 
 
-def _create(path: Path, table: Table, size: int) -> zarr.Array:
-    """An empty array; floats are not compressed, for it takes time and saves little. Every chunk has a checksum."""
-    checksum = zarr.codecs.Crc32cCodec()
-    return zarr.create_array(
-        path,
+@functools.lru_cache(maxsize=2)
+def _table(work: _Work) -> Table:
+    """The rows of all files, each part of which can be read."""
+    texts = {i for i, file in enumerate(work.files) if ending_of(file) in TEXT}
+    tables = [_kept(work.kept(i)) if i in texts else open_table(file, work.choice) for i, file in enumerate(work.files)]
+    return join_tables(tables, work.files)
+
+
+def _kept(kept: Filling) -> Table:
+    array = zarr.open_array(kept.store(), mode="r")
+
+    def part(start: int, stop: int) -> np.ndarray:
+        return np.asarray(array[start:stop])
+
+    def blocks(rows: int) -> Iterator[np.ndarray]:
+        yield from (part(start, start + rows) for start in range(0, array.shape[0], rows))
+
+    shape, names = (array.shape[0], array.shape[1]), as_names(array.attrs.get(NAMES, []))
+    return Table(shape, array.dtype, blocks, names, part, array.chunks[0])
+
+
+def _metadata(table: Table, size: int) -> dict[str, object]:
+    """Of an array; floats are not compressed, for it takes time and saves little. Every chunk has a checksum."""
+    checksum, parts = zarr.codecs.Crc32cCodec(), dict[str, Buffer]()
+    zarr.create_array(
+        MemoryStore(parts),
         shape=table.shape,
         chunks=(size, table.shape[1]),
         dtype=table.dtype,
         compressors=[zarr.codecs.ZstdCodec(), checksum] if table.dtype.itemsize == 1 else [checksum],
         dimension_names=("row", "column"),
+        attributes={COMPLETE: True, **({} if table.names is None else {NAMES: list(table.names)})},
         zarr_format=3,
-        config={"write_empty_chunks": True},
     )
+    told: dict[str, object] = json.loads(parts[METADATA].to_bytes())
+    return told
 
 
 def _chunks(blocks: Iterator[np.ndarray], buffer: np.ndarray) -> Iterator[np.ndarray]:

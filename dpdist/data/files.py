@@ -50,6 +50,12 @@ def require_file(path: Path) -> None:
         raise InputError(f"there is no file at {path}; check the path. It should be a file on local disk.")
 
 
+def stamp_of(path: str) -> tuple[str, int, int]:
+    """What tells that a file is another than it was: its path, size, and when it was changed, in ns."""
+    status = parted(Path(path))[0].stat()
+    return str(Path(path).absolute()), status.st_size, status.st_mtime_ns
+
+
 @contextlib.contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
     """Tell of a damaged file in a sentence."""

@@ -21,7 +21,7 @@ from dpdist.data.tables.base import Choice, Table
 from dpdist.data.tables.parquet import open_parquet, parquet_cells
 from dpdist.data.tables.text import open_text, text_cells
 
-__all__ = ["READERS", "Choice", "Table", "cells_of", "files_of", "open_table"]
+__all__ = ["READERS", "Choice", "Table", "cells_of", "check_file", "files_of", "join_tables", "open_table"]
 
 #: What opens a file, by its ending; see :class:`Table`.
 READERS: dict[str, Callable[[Path, Choice], Table]] = {
@@ -55,8 +55,7 @@ def open_table(source: str | Sequence[str], choice: Choice = Choice()) -> Table:
         If there is no such file, no reader for its ending, or several do not have the same columns.
     """
     files = files_of(source)
-    tables = [_reader(file)(Path(file), choice) for file in files]
-    return tables[0] if len(tables) == 1 else _joined(tables, files)
+    return join_tables([_reader(file)(Path(file), choice) for file in files], files)
 
 
 def files_of(source: str | Sequence[str]) -> list[str]:
@@ -109,9 +108,16 @@ def _reader(path: str) -> Callable[[Path, Choice], Table]:
     return READERS[ending]
 
 
-def _joined(tables: list[Table], files: list[str]) -> Table:
-    """Tables below one another."""
+def check_file(path: str) -> None:
+    """Raise :class:`InputError` unless there is a file that a reader takes."""
+    _reader(path)
+
+
+def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
+    """Tables of some files below one another; raises :class:`InputError` if they do not have the same columns."""
     first = tables[0]
+    if len(tables) == 1:
+        return first
     for table, file in zip(tables, files, strict=True):
         if (table.shape[1], table.names) != (first.shape[1], first.names):
             raise InputError(
@@ -134,7 +140,8 @@ def _joined(tables: list[Table], files: list[str]) -> Table:
         return np.concatenate(found)
 
     shape, whole = (ends[-1], first.shape[1]), all(table.part is not None for table in tables)
-    return Table(shape, dtype, blocks, first.names, part if whole else None)
+    chunk = max((table.chunk or 0 for table in tables), default=0) or None
+    return Table(shape, dtype, blocks, first.names, part if whole else None, chunk)
 
 
 def _told(table: Table) -> str:

@@ -1,0 +1,124 @@
+"""A Zarr array that several processes fill a chunk at a time, and that appears when it is whole.
+
+Chunks are written under the array's own keys, each in one atomic step, before its metadata are there: on local disk in
+a hidden folder beside it, in an object store where it will be. The chunks that are there tell how far a filling came
+that was killed, and another with the same plan goes on from them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import zarr
+from zarr.abc.store import Store
+from zarr.storage import LocalStore, StorePath
+
+from dpdist.core.errors import CorruptDataError, OutputExistsError
+from dpdist.core.outputs import claim_folder, put_in_place
+from dpdist.core.places import LocalPlace, place_of
+from dpdist.core.places.zarr_store import zarr_store
+
+#: Name of the metadata of an array or group, and of the plan of one that is being filled in an object store.
+METADATA, PLAN = "zarr.json", "plan.txt"
+
+
+@dataclass(frozen=True)
+class Filling:
+    """An array that is being filled.
+
+    Parameters
+    ----------
+    target : path or URL that it will have
+    plan : tells what it is filled with from all else; chunks of another plan are of no use
+    aside : whether on local disk it is filled in a folder beside
+    """
+
+    target: str
+    plan: str
+    aside: bool = True
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is in an object store."""
+        return "://" in self.target
+
+    @property
+    def where(self) -> str:
+        """Path or URL of its chunks meanwhile."""
+        if self.is_remote or not self.aside:
+            return self.target
+        path = Path(self.target)
+        return str(path.with_name(f".{path.name}.partial-{self.plan}"))
+
+    def store(self) -> Store:
+        """Of its chunks, to write."""
+        return zarr_store(self.where, read_only=False) if self.is_remote else LocalStore(self.where)
+
+    def begin(self, overwrite: bool) -> None:
+        """Find the place free, or what was begun with the same plan.
+
+        Raises
+        ------
+        OutputExistsError, InputError
+            As :func:`dpdist.core.outputs.claim_folder`.
+        """
+        if not self.is_remote:
+            claim_folder(self.target, overwrite)
+            return
+        place = place_of(self.target)
+        if place.read(PLAN) == self.plan.encode():
+            return
+        names = place.names("")
+        if METADATA in names and not overwrite:
+            raise OutputExistsError(f"{self.target} exists; choose another name, or replace it with overwrite=True.")
+        if names and not {METADATA, PLAN} & set(names):
+            raise OutputExistsError(
+                f"{self.target} holds what is not Zarr, so it is not replaced; choose another name."
+            )
+        place.remove(*names)
+        place.replace(PLAN, self.plan.encode())
+
+    def array(self, metadata: Mapping[str, object]) -> zarr.Array:
+        """The array, to write whole chunks of it."""
+        return zarr.Array(zarr.AsyncArray(dict(metadata), StorePath(self.store()), config={"write_empty_chunks": True}))
+
+    def is_there(self) -> bool:
+        """Whether it is whole already."""
+        return place_of(self.where).read(METADATA) is not None
+
+    def chunks(self) -> set[int]:
+        """Numbers of the blocks of rows that are there."""
+        place = place_of(self.where)
+        found = place.names("c")
+        if isinstance(place, LocalPlace):  # a folder is made before its file
+            found = [name for name in found if (place.path / "c" / name / "0").is_file()]
+        return {int(name) for name in found}
+
+    def end(self, metadata: Mapping[str, object], blocks: int) -> None:
+        """Let the array appear; raises :class:`CorruptDataError` if one of its blocks of rows is not there."""
+        missing = set(range(blocks)) - self.chunks()
+        if missing:
+            raise CorruptDataError(f"block {min(missing)} of {self.target} was written and is gone; write it again.")
+        place = place_of(self.where)
+        place.replace(METADATA, json.dumps(metadata).encode())
+        place.remove(*(name for name in place.names("") if name not in ("c", METADATA)))
+        if isinstance(place, LocalPlace):
+            for left in place.path.glob("c/*/*.partial"):
+                left.unlink()
+        if isinstance(place, LocalPlace) and self.aside:
+            put_in_place(place.path, Path(self.target))
+            self.forget()
+
+    def forget(self) -> None:
+        """Remove what was begun, with this plan or another."""
+        if self.is_remote:
+            place = place_of(self.target)
+            place.remove(*place.names(""))
+            return
+        path = Path(self.target)
+        for left in path.absolute().parent.glob(f".{path.name}.partial-*"):
+            shutil.rmtree(left, ignore_errors=True)
