@@ -161,8 +161,11 @@ def draw_models(size: Size, path: Path) -> None:
 
 def main() -> None:
     """Run the comparison."""
-    given = options(__doc__, "toy_patches").parse_args()
+    parser = options(__doc__, "toy_patches")
+    parser.add_argument("--seeds", type=int, help="how many; default 10, small 1")
+    given = parser.parse_args()
     size = SMALL if given.small else FULL
+    size = size._replace(seeds=given.seeds or size.seeds)
     runs = run_all(size, Kept(given.out))
     lines = table(runs)
     write_table(["method", "8 of 8, none else", "ELBO a row", "K", "found", "laps", "seconds"], lines, given.out)
