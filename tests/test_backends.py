@@ -27,6 +27,7 @@ from dpdist.execution.dask import DaskBackend
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized
+from dpdist.runs.labelling import write_predictions
 from tests.runs import begun, clusters, digest, mixture
 
 
@@ -239,3 +240,21 @@ def test_workers_convert_to_the_bytes_of_one_process(dask_backend, tmp_path) -> 
     with pytest.raises(InputError, match="column 'a' of"):
         convert(tmp_path / "bad.csv", tmp_path / "bad.zarr", backend=dask_backend)
     assert not list(tmp_path.glob(".bad*"))
+
+
+def test_workers_write_the_labels_that_one_process_writes(dask_backend, rows_path, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("dpdist.runs.labelling._TOGETHER", 3)
+    monkeypatch.setattr("dpdist.runs.labelling._CHUNK_ROWS", 1024)
+    predictor, source = mixture(max_laps=2).fit(rows_path)._predictor, as_source(rows_path)
+    found, meant = tmp_path / "dask.zarr", tmp_path / "serial.zarr"
+    write_predictions(predictor, source, dask_backend, found, top=2, density=True)
+    write_predictions(predictor, source, SerialBackend(), meant, top=2, density=True)
+    files = {path.relative_to(meant): path.read_bytes() for path in meant.rglob("*") if path.is_file()}
+    assert {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()} == files
+    group, whole = (
+        zarr.open_group(meant, mode="r"),
+        [predictor.predictions(part, 2, True) for part in source.partitions],
+    )
+    assert group["label"].chunks == (1024,) and group["label"].nchunks == 6
+    for name in whole[0]:
+        np.testing.assert_array_equal(group[name][:], np.concatenate([part[name] for part in whole]))

@@ -23,6 +23,9 @@ from dpdist.core.places.objects import ObjectPlace
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data import as_source
 from dpdist.data.convert import convert
+from dpdist.execution import SerialBackend
+from dpdist.runs.label_table import RowIds
+from dpdist.runs.labelling import write_predictions
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
 from tests.runs import clusters, mixture
 
@@ -409,3 +412,22 @@ def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypat
     place_of(f"{url}/mine").replace("letter.txt", b"mine")
     with pytest.raises(OutputExistsError, match="holds what is not Zarr"):
         convert(file, f"{url}/mine", overwrite=True)
+
+
+def test_labels_are_written_to_a_url_and_replaced_when_asked(url) -> None:
+    rows = clusters(1)
+    model, where = mixture(max_laps=2).fit(rows), f"{url}/labels.zarr"
+    ids = RowIds("who", iter([[f"r{i}" for i in range(len(rows))]]))
+    write_predictions(model._predictor, as_source(rows), SerialBackend(), where, density=True, ids=ids)
+    group = zarr.open_group(zarr_store(where), mode="r")
+    np.testing.assert_array_equal(group["label"][:], model.predict(rows))
+    np.testing.assert_array_equal(group["log_density"][:], model.score_samples(rows))
+    assert group["who"][7] == "r7" and place_of(where).names("") == ["id", "label", "log_density", "who", "zarr.json"]
+    with pytest.raises(OutputExistsError, match="exists; choose another name"):
+        write_predictions(model._predictor, as_source(rows), SerialBackend(), where)
+    write_predictions(model._predictor, as_source(rows[:5]), SerialBackend(), where, overwrite=True)
+    assert place_of(where).names("") == ["id", "label", "zarr.json"]
+    with pytest.raises(InputError, match="NaN"):
+        write_predictions(model._predictor, as_source(np.full((9, 3), np.nan)), SerialBackend(), where, overwrite=True)
+    assert "zarr.json" not in place_of(where).names("")
+    write_predictions(model._predictor, as_source(rows), SerialBackend(), where)

@@ -253,7 +253,7 @@ def test_ids_are_one_a_row(count: int, sentence: str) -> None:
     group = zarr.create_group(store=MemoryStore())
     group.create_array("label", data=np.zeros(3, np.int64))
     with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
-        write_ids(group, RowIds("who", iter([["a"] * count])))
+        write_ids(group, RowIds("who", iter([["a"] * count])), ["label"])
 
 
 def test_a_file_of_settings_chooses_columns_as_options_do(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from dpdist.cluster.foreground import (
     backend_of,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
-from dpdist.core.outputs import claim_folder
+from dpdist.core.outputs import claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
 from dpdist.inference.outliers import RATE
@@ -99,7 +99,7 @@ def predict(
         predictor = stored_cut(run, n_clusters, elbo_loss, min_cluster_size)
     predictor.check_source(source, run)
     predictor.outputs(top, density)
-    (claim_file if is_table(out) else claim_folder)(out, overwrite)
+    (claim_file if is_table(out) else claim_output)(out, overwrite)
     called = None if ids is None else RowIds(ids, row_ids(data, ids))
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
         if outliers or outlier_rate is not None:

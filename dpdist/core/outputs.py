@@ -1,4 +1,4 @@
-"""Outputs on local disk that appear whole or not at all: written aside and swapped in."""
+"""Outputs that appear whole or not at all: written aside and swapped in on local disk, described last elsewhere."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.core.places import absolute, place_of
 
+#: Name of the metadata of an array or group of Zarr.
+METADATA = "zarr.json"
+#: Name of a file at a URL at which something is being written.
+UNFINISHED = "unfinished.txt"
 #: A folder is replaced only if it holds one of these.
-_ZARR_MARKS = ("zarr.json", ".zarray", ".zgroup")
+_ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
 
 
 def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
@@ -33,6 +38,52 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
         raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
     check_parent(target)
     return target
+
+
+def claim_url(url: str, overwrite: bool, *marks: str) -> None:
+    """Hold a URL to be free for what is written there.
+
+    Parameters
+    ----------
+    marks : names of files, beside those of Zarr, by which it is known that what is there may be replaced
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there and `overwrite` is false, or it is not Zarr.
+    """
+    names = place_of(url).names("")
+    if METADATA in names and not overwrite:
+        raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
+    if names and not {METADATA, *marks} & set(names):
+        raise OutputExistsError(f"{url} holds what is not Zarr, so it is not replaced; choose another name.")
+
+
+def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
+    """Hold a path or URL to be free for Zarr; raises as :func:`claim_folder` and :func:`claim_url`."""
+    if "://" in os.fspath(out):
+        claim_url(os.fspath(out), overwrite, UNFINISHED)
+    else:
+        claim_folder(out, overwrite)
+
+
+@contextlib.contextmanager
+def written_at(out: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
+    """Where to write files of Zarr that stand at `out` in the end: a folder aside, or the URL itself, emptied.
+
+    At a URL the file :data:`METADATA` is to be written last; without it nothing is there.
+    """
+    claim_output(out, overwrite)
+    if "://" not in os.fspath(out):
+        with written_aside(Path(out)) as aside:
+            yield absolute(aside)
+        return
+    place = place_of(out)
+    place.remove(METADATA)
+    place.replace(UNFINISHED, b"")
+    place.remove(*(name for name in place.names("") if name != UNFINISHED))
+    yield os.fspath(out)
+    place.remove(UNFINISHED)
 
 
 def check_parent(target: Path) -> None:

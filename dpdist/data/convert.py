@@ -27,10 +27,11 @@ from zarr.storage import MemoryStore
 
 from dpdist.core.digests import digest_of
 from dpdist.core.errors import InputError
+from dpdist.core.outputs import METADATA
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.columns import as_names
 from dpdist.data.files import TEXT, ending_of, stamp_of
-from dpdist.data.filling import METADATA, Filling
+from dpdist.data.filling import Filling
 from dpdist.data.tables import Choice, Table, check_file, files_of, join_tables, open_table
 from dpdist.data.zarr import COMPLETE, NAMES
 from dpdist.execution import Backend, SerialBackend

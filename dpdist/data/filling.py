@@ -17,13 +17,13 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
-from dpdist.core.errors import CorruptDataError, OutputExistsError
-from dpdist.core.outputs import claim_folder, put_in_place
+from dpdist.core.errors import CorruptDataError
+from dpdist.core.outputs import METADATA, claim_folder, claim_url, put_in_place
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.zarr_store import zarr_store
 
-#: Name of the metadata of an array or group, and of the plan of one that is being filled in an object store.
-METADATA, PLAN = "zarr.json", "plan.txt"
+#: Name of the plan of an array that is being filled in an object store.
+PLAN = "plan.txt"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Filling:
 
     def store(self) -> Store:
         """Of its chunks, to write."""
-        return zarr_store(self.where, read_only=False) if self.is_remote else LocalStore(self.where)
+        return store_at(self.where)
 
     def begin(self, overwrite: bool) -> None:
         """Find the place free, or what was begun with the same plan.
@@ -72,19 +72,13 @@ class Filling:
         place = place_of(self.target)
         if place.read(PLAN) == self.plan.encode():
             return
-        names = place.names("")
-        if METADATA in names and not overwrite:
-            raise OutputExistsError(f"{self.target} exists; choose another name, or replace it with overwrite=True.")
-        if names and not {METADATA, PLAN} & set(names):
-            raise OutputExistsError(
-                f"{self.target} holds what is not Zarr, so it is not replaced; choose another name."
-            )
-        place.remove(*names)
+        claim_url(self.target, overwrite, PLAN)
+        place.remove(*place.names(""))
         place.replace(PLAN, self.plan.encode())
 
     def array(self, metadata: Mapping[str, object]) -> zarr.Array:
         """The array, to write whole chunks of it."""
-        return zarr.Array(zarr.AsyncArray(dict(metadata), StorePath(self.store()), config={"write_empty_chunks": True}))
+        return array_at(self.where, metadata)
 
     def is_there(self) -> bool:
         """Whether it is whole already."""
@@ -122,3 +116,14 @@ class Filling:
         path = Path(self.target)
         for left in path.absolute().parent.glob(f".{path.name}.partial-*"):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def store_at(where: str) -> Store:
+    """The store at a path or URL, to write."""
+    return zarr_store(where, read_only=False) if "://" in where else LocalStore(where)
+
+
+def array_at(where: str, metadata: Mapping[str, object], name: str = "") -> zarr.Array:
+    """An array whose metadata are not there yet, to write whole chunks of it; `name` is that within its group."""
+    path = StorePath(store_at(where), name)
+    return zarr.Array(zarr.AsyncArray(dict(metadata), path, config={"write_empty_chunks": True}))

@@ -57,6 +57,8 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     OutputExistsError
         If something is there, and is not to be replaced or is no file.
     """
+    if "://" in os.fspath(out):
+        raise InputError(f"a table of labels is written to local disk; got the URL {out}. Give a path, or labels.zarr.")
     target = Path(out)
     if target.exists() and (not overwrite or target.is_dir()):
         raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
@@ -88,8 +90,14 @@ def write_table(labels: Path, target: Path, ids: RowIds) -> None:
         aside.unlink(missing_ok=True)
 
 
-def write_ids(labels: zarr.Group, ids: RowIds) -> None:
+def write_ids(labels: zarr.Group, ids: RowIds, taken: Iterable[str]) -> None:
     """Write what rows are called beside their labels, as text, in an array of the name of their column.
+
+    Parameters
+    ----------
+    labels : group with an array ``label`` (N,)
+    ids : what the rows are called
+    taken : names of the arrays that are there
 
     Raises
     ------
@@ -97,7 +105,7 @@ def write_ids(labels: zarr.Group, ids: RowIds) -> None:
         If there are more or fewer ids than rows, or something of their name is there.
     """
     rows = labels["label"].shape[0]
-    _refuse_taken(ids.name, labels.array_keys())
+    _refuse_taken(ids.name, taken)
     array = labels.create_array(
         ids.name,
         shape=(rows,),

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import zarr
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore
 
-from dpdist.core.outputs import claim_folder, written_aside
+from dpdist.core.outputs import METADATA, written_at
+from dpdist.core.places import place_of
 from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
+from dpdist.data.filling import array_at, store_at
 from dpdist.execution import Backend
+from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
 from dpdist.runs.label_table import RowIds, claim_file, is_table, numbered, write_ids, write_table
 from dpdist.storage import codec
+
+#: What is said of some rows, by the name of the array that it goes to.
+Found: TypeAlias = dict[str, np.ndarray]
 
 
 class Labeller(Protocol):
@@ -31,7 +41,7 @@ class Labeller(Protocol):
     def outputs(self, top: int, density: bool) -> Outputs:
         """What is written of each row."""
 
-    def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
+    def predictions(self, partition: Partition, top: int, density: bool) -> Found:
         """What is written of some rows."""
 
 
@@ -51,9 +61,10 @@ def write_predictions(
     Parameters
     ----------
     predictor, source, backend : model, rows or documents, and where to run
-    out : folder; arrays ``label`` (N,), positions as ``predict`` of the estimators gives them, and ``id`` (K,), so that
-        ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
-        `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where labels are the largest
+    out : folder or URL; arrays ``label`` (N,), positions as ``predict`` of the estimators gives them, and ``id`` (K,),
+        so that ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability``
+        (N, min(top, K)); with `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where
+        labels are the largest
     overwrite : whether to replace what is there
     ids : what the rows are called, written beside their labels as text
 
@@ -63,19 +74,16 @@ def write_predictions(
         If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
     """
     predictor.check_source(source)
-    outputs, target, partitions = predictor.outputs(top, density), claim_folder(out, overwrite), source.partitions
-    with written_aside(target) as aside:
-        _create(str(aside), source.shape[0], outputs, predictor.ids)
-        shared = backend.share(predictor)
-        # Chunks of the outputs may span partitions, so blocks come back here and are written in order.
-        for start in range(0, len(partitions), _TOGETHER):
-            group = partitions[start : start + _TOGETHER]
-            columns = ([value] * len(group) for value in (shared, top, density))
-            refs = backend.map(_predictions, backend.share_each(group), *columns)
-            for partition, found in zip(group, backend.fetch(refs), strict=True):
-                _store(str(aside), partition, found)
+    outputs = predictor.outputs(top, density)
+    with written_at(out, overwrite) as where:
+        files = _described(source.shape[0], outputs, predictor.ids)
+        metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
+        _write_blocks(where, metadata, source.partitions, backend, (backend.share(predictor), top, density))
+        place = place_of(where)
+        for name in sorted(files, key=lambda name: (name == METADATA, name)):
+            place.replace(name, files[name])
         if ids is not None:
-            write_ids(zarr.open_group(str(aside), mode="r+"), ids)
+            write_ids(zarr.open_group(store_at(where), mode="r+"), ids, ("id", *outputs))
 
 
 def write_labels(
@@ -115,30 +123,70 @@ _OUTPUTS = {
 }
 #: Partitions under way at once; bounds the coordinator's memory.
 _TOGETHER = 32
-#: Bounds on a chunk: rows, and numbers.
+#: Bounds on a chunk: rows, of which a task writes so many, and numbers. Powers of two, so that these are whole chunks.
 _CHUNK_ROWS, _CHUNK_NUMBERS = 2**16, 2**22
 
 
-def _create(path: str, rows: int, outputs: Outputs, ids: np.ndarray) -> None:
-    group = zarr.open_group(path, mode="w", zarr_format=3)
+def _described(rows: int, outputs: Outputs, ids: np.ndarray) -> dict[str, bytes]:
+    """The files of the group, but for the chunks of what is said of rows."""
+    parts: dict[str, Buffer] = {}
+    group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
     codec.put(group, "id", ids, _OUTPUTS["id"])
     for name, (shape, dtype) in outputs.items():
-        stored, width = _OUTPUTS[name], math.prod(shape)
+        stored, most = _OUTPUTS[name], max(1, _CHUNK_NUMBERS // math.prod(shape))
         group.create_array(
             name,
             shape=(rows, *shape),
             dtype=dtype,
-            chunks=(max(1, min(rows, _CHUNK_ROWS, _CHUNK_NUMBERS // width)), *shape),
+            chunks=(min(rows, _CHUNK_ROWS, 2 ** int(math.log2(most))), *shape),
             dimension_names=list(stored.dims),
             attributes={"units": stored.units, "long_name": stored.doc},
         )
+    return {name: part.to_bytes() for name, part in parts.items()}
 
 
-def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> dict[str, np.ndarray]:
+def _write_blocks(
+    where: str,
+    metadata: Mapping[str, object],
+    partitions: Sequence[Partition],
+    backend: Backend,
+    asked: tuple[Any, ...],
+) -> None:
+    """Have workers predict partitions, and others of them write what is said, a block of whole chunks at a time."""
+    begun, held = 0, list[tuple[Partition, Ref[Found]]]()
+    for first in range(0, len(partitions), _TOGETHER):
+        group = partitions[first : first + _TOGETHER]
+        columns = ([value] * len(group) for value in asked)
+        held += zip(group, backend.map(_predictions, backend.share_each(group), *columns), strict=True)
+        rows, last = group[-1].stop, first + _TOGETHER >= len(partitions)
+        starts = range(begun, rows if last else rows - _CHUNK_ROWS + 1, _CHUNK_ROWS)
+        blocks = [(start, min(start + _CHUNK_ROWS, rows)) for start in starts]
+        inside = [[i for i in range(len(held)) if _overlap(held[i][0], block)] for block in blocks]
+        places = [tuple(held[i][0].start for i in several) for several in inside]
+        parts = [[held[i][1] for i in several] for several in inside]
+        same = ([value] * len(blocks) for value in (where, metadata))
+        backend.fetch(backend.map(_write_block, *same, blocks, places, parts))
+        begun = blocks[-1][1] if blocks else begun
+        held = [(each, ref) for each, ref in held if each.stop > begun]
+
+
+def _overlap(partition: Partition, block: tuple[int, int]) -> bool:
+    return partition.start < block[1] and partition.stop > block[0]
+
+
+def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> Found:
     return predictor.predictions(partition, top, density)
 
 
-def _store(path: str, partition: Partition, found: dict[str, np.ndarray]) -> None:
-    group = zarr.open_group(path, mode="r+")
-    for name, values in found.items():
-        group[name][partition.start : partition.stop] = values
+def _write_block(
+    where: str,
+    metadata: Mapping[str, Mapping[str, object]],
+    block: tuple[int, int],
+    places: Sequence[int],
+    parts: Sequence[Found],
+) -> None:
+    """Write what is said of the rows of a block, which partitions that start at `places` hold."""
+    start, stop = block
+    for name, about in metadata.items():
+        values = [part[name][max(start - place, 0) : stop - place] for place, part in zip(places, parts, strict=True)]
+        array_at(where, about, name)[start:stop] = np.concatenate(values)
