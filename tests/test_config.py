@@ -29,6 +29,7 @@ MIXTURE: list[tuple[dict[str, Any], dict[str, Any]]] = [
             *(("concentration", 2.5), ("initial", "k-means++"), ("initial_components", 7), ("initial_rows", None)),
             *(("initial_rows", 300), ("max_components", 9), ("compute_dtype", "float32"), ("floor", 1e-3)),
             *(("tolerance", 0.25), ("max_laps", 7), ("max_laps", None), ("max_time", 2.5)),
+            *(("prior", "clusters"), ("background", 0.25)),
         ]
     ),
     ({"random_state": 7}, {"random_state": 7}),

@@ -77,7 +77,9 @@ def test_a_pass_over_real_rows_scores_as_a_fit_does() -> None:
     rows = centred @ np.linalg.eigh(centred.T @ centred)[1][:, :-31:-1]
     seen = np.random.default_rng(0).permutation(len(rows)) < 1400
     passed = dpdist.SVA(random_state=0).fit(rows[seen])
-    fitted = dpdist.DPMixture(random_state=0, max_laps=30).fit(rows[seen])
+    fitted = dpdist.DPMixture(random_state=0, max_laps=12).fit(rows[seen])
+    clustered = dpdist.DPMixture(prior="clusters", random_state=0, max_laps=10).fit(rows[seen])
+    assert clustered.score(rows[~seen]) > fitted.score(rows[~seen]) + 1  # nats a row
     assert passed.n_components_ >= fitted.n_components_
     assert passed.score(rows[~seen]) > fitted.score(rows[~seen]) - 1
 
@@ -94,3 +96,26 @@ def test_a_pass_predicts_with_the_prior_that_is_stored_and_leaves_alone_what_was
     prior = loaded._problem.learner.family
     assert prior.degrees_of_freedom == 7.0
     assert np.linalg.eigvalsh(prior.scale)[-1] < 0.1 * np.linalg.eigvalsh(np.cov(rows.T))[-1]
+
+
+@SPREADING
+def test_a_fit_may_have_the_prior_of_a_pass_but_for_what_was_given(case: FamilyCase) -> None:
+    rows = groups_of_one_variance(400, 2)
+
+    def fitted(family: dpdist.families.Family) -> dict[str, object]:
+        model = dpdist.DPMixture(family, prior="clusters", max_laps=1, random_state=0).fit(rows)
+        return model._problem.model.family.hyperparameters()
+
+    passed = dpdist.SVA(case.make(), random_state=0).fit(rows)
+    found, other = fitted(case.make()), passed._problem.learner.family.hyperparameters()
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, other[name])
+    name = "shape" if "shape" in found else "degrees_of_freedom"
+    assert fitted(type(case.make())(**{name: 7.5}))[name] == 7.5 != found[name]
+
+
+def test_a_family_without_a_learned_covariance_has_no_prior_from_clusters() -> None:
+    with pytest.raises(dpdist.InputError, match="prior='clusters' needs a family whose covariance is learned"):
+        dpdist.DPMixture(dpdist.families.IsotropicGaussian(), prior="clusters").fit(groups_of_one_variance(60, 2))
+    with pytest.raises(dpdist.InputError, match="prior should be"):
+        dpdist.DPMixture(prior="nothing").fit(groups_of_one_variance(60, 2))

@@ -125,7 +125,7 @@ FITTING = {
     **each("moves", NONE | {"list"}),
     **each("max_time", NONE | FRACTION),
     **each("background", NONE),
-    **each("initial compute_dtype", NOTHING),
+    **each("initial compute_dtype prior", NOTHING),
     **each("floor", ZERO),
     **each("tolerance", ZERO | FRACTION),
     **each("concentration", FRACTION),

@@ -239,6 +239,7 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
             "moves": [dpdist.Split(), dpdist.Delete()],
             "sampling": dpdist.Sampling(50),
             "candidates": dpdist.Candidates(3, 2),
+            "prior": "clusters",
             "background": 0.1,
             "row_transform": dpdist.TransformPlan(scale=True),
             "compute_dtype": "float32",
@@ -256,7 +257,7 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
     (
         dpdist.FiniteMixture,
         {
-            "family": IsotropicGaussian(),
+            "family": DiagonalGaussian(),
             "n_components": 3,
             "concentration": 2.5,
             "initial": "one",
@@ -265,6 +266,7 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
             "moves": [dpdist.Merge(), dpdist.Delete()],
             "sampling": dpdist.Sampling(50),
             "candidates": dpdist.Candidates(3, 2),
+            "prior": "clusters",
             "background": 0.1,
             "row_transform": dpdist.TransformPlan(pca=1),
             "compute_dtype": "float32",

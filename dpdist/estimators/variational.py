@@ -91,6 +91,7 @@ class DPMixture(Mixture):
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         candidates: Candidates | None = None,
+        prior: str = "data",
         background: float | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
@@ -113,6 +114,7 @@ class DPMixture(Mixture):
         self.moves = moves
         self.sampling = sampling
         self.candidates = candidates
+        self.prior = prior
         self.background = background
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype
@@ -147,6 +149,7 @@ class FiniteMixture(Mixture):
         moves: Sequence[AnyMove] | None = None,
         sampling: Sampling | None = None,
         candidates: Candidates | None = None,
+        prior: str = "data",
         background: float | None = None,
         row_transform: TransformPlan | None = None,
         compute_dtype: str = "float64",
@@ -168,6 +171,7 @@ class FiniteMixture(Mixture):
         self.moves = moves
         self.sampling = sampling
         self.candidates = candidates
+        self.prior = prior
         self.background = background
         self.row_transform = row_transform
         self.compute_dtype = compute_dtype

@@ -13,6 +13,7 @@ from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.drawing import draw_rows
+from dpdist.inference.empirical import empirical_family
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
@@ -37,6 +38,13 @@ BACKGROUND_ROWS = 10_000
 def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
     """Summarise the data in one pass and fix everything for the run."""
     family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+    if spec.prior == "clusters":
+        if not family.spreads:
+            raise InputError(
+                "prior='clusters' needs a family whose covariance is learned, as Gaussian, DiagonalGaussian and "
+                f"ZeroMeanGaussian; got {family.name}. Leave prior out, or choose one of these."
+            )
+        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
     background = None
     if spec.background is not None:
         drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)

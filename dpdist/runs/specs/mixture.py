@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, real_array, shown
+from dpdist.core.checks import COUNT, FLOOR, SCALE, Wanted, number, one_of, real_array, shown
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.places import absolute
 from dpdist.core.settings import part, parts, setting
@@ -27,6 +27,8 @@ from dpdist.models.mixture import Precision, dtype_of
 from dpdist.runs.specs.base import LapSpec, RowSpec
 from dpdist.storage.commits import read_attributes
 
+#: What hyperparameters may follow.
+PRIORS = ("data", "clusters")
 #: What a start may be.
 STARTS = ("one", "k-means++", "sva")
 
@@ -109,6 +111,12 @@ class FitSpec(RowSpec, LapSpec, ABC):
         Candidates,
         "a dpdist.Candidates",
         "When rows are looked at for few clusters only, so that their cost does not grow with the number of clusters.",
+    )
+    prior: str = setting(
+        "data",
+        one_of(*PRIORS),
+        "What hyperparameters that nobody gave follow: 'data', the moments of all rows, or 'clusters', what k-means++ "
+        "clusters of a sample make most evident, for families whose covariance is learned.",
     )
     background: float | None = setting(
         None,
