@@ -71,6 +71,22 @@ def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
     assert found[Phase.WORKERS] >= took + more and found[Phase.WAITING] > 0
 
 
+def test_sending_is_waiting_whatever_it_is_for(monkeypatch) -> None:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        backend, sent = DaskBackend(client), client.map
+
+        def slow(*given, **more):
+            time.sleep(0.2)
+            return sent(*given, **more)
+
+        monkeypatch.setattr(client, "map", slow)
+        before = spent()
+        with phase(Phase.GLOBAL_STEP):
+            backend.share(np.zeros(100_000))
+        found = since(before)
+    assert found[Phase.WAITING] >= 0.2 > found.get(Phase.GLOBAL_STEP, 0.0)
+
+
 def run_of(rows: np.ndarray, path: object = None) -> Run:
     run = mixture(max_laps=3).prepare(source_of(rows), path)
     run.checkpoint_seconds = 0.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +18,37 @@ from scipy import sparse
 
 import dpdist
 from dpdist import plot
+from dpdist.data import as_source
+from dpdist.execution.serial import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence
 from dpdist.report.components import apart
 from dpdist.report.figures import RunFigures
 from dpdist.report.layout import plane, stress
-from dpdist.report.page import json_of, page_of
+from dpdist.report.page import json_of, page_of, write_page
 from dpdist.report.pictures import address, as_image
 from dpdist.report.reading import course_of, figures_of
 from dpdist.report.watch import write_report
-from dpdist.runs.opening import stored_model
+from dpdist.runs.opening import grow_stored_tree, stored_model
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.history import LapRow
+from tests.browser import Browser, browser
 from tests.runs import clusters, mixture
 from tests.test_cli import dpdist_command, succeeded
 
+#: Charts of which a canvas holds some pixels; Bokeh's are within shadow roots.
+PAINTED = """() => {
+  const canvases = (node) => [...node.querySelectorAll("*")].flatMap((each) =>
+    each.tagName === "CANVAS" ? [each] : each.shadowRoot ? canvases(each.shadowRoot) : []);
+  const painted = (each) => each.width > 0 && each.height > 0 &&
+    each.getContext("2d").getImageData(0, 0, each.width, each.height).data.some((value) => value > 0);
+  return [...document.querySelectorAll(".chart")].filter((each) => canvases(each).some(painted))
+    .map((each) => each.dataset.chart);
+}"""
+#: Where the lines of the course are drawn across, one a chart.
+ACROSS = """() => Bokeh.index.roots.filter((view) => view.model.type === "Figure")
+  .map((view) => view.model.renderers[0].data_source).filter((source) => source.name === "course")
+  .map((source) => [...source.data.x])"""
 #: 3 x 2 pictures of four kinds.
 SHAPE = (3, 2)
 KINDS = ["mixture", "pass", "topics"]
@@ -157,6 +172,9 @@ def test_profiles_tell_how_far_columns_are_from_the_whole(folder) -> None:
     standard = (centres - rows.mean(axis=0)) / rows.std(axis=0)
     for each in found.components:
         k = int(np.flatnonzero(predictor.ids == each.id)[0])
+        telling = [int(column.name.removeprefix("column ")) for column in each.columns]
+        for row in each.nearest:
+            np.testing.assert_array_equal(row.values, rows[row.place, telling])
         assert [column.name for column in each.columns] == [
             f"column {d}" for d in np.argsort(-np.abs(standard[k]), kind="stable")
         ]
@@ -303,32 +321,75 @@ def test_what_is_no_number_is_null() -> None:
     assert "NaN" not in json_of(course_of(dpdist.SVA().fit(clusters(0, rows=300))))
 
 
-def in_browser(path: Path, width: int, *flags: str) -> tuple[str, list[str]]:
-    """A page as Chromium has it once all is drawn, and what was said on its console."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("needs Chromium; on Debian: apt-get install chromium")
-    profile = path.parent / f"profile{width}"
-    plain = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    quiet = "--disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=20000 --dump-dom"
-    given = [f"--user-data-dir={profile}", f"--window-size={width},900", *flags, path.as_uri()]
-    done = subprocess.run(
-        [browser, *plain.split(), *quiet.split(), *given], capture_output=True, text=True, timeout=120, check=True
-    )
-    said = [line for line in done.stderr.splitlines() if ":CONSOLE" in line and "[bokeh" not in line]
-    return done.stdout, said
+@pytest.fixture(scope="module")
+def long(folder) -> Path:
+    """A run of 60 laps with its tree."""
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(size=(600, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
+    rows[:, 0] = rows[:, 1] ** 2 + rows[:, 3]
+    plan = dpdist.TransformPlan(pca=5, scale=True)
+    model = mixture(row_transform=plan, schedule=dpdist.schedules.Memoized(batches=3), max_laps=60, tolerance=1e-300)
+    for _ in model.iter_fit(rows, checkpoint_path=folder / "long"):
+        pass
+    grow_stored_tree(str(folder / "long"), as_source(rows), SerialBackend())
+    write_page(figures_of(folder / "long", rows), folder / "long.html")
+    return folder / "long"
 
 
-@pytest.mark.parametrize(("kind", "width", "flags"), [
-    ("mixture", 1200, []),
-    ("topics", 390, ["--blink-settings=preferredColorScheme=0"]),
-])  # fmt: skip
-def test_a_browser_draws_every_panel_and_says_nothing(folder, figures, tmp_path, kind, width, flags) -> None:
-    page = page_of(figures[kind])
-    (tmp_path / "page.html").write_text(page)
-    drawn, said = in_browser(tmp_path / "page.html", width, *flags)
-    assert said == []
-    charts = len(re.findall(r'class="chart"', page))
-    told = re.search(r'<html[^>]* data-charts="(\d+)"[^>]* data-drawn="(\d+)"', drawn)
-    assert told is not None and int(told.group(1)) == charts >= 6
-    assert_equals_store(embedded(drawn), folder / kind)
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+PANELS = "course moves clusters map tree sizes time specification"
+CHARTS = "elbo components moves map tree sizes time"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (390, False)])
+def test_a_browser_draws_every_panel_of_sixty_laps_and_says_nothing(opened, long, tmp_path, width, dark) -> None:
+    page = long.parent / "long.html"
+    assert page.stat().st_size < 5_000_000
+    opened.open(page, width, dark=dark)
+    panels = "[...document.querySelectorAll('section.panel')].filter((e) => e.offsetHeight > 60).map((e) => e.id)"
+    assert opened.evaluate(panels) == PANELS.split()
+    assert opened.evaluate(f"({PAINTED})()") == CHARTS.split()
+    assert opened.evaluate("document.documentElement.scrollWidth") == width
+    assert opened.said == [] and opened.busy() < 2.0
+    told = opened.evaluate("document.getElementById('figures').textContent")
+    assert_equals_store(json.loads(told), long)
+    assert len(json.loads(told)["laps"]) == 60
+    shades = imread(opened.picture(tmp_path / "page.png"))[:, :, :3].mean()
+    assert shades < 0.3 if dark else shades > 0.8
+
+
+def test_the_theme_and_what_is_drawn_across_are_turned_by_a_click(opened, long) -> None:
+    opened.open(long.parent / "long.html")
+    paper, ticks = "getComputedStyle(document.documentElement).backgroundColor", f"({ACROSS})()"
+    light, laps = opened.evaluate(paper), opened.evaluate(ticks)
+    opened.click("#theme")
+    assert opened.evaluate(paper) != light
+    opened.click("#theme")
+    assert opened.evaluate(paper) == light
+    opened.click("[data-x=elapsed]")
+    told = json.loads(opened.evaluate("document.getElementById('figures').textContent"))
+    assert laps == [[lap["lap"] for lap in told["laps"]]] * 2
+    assert opened.evaluate(ticks) == [[lap["elapsed"] for lap in told["laps"]]] * 2
+    assert opened.said == []
+
+
+@pytest.mark.parametrize("kind", ["pass", "topics"])
+def test_pages_of_other_kinds_are_drawn_without_a_word(opened, figures, tmp_path, kind) -> None:
+    write_page(figures[kind], tmp_path / "page.html")
+    opened.open(tmp_path / "page.html", 390, dark=True)
+    charts = re.findall(r'data-chart="(\w+)"', page_of(figures[kind]))
+    assert opened.evaluate(f"({PAINTED})()") == charts and len(charts) >= 5
+    assert opened.evaluate("document.documentElement.scrollWidth") == 390
+    assert opened.said == []
+
+
+def test_what_goes_wrong_in_a_page_is_heard(opened, folder, figures) -> None:
+    wrong = page_of(figures["pass"]).replace("</main>", "<script>console.error(1); nothing()</script></main>")
+    (folder / "wrong.html").write_text(wrong)
+    opened.open(folder / "wrong.html")
+    assert len(opened.said) == 2

@@ -25,7 +25,7 @@ class Phase(StrEnum):
     GLOBAL_STEP = "global_step"
     MOVES = "moves"  # proposing, measuring in samples, judging, applying
     SCORE = "score"  # held-out rows
-    WAITING = "waiting"  # of the coordinator, for workers
+    WAITING = "waiting"  # of the coordinator, for workers, and to send them what they need
     WORKERS = "workers"  # all that workers did, counted a second time
 
 

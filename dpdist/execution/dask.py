@@ -162,7 +162,7 @@ class DaskBackend(Backend):
             (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
         ]
         calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
-        with dask.config.set(_LARGE):
+        with dask.config.set(_LARGE), phase(Phase.WAITING):
             futures = self.client.map(
                 perform, calls, inputs, key=keys, priority=int(joins), retries=self.limits.attempts - 1
             )

@@ -27,14 +27,14 @@ FONT, NEUTRAL = "Inter, system-ui, sans-serif", "#808893"
 
 def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
     """An empty figure without colours of its own."""
-    given = {"tools": "pan,box_zoom,reset,save", "toolbar_location": "above", **given}
+    given = {"tools": "pan,box_zoom,reset,save", "toolbar_location": "above", "toolbar_inner": True, **given}
     plot = figure(height=height, sizing_mode="stretch_width", **given)
     plot.background_fill_color = plot.border_fill_color = plot.outline_line_color = None
     plot.toolbar.logo, plot.toolbar.autohide = None, True
     plot.min_border_left, plot.min_border_right = 64, 12
     plot.yaxis.axis_label, plot.xaxis.axis_label = label, across
     for axis in (*plot.xaxis, *plot.yaxis):
-        axis.minor_tick_line_color = None
+        axis.minor_tick_line_color, axis.axis_line_color, axis.axis_line_alpha = None, NEUTRAL, 0.5
         axis.axis_label_text_font_style = "normal"
         axis.axis_label_text_font = axis.major_label_text_font = FONT
     plot.xgrid.visible = False

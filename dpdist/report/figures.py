@@ -50,10 +50,11 @@ class ProposalFigures:
 
 @dataclass(frozen=True)
 class RowFigures:
-    """One row that a cluster is shown by: where it stands in the data, and as a picture its values."""
+    """One row that a cluster is shown by: where it stands in the data, and its values in the columns that are shown,
+    all of them where rows are pictures."""
 
     place: int
-    values: tuple[float, ...] | None
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ def page_of(figures: RunFigures, again: int = 0) -> str:
         sizes_told=_sizes_told(figures),
         colour=colour_of,
         width=_width,
+        held=math.fsum(figures.sizes) or 1.0,
         version=dpdist.__version__,
         style=Markup((_HERE / "page.css").read_text()),
         behaviour=Markup((_HERE / "page.js").read_text()),
@@ -81,11 +82,11 @@ def _pictures(figures: RunFigures) -> tuple[list[str], list[list[str]]]:
     if shape is None:
         return [], []
     shades = shade([each.picture or (0.0,) for each in shown], figures.directions)
-    nearest = [row.values or (0.0,) for each in shown for row in each.nearest]
+    nearest = [row.values for each in shown for row in each.nearest]
     plain = shade(nearest, False) if nearest else shades
     return (
         [address(as_image(each.picture or (), shape, shades)) for each in shown],
-        [[address(as_image(row.values or (), shape, plain)) for row in each.nearest] for each in shown],
+        [[address(as_image(row.values, shape, plain)) for row in each.nearest] for each in shown],
     )
 
 

@@ -21,7 +21,6 @@ from bokeh.models import (
 from dpdist.report.charts import (
     LINE,
     NEUTRAL,
-    OTHER,
     STEP,
     colour_of,
     drawn,
@@ -206,6 +205,7 @@ def _time(laps: Sequence[LapFigures]) -> Any:
     used = [name for name in PHASES if any(lap.spent.get(name, 0.0) > 0 for lap in laps)]
     data: dict[str, Any] = {name: [lap.spent.get(name, 0.0) for lap in laps] for name in used}
     data |= {"lap": [lap.lap for lap in laps], "seconds": [lap.seconds for lap in laps]}
+    data["waiting"] = [lap.spent.get("waiting", 0.0) for lap in laps]
     plot = plain(260, "seconds", "lap")
     bars = plot.vbar_stack(
         used,
@@ -217,6 +217,8 @@ def _time(laps: Sequence[LapFigures]) -> Any:
         line_color=None,
     )
     told = [(name.replace("_", " "), f"@{name}{{0.000}} s") for name in used]
+    if any(data["waiting"]):
+        told.append(("coordinator waited or sent", "@waiting{0.000} s"))
     hover(plot, [("lap", "@lap"), ("the lap took", "@seconds{0.000} s"), *told], *bars)
     plot.y_range.start = 0
     legend_of(plot, above=True)
@@ -278,11 +280,11 @@ def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
         source=ColumnDataSource(
             {
                 **{name: [end[i] for end in ends] for i, name in enumerate(("x0", "y0", "x1", "y1"))},
-                "alpha": [0.2 + 0.6 * end[4] / strongest for end in ends],
+                "alpha": [0.1 + 0.5 * end[4] / strongest for end in ends],
                 "width": [1 + 3 * end[4] / strongest for end in ends],
             }
         ),
-        color=OTHER,
+        color=NEUTRAL,
         alpha="alpha",
         line_width="width",
     )

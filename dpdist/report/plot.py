@@ -100,7 +100,7 @@ def map(run: object, axes: Axes | None = None) -> Axes:
     strongest = max((share for *_, share in found.links), default=1.0)
     for k, m, share in found.links:
         ends = [found.x[k], found.x[m]], [found.y[k], found.y[m]]
-        axes.plot(*ends, color="tab:orange", alpha=0.2 + 0.6 * share / strongest, zorder=0)
+        axes.plot(*ends, color="0.5", alpha=0.1 + 0.5 * share / strongest, zorder=0)
     areas = 900 * np.array(found.sizes) / max(found.sizes)
     axes.scatter(found.x, found.y, s=areas + 20, color="tab:blue", alpha=0.5)
     for x, y, name in zip(found.x[:NAMED], found.y, found.ids, strict=False):

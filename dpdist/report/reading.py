@@ -172,14 +172,15 @@ def _clusters(
     profiles, counts, weights = profiles_of(predictor, some), _counts(view), predictor.weights()[0]
     sizes = None if shape is None else picture_shape(shape, predictor.preparation.columns)
     nearest = {} if some.places is None else nearest_rows(predictor, some, places, NEAREST)
+    told = {k: NONE if profiles is None or sizes is not None else _telling(profiles, k) for k in places.tolist()}
     components = tuple(
         ComponentFigures(
             id=int(predictor.ids[k]),
             size=float(counts[k]),
             weight=float(weights[k]),
-            columns=() if profiles is None or sizes is not None else _telling(profiles, k, some.names),
+            columns=() if profiles is None else _columns(profiles, k, told[k], some.names),
             picture=None if profiles is None or sizes is None else _values(profiles.centre[k]),
-            nearest=_nearest(some, nearest.get(k, NONE), sizes is not None),
+            nearest=_nearest(some, nearest.get(k, NONE), slice(None) if sizes is not None else told[k]),
         )
         for k in places.tolist()
     )
@@ -187,8 +188,11 @@ def _clusters(
     return {"components": components, "image_shape": sizes, "directions": directions, "seen": some.origin}
 
 
-def _telling(profiles: Profiles, k: int, names: Sequence[str] | None) -> tuple[ColumnFigures, ...]:
-    chosen = np.argsort(-np.abs(profiles.standard[k]), kind="stable")[:TELLING]
+def _telling(profiles: Profiles, k: int) -> np.ndarray:
+    return np.argsort(-np.abs(profiles.standard[k]), kind="stable")[:TELLING]
+
+
+def _columns(profiles: Profiles, k: int, chosen: np.ndarray, names: Sequence[str] | None) -> tuple[ColumnFigures, ...]:
     return tuple(
         ColumnFigures(
             name=f"column {d}" if names is None else names[d],
@@ -200,10 +204,10 @@ def _telling(profiles: Profiles, k: int, names: Sequence[str] | None) -> tuple[C
     )
 
 
-def _nearest(some: SomeRows, found: np.ndarray, as_pictures: bool) -> tuple[RowFigures, ...]:
+def _nearest(some: SomeRows, found: np.ndarray, columns: np.ndarray | slice) -> tuple[RowFigures, ...]:
     if some.places is None:
         return ()
-    return tuple(RowFigures(int(some.places[i]), _values(some.rows[i]) if as_pictures else None) for i in found)
+    return tuple(RowFigures(int(some.places[i]), _values(some.rows[i, columns])) for i in found)
 
 
 def _map_of_clusters(predictor: Predictor, counts: np.ndarray, places: np.ndarray) -> MapFigures:

@@ -57,7 +57,8 @@ class LapTimes(NamedTuple):
         float, Stored(("lap",), "seconds of writing checkpoints beside the lap", "s", "checkpoint_seconds")
     ]
     waiting: Annotated[
-        float, Stored(("lap",), "seconds that the coordinator waited for workers", "s", "waiting_seconds")
+        float,
+        Stored(("lap",), "seconds that the coordinator waited for workers or sent to them", "s", "waiting_seconds"),
     ]
     workers: Annotated[
         float, Stored(("lap",), "seconds that workers' threads were busy; part of the above", "s", "worker_seconds")
