@@ -28,7 +28,7 @@ _RATE = number(above=0, below=1)
 
 
 def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: float = RATE) -> float:
-    """The log density, nats, raw columns, below which a share `rate` of the rows lies that the model draws.
+    """The log density, nats, raw columns, below which a share `rate` of the rows lies that its components draw.
 
     Parameters
     ----------
@@ -39,8 +39,7 @@ def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: f
     """
     rate = _RATE.take("rate", rate)
     rng, count = generator(seed, "outliers"), int(np.clip(_BELOW / rate, _FEWEST, _MOST))
-    weights, rest = predictor.weights()
-    shares = np.append(weights, rest)
+    shares, _ = predictor.weights()  # components that no row has shown lie far out, and would be all that is below
     components = rng.choice(len(shares), size=count, p=shares / shares.sum())
     drawn = ArraySource(predictor.draw(components, rng), partition_rows=_TOGETHER).partitions
     given = backend.share(predictor)
