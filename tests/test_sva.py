@@ -938,7 +938,7 @@ def test_every_kind_of_input_gives_the_same_clusters(tmp_path: Path) -> None:
     ]
     for kind in kinds:
         model = sva().fit(kind)
-        assert model.n_components_ == 9 and len(np.unique(model.predict(kind))) == 9
+        assert model.n_components_ == 9 and len(np.unique(np.asarray(model.predict(kind)))) == 9
 
 
 # wherever it runs; last, for an open client is where passes run from here on
