@@ -24,6 +24,7 @@ import dpdist
 from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import local_backend
+from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.engine import Step
 from dpdist.inference.mixture.lap_moves import ComponentMap
 from dpdist.inference.mixture.local_step import BatchSummary
@@ -146,9 +147,8 @@ def settled(state: State, components: int, rng: np.random.Generator) -> tuple[St
 
     parts = (some(2 * components, 2 * components), some(0, components), some(deletes.size * 3, deletes.size * 3))
     batch_summary = BatchSummary(some(components, components), parts)
-    component_map = ComponentMap(
-        Change(index, (), index), proposals, proposals, (np.arange(2 * components), nothing, nothing)
-    )
+    carried = (np.arange(2 * components), nothing, nothing)
+    component_map = ComponentMap(Change(index, (), index), proposals, proposals, carried, Heirs(index, index))
     batches = len(state.batch_summaries)
     return State(
         2, state.order, 0, index, components, (batch_summary,) * batches, None, proposals, np.zeros(components)
