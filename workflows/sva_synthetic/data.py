@@ -81,12 +81,12 @@ def true_score(data: Data, model: Model) -> float:
 
 
 def follow(clusters: Iterator[Statistics], holdout: np.ndarray, model: Model) -> Iterator[Snapshot]:
-    """A sampler's clusters with their scores and the sampler's own seconds, at times some 2 percent apart."""
+    """A sampler's clusters with their scores and its own seconds of a processor, at times some 2 percent apart."""
     seconds = following = 0.0
     while True:
-        began = time.perf_counter()
+        began = time.process_time()
         found = next(clusters)
-        seconds += time.perf_counter() - began
+        seconds += time.process_time() - began
         if seconds >= following:
             following = 1.02 * seconds
             yield Snapshot(seconds, score(holdout, found, model), found.counts, posterior_means(found, model)[0])

@@ -22,8 +22,7 @@ class Run(Protocol):
     method: str
     seconds: list[float]
     scores: list[float]
-    weights: np.ndarray
-    means: np.ndarray
+    means: list[list[float]]
     truth: float
 
 
@@ -51,7 +50,7 @@ def draw_components(x: np.ndarray, runs: Sequence[Run], path: Path) -> None:
     for axis, run in zip(axes, runs, strict=False):
         axis.plot(*x[:DOTS].T, ",", color="0.6")
         axis.set(aspect="equal", title=f"{run.method}, K = {len(run.means)}")
-        draw_circles(axis, run.means)
+        draw_circles(axis, np.array(run.means))
     for axis in axes[len(runs) :]:
         axis.axis("off")
     FigureCanvasAgg(figure).print_png(path)
