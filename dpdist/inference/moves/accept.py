@@ -21,7 +21,7 @@ class Reason(Enum):
 
     ACCEPTED = "accepted: the exact ELBO rises"
     NO_GAIN = "refused: the exact ELBO does not rise"
-    ROUNDING = "refused: the gain is within rounding of the ELBO"
+    ROUNDING = "refused: rounding or a component without rows gains as much"
     CONFLICT = "refused: a better proposal changed one of its components"
     LIMIT = "refused: the largest number of components is reached"
     REFINING = "postponed: its children are still improving"
@@ -34,8 +34,8 @@ class Standing(Protocol):
         """What accepting a proposal now would add to the objective, in nats; asked only where :meth:`holds`."""
         ...
 
-    def noise(self, proposal: int) -> float:
-        """Nats that a gain must exceed to be told from rounding."""
+    def threshold(self, proposal: int) -> float:
+        """Nats that a gain must exceed; below zero only for what tidies up and may cost that much."""
         ...
 
     def holds(self, proposal: int) -> bool:
@@ -72,9 +72,10 @@ def judge(standing: Standing, promise: np.ndarray, exact: bool = False) -> list[
     verdicts = []
     for proposal in np.argsort(-promise, kind="stable").tolist():
         gain, free = float(promise[proposal]), standing.holds(proposal)
-        if free and (gain > 0 or not exact):
+        threshold = standing.threshold(proposal)
+        if free and (gain > 0 or gain > threshold or not exact):
             gain = standing.gain(proposal)
-        reason = reason_for(gain, standing.noise(proposal)) if free or exact else Reason.CONFLICT
+        reason = reason_for(gain, threshold) if free or exact else Reason.CONFLICT
         if reason is Reason.ACCEPTED and not free:
             reason = Reason.CONFLICT
         elif reason is Reason.ACCEPTED and standing.too_many_with(proposal):
@@ -90,8 +91,8 @@ def accepted(verdicts: list[Verdict]) -> list[int]:
     return [verdict.proposal for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
 
 
-def reason_for(gain: float, noise: float) -> Reason:
+def reason_for(gain: float, threshold: float) -> Reason:
     """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none."""
-    if not gain > 0:
-        return Reason.NO_GAIN
-    return Reason.ACCEPTED if gain > noise else Reason.ROUNDING
+    if gain > threshold:
+        return Reason.ACCEPTED
+    return Reason.ROUNDING if gain > 0 else Reason.NO_GAIN

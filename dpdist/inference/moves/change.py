@@ -24,6 +24,10 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary, concatenate
 
+#: A component of a smaller expected count has no rows. By being there it raises the ELBO by some n nats where its count
+#: is n, as any component may that hardly matters, so that neither its coming nor its going is judged by so little.
+EMPTY = 1e-3
+
 
 class MoveVerdict(NamedTuple):
     """One proposal's exact gain in nats, and what became of it; `move` is its place in the list of moves."""
@@ -42,6 +46,11 @@ class _Candidate:
     replaced: Summary
     fixed: float  # gain in A and H
     scale: float  # size of the numbers it was computed from
+
+    @property
+    def growth(self) -> int:
+        """By how many components there are more with it."""
+        return len(self.replaced.counts) - len(self.removed)
 
 
 def rounding(dtype: type, scale: float, elbo: float) -> float:
@@ -95,9 +104,18 @@ class _Standing:
         """What accepting a candidate adds to the ELBO."""
         return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
 
-    def noise(self, proposal: int) -> float:
-        """Nats below which a candidate's gain cannot be told from rounding."""
-        return rounding(self.dtype, self.candidates[proposal].scale, self.elbo)
+    def threshold(self, proposal: int) -> float:
+        """Nats that a candidate's gain must exceed: rounding, and more if a component without rows would be new.
+
+        If one would be gone, less, so that it can go.
+        """
+        candidate = self.candidates[proposal]
+        noise = rounding(self.dtype, candidate.scale, self.elbo)
+        if candidate.growth > 0 and candidate.replaced.counts.min() < EMPTY:
+            return noise + EMPTY
+        if candidate.growth < 0 and self.counts[list(candidate.removed)].min() < EMPTY:
+            return noise - EMPTY
+        return noise
 
     def holds(self, proposal: int) -> bool:
         """Whether all that a candidate removes is still there."""
@@ -105,8 +123,7 @@ class _Standing:
 
     def too_many_with(self, proposal: int) -> bool:
         """Whether a candidate adds components beyond the largest number that the allocation allows."""
-        candidate, limit = self.candidates[proposal], self.allocation.max_components
-        growth = len(candidate.replaced.counts) - len(candidate.removed)
+        growth, limit = self.candidates[proposal].growth, self.allocation.max_components
         return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
     def after(self, proposal: int) -> _Standing:

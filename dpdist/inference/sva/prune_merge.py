@@ -264,7 +264,7 @@ class _Untouched(Standing):
     def gain(self, proposal: int) -> float:
         return float(self.gains[proposal])
 
-    def noise(self, proposal: int) -> float:
+    def threshold(self, proposal: int) -> float:
         return 0.0
 
     def holds(self, proposal: int) -> bool:

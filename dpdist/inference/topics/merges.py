@@ -240,7 +240,7 @@ class _CorpusMerges(_Merges):
         promise = float(self.promise[proposal])
         return promise if promise < -_SURE else super().gain(proposal)
 
-    def noise(self, proposal: int) -> float:
+    def threshold(self, proposal: int) -> float:
         return ROUNDING * abs(self.value)
 
 
@@ -256,7 +256,7 @@ class _OnlineMerges(_Merges):
         documents = self.total.summary.documents
         return point_weights(self.model).value(self.weights[self.left], self.groups[self.left, LOG_PI], documents)
 
-    def noise(self, proposal: int) -> float:
+    def threshold(self, proposal: int) -> float:
         return ROUNDING * abs(self.bound)
 
     def after(self, proposal: int) -> Self:

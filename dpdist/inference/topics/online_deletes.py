@@ -125,7 +125,7 @@ class _Deletes(Standing):
     def gain(self, proposal: int) -> float:
         return float(self.gains[proposal])
 
-    def noise(self, proposal: int) -> float:
+    def threshold(self, proposal: int) -> float:
         return self.nats
 
     def holds(self, proposal: int) -> bool:

@@ -191,7 +191,7 @@ class _Splits(Standing):
         density = point_weights(self.model).log_density
         return self.splits[proposal].gain + density(self._with(proposal)) - density(self.weights)
 
-    def noise(self, proposal: int) -> float:
+    def threshold(self, proposal: int) -> float:
         return self.nats
 
     def holds(self, proposal: int) -> bool:
