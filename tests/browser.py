@@ -24,6 +24,8 @@ FLAGS = (
 )
 #: Seconds in which a page must be drawn, or an answer be there.
 PATIENCE = 60.0
+#: True in a report whose charts are drawn.
+CHARTS = "document.documentElement?.dataset.drawn > 0"
 
 
 class Browser:
@@ -43,14 +45,14 @@ class Browser:
             self._ask(f"{domain}.enable")
         self._ask("Performance.enable", timeDomain="threadTicks")
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False) -> float:
-        """Show a page; returns the seconds until all its charts are drawn."""
+    def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False, drawn: str = CHARTS) -> float:
+        """Show a page; returns the seconds until an expression is true, by default that all its charts are drawn."""
         self._ask("Emulation.setEmulatedMedia", features=[_media(dark)])
         phone = width < 500
         self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.said, began = [], time.perf_counter()
         self._ask("Page.navigate", url=path.as_uri())
-        self.wait("document.documentElement?.dataset.drawn > 0")
+        self.wait(f"location.href === {json.dumps(path.as_uri())} && {drawn}")
         return time.perf_counter() - began
 
     def busy(self) -> float:

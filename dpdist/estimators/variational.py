@@ -35,12 +35,9 @@ from dpdist.storage.importing import imported_class, made
 class DPMixture(Mixture):
     """Dirichlet-process mixture: a clustering whose number of clusters is learned.
 
-    On one core, from one cluster, k-means++ (50) and "sva", single runs reached -22.96 nats a row on 60,000 MNIST
-    digits in 50 principal components after 17, 33 and 18 s, and ended after 35 s at -22.86, -22.95 and -22.76; on
-    30,000 SIFT vectors in 40 after 15 s at -203.60, -203.41 and -203.55; on 10,000 zero-mean image patches at 151.14,
-    150.86 and 151.08. No start is first everywhere (``workflows/benchmarks/starts.py``), so one cluster, which needs no
-    sample, is the default. ``Memoized(batches=1)`` is batch
-    variational Bayes.
+    From one cluster on, splits, regroups, merges and deletes change the model wherever the evidence lower bound of all
+    rows rises. ``Memoized(batches=1)`` is batch variational Bayes. Fitting is on the active Dask client's workers, or
+    in this process, to the same bits.
 
     Attributes
     ----------

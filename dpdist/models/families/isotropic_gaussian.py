@@ -32,7 +32,7 @@ class IsotropicGaussian(Family):
 
     Notes
     -----
-    Statistics: |x|^2, x, 1; F = D + 2.
+    Statistics: the square of the norm of x, x, 1; F = D + 2.
     """
 
     variance: Lone = Lone()

@@ -1,0 +1,39 @@
+"""
+Rows that belong to no cluster
+==============================
+
+Two ways: a threshold that the model sets by drawing from itself, and a background component that takes part in the fit.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import dpdist
+
+rng = np.random.default_rng(0)
+centres = rng.uniform(-8, 8, size=(8, 2))
+rows = centres[rng.integers(8, size=4000)] + 0.5 * rng.normal(size=(4000, 2))
+stray = rng.uniform(-12, 12, size=(60, 2))
+x, is_stray = np.concatenate([rows, stray]), np.arange(4060) >= 4000
+
+# %%
+# ``predict(x, outliers=rate)`` gives -1 to rows less dense than all but that share of what the model itself draws.
+
+plain = dpdist.DPMixture(random_state=0).fit(x)
+by_threshold = plain.predict(x, outliers=0.01) == -1
+
+# %%
+# ``background`` is the share of rows expected to belong to no cluster. A component as broad as all data takes them; it
+# is never split, merged or deleted, and counts in the bound like any other.
+
+with_background = dpdist.DPMixture(background=0.01, random_state=0).fit(x)
+by_background = with_background.predict(x, outliers=True) == -1
+
+figure, axes = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharey=True)
+told = {"threshold": (plain, by_threshold), "background": (with_background, by_background)}
+for place, (name, (model, found)) in zip(axes, told.items(), strict=True):
+    recall, precision = found[is_stray].mean(), is_stray[found].mean()
+    place.scatter(*x[~found].T, c=model.predict(x[~found]) % 10, cmap="tab10", s=3, alpha=0.5)
+    place.scatter(*x[found].T, c="black", marker="x", s=18)
+    place.set_title(f"{name}: K {model.n_components_}, recall {recall:.2f}, precision {precision:.2f}")
+plt.show()
