@@ -27,7 +27,7 @@ from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import online_steps
 from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.runs.methods.topics import first_topics, take_census
+from dpdist.runs.methods.topics import take_census, topics_of_census
 
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -147,7 +147,7 @@ def online(
     source, backend = ArraySource(corpus.train, partition_rows=batch), SerialBackend()
     rows, batches = corpus.train.shape[0], len(source.partitions)
     census = take_census(source, backend, 0)
-    first = first_topics(TopicProblem(model, "posterior", Memoized(1), TopicPlan()), census, start)
+    first = topics_of_census(TopicProblem(model, "posterior", Memoized(1), TopicPlan()), census, start)
     problem = TopicProblem(model, "point", Stochastic(batches, forgetting=0.5), plan, effort or Effort())
     began, points, seen = time.perf_counter(), list[Point](), 0
     state = first_online_state(model, first)

@@ -53,6 +53,7 @@ def seek_topics(
     iterations: int,
     rng: np.random.Generator,
     replaced: int = 0,
+    words: np.ndarray | None = None,
 ) -> tuple[Seeds, TopicSummary]:
     """Look for new topics in a sample.
 
@@ -66,6 +67,7 @@ def seek_topics(
     iterations : of batch inference on the sample
     rng : of the seeds
     replaced : number of topics in use to do without, those that fit their documents worst; all others are held
+    words : (W, B) counts that topics begin with; default: what the topics replaced explain of documents far apart
 
     Returns
     -------
@@ -77,7 +79,8 @@ def seek_topics(
     if total is not None:
         gone, counts = _attributed(model, total, documents, replaced)
         held, old = np.delete(total.words, gone, axis=1), np.delete(model.sticks(total).weights[:-1], gone)
-    fresh = scale * _far_apart(sparse.csr_array(counts, dtype=np.float64), topics, rng)
+    begun = _far_apart(sparse.csr_array(counts, dtype=np.float64), topics, rng) if words is None else words
+    fresh = scale * begun
     share = np.full(fresh.shape[1] + 1, (1 - old.sum()) / (fresh.shape[1] + 1))
     prior = model.allocation.document_concentration * np.append(old, share)
     known, summary = DocumentTopics.unknown(documents.shape[0]), None

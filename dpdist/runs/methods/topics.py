@@ -26,9 +26,9 @@ from dpdist.inference.loop import Step
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Info, State
-from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import top_words
+from dpdist.inference.topics.first import first_topics
 from dpdist.inference.topics.online import OnlineState, first_online_state
 from dpdist.inference.topics.online_engine import first_point_state, lap_info, partial_step, point_steps
 from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
@@ -159,7 +159,7 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
 def found_topics(problem: AnyTopicProblem, topics: int, source: Source, backend: Backend) -> TopicSummary:
     """Sums over the corpus under at most `topics` topics found in a sample of it, by a task."""
     census = take_census(source, backend, problem.seed)
-    return backend.fetch(backend.map(first_topics, [problem], [census], [topics]))[0]
+    return backend.fetch(backend.map(topics_of_census, [problem], [census], [topics]))[0]
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
@@ -184,14 +184,12 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
     return census
 
 
-def first_topics(problem: AnyTopicProblem, census: Census, topics: int) -> TopicSummary:
+def topics_of_census(problem: AnyTopicProblem, census: Census, topics: int) -> TopicSummary:
     """Sums over the documents drawn under at most `topics` topics found in them, scaled to the whole corpus."""
     whole = np.zeros(4)
     whole[[DOCUMENTS, TOKENS]] = census.documents, census.tokens
-    rng, documents = generator(problem.seed, "first topics"), census.drawn.rows
     with one_thread():
-        _, found = seek_topics(problem.model, None, documents, whole, topics, START_ITERATIONS, rng)
-    return found.scaled(census.documents / documents.shape[0])
+        return first_topics(problem.model, census.drawn.rows, whole, topics, START_ITERATIONS, problem.seed)
 
 
 def _count_partition(partition: Partition, seed: int) -> Census:

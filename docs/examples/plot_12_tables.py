@@ -1,0 +1,51 @@
+"""
+Small tables: which family, which prior
+=======================================
+
+Two tables that many know, of less than two hundred rows. What the rows support depends on how much a cluster has to
+learn: a full covariance of 13 columns takes 104 numbers, and 178 rows do not pay for three of them.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_iris, load_wine
+from sklearn.metrics import adjusted_rand_score
+
+import dpdist
+
+ways = [(family, prior) for family in ("gaussian", "diagonal_gaussian") for prior in ("data", "clusters")]
+
+
+def compare(table):
+    """Of each way: held-out nats a row (mean of four folds), clusters of all rows, agreement with the classes."""
+    folds = np.random.default_rng(0).integers(4, size=len(table.data))
+    found = []
+    for family, prior in ways:
+        model = dpdist.DPMixture(family, prior=prior, random_state=0)
+        scores = [model.fit(table.data[folds != fold]).score(table.data[folds == fold]) for fold in range(4)]
+        model.fit(table.data)
+        agreement = adjusted_rand_score(table.target, model.labels_)
+        print(f"  {family:18} prior={prior!r:10}  held out {np.mean(scores):7.2f}  K {model.n_components_:3}", end="")
+        print(f"  adjusted Rand index {agreement:.2f}")
+        found.append(np.mean(scores))
+    return found
+
+
+scores = {}
+for load in (load_iris, load_wine):
+    table, name = load(), load.__name__.removeprefix("load_")
+    print(f"{name}: {table.data.shape[0]} rows, {table.data.shape[1]} columns, {len(table.target_names)} classes")
+    scores[name] = compare(table)
+
+# %%
+# Held-out density is what the model itself is good at, and says which family and prior describe the rows. Agreement
+# with classes is another matter: finer descriptions cut classes in pieces, and the best of the one is not the best of
+# the other.
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+for place, (name, values) in zip(axes, scores.items(), strict=True):
+    place.plot(values, range(len(ways)), "o")
+    place.set_yticks(range(len(ways)), [f"{family.removesuffix('_gaussian')}, {prior}" for family, prior in ways])
+    place.set(title=name, xlabel="held-out nats a row")
+    place.label_outer()
+plt.show()

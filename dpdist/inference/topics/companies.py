@@ -1,0 +1,89 @@
+"""Words that keep company, as first topics.
+
+The leading singular vectors of a sample's counts, by their square roots and with documents of length one, place words
+near one another that occur in the same documents. Spherical k-means, to which a word counts as often as it occurs,
+makes groups of them; a group with its words' counts begins a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import svds
+
+#: Singular vectors, and steps of k-means, at most.
+_RANK, _STEPS = 100, 10
+#: Words whose likeness with all centres is held at once.
+_BLOCK = 4096
+
+
+def companies(counts: sparse.csr_array, groups: int, rng: np.random.Generator) -> np.ndarray:
+    """The counts of all words, each in one of at most `groups` groups.
+
+    Parameters
+    ----------
+    counts : (n, W) float64, of a sample of documents with words
+    groups : largest number of groups
+    rng : of the seeds
+
+    Returns
+    -------
+    words : (W, B) the sums of counts over documents, zero but in the word's group; every group has a word
+    """
+    occurrences = np.asarray(counts.sum(axis=0)).ravel()
+    seen = np.flatnonzero(occurrences)
+    places = _places(sparse.csr_array(counts[:, seen]), rng)
+    owners = _spherical_k_means(places, occurrences[seen], groups, rng)
+    used, positions = np.unique(owners, return_inverse=True)
+    words = np.zeros((counts.shape[1], len(used)))
+    words[seen, positions] = occurrences[seen]
+    return words
+
+
+def _places(counts: sparse.csr_array, rng: np.random.Generator) -> np.ndarray:
+    """Unit vectors (W, R) of words, near one another where these occur in the same documents."""
+    roots = sparse.csr_array((np.sqrt(counts.data), counts.indices, counts.indptr), shape=counts.shape)
+    lengths = np.sqrt(np.asarray(counts.sum(axis=1)).ravel())
+    unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(lengths, 1e-300)) @ roots)
+    least = min(unit.shape)
+    if least > _RANK:
+        _, sizes, vectors = svds(unit, k=_RANK, v0=rng.standard_normal(least))
+    else:
+        _, sizes, vectors = np.linalg.svd(unit.toarray(), full_matrices=False)
+    places = vectors.T * sizes
+    norms = np.linalg.norm(places, axis=1, keepdims=True)
+    return np.ascontiguousarray(places / np.maximum(norms, 1e-300))
+
+
+def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> np.ndarray:
+    """The group (W,) of unit vectors (W, R), those of most weight counting most; seeds as of k-means++."""
+    centres, owners = places[_seeds(places, weights, groups, rng)], np.full(len(places), -1)
+    for _ in range(_STEPS):
+        before, owners = owners, np.concatenate(list(_nearest(places, centres)))
+        if np.array_equal(before, owners):
+            break
+        centres = np.zeros_like(centres)
+        np.add.at(centres, owners, weights[:, None] * places)
+        centres /= np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-300)
+    return owners
+
+
+def _seeds(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> list[int]:
+    """At most `groups` words, each drawn by its weight and its distance from those drawn before."""
+    nearest, chosen = np.zeros(len(places)), list[int]()
+    while len(chosen) < groups:
+        sampling_probabilities = weights * (1 - np.clip(nearest, 0.0, 1.0)) ** 2
+        sampling_probabilities[chosen] = 0.0
+        if not sampling_probabilities.sum() > 0:
+            break
+        chosen.append(int(rng.choice(len(places), p=sampling_probabilities / sampling_probabilities.sum())))
+        nearest = np.maximum(nearest, places @ places[chosen[-1]])
+    return chosen
+
+
+def _nearest(places: np.ndarray, centres: np.ndarray) -> Iterator[np.ndarray]:
+    """The nearest centre of each word, a block of words at a time."""
+    for start in range(0, len(places), _BLOCK):
+        yield np.argmax(places[start : start + _BLOCK] @ centres.T, axis=1)

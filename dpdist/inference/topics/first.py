@@ -1,0 +1,61 @@
+"""The first topics of a model, looked for in a sample of documents.
+
+They begin with documents far from one another, or with groups of words that keep company. Neither is better on all
+corpora, and the bound does not tell: short documents of few words want the one, long ones the other. So both are tried
+on most of the sample, and the one that predicts words of its other documents better is taken, on all of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from dpdist.core.randomness import generator
+from dpdist.inference.topics.births import Seeds, seek_topics
+from dpdist.inference.topics.companies import companies
+from dpdist.inference.topics.evaluation import completion_score
+from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.prediction import split_tokens
+from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
+
+#: Words a topic, at least, for groups of words to be tried.
+_COMPANY = 5
+#: Of so many documents of the sample one is set apart, and of its tokens this share is observed.
+_EACH, _OBSERVED = 10, 0.8
+
+
+def first_topics(
+    model: TopicModel, documents: sparse.csr_array, whole: np.ndarray, topics: int, iterations: int, seed: int
+) -> TopicSummary:
+    """Sums over a corpus under its first topics.
+
+    Parameters
+    ----------
+    model : of the corpus
+    documents : (n, W) a sample of documents with words, in a random order
+    whole : totals of the corpus, as of :class:`TopicSummary`
+    topics : largest number of them
+    iterations : of batch inference on the sample
+    seed : of the seeds, and of the tokens observed
+    """
+
+    def begin(sample: sparse.csr_array, by_words: bool) -> tuple[Seeds, TopicSummary]:
+        words, rng = None, generator(seed, "first topics")
+        if by_words:
+            words = companies(sparse.csr_array(sample, dtype=np.float64), topics, generator(seed, "first companies"))
+        return seek_topics(model, None, sample, whole, topics, iterations, rng, words=words)
+
+    apart = np.arange(documents.shape[0]) % _EACH == _EACH - 1
+    kept, (observed, held) = documents[~apart], split_tokens(documents[apart], _OBSERVED, seed)
+    by_words = len(np.unique(kept.indices)) >= _COMPANY * topics and bool(held.sum() > 0)
+    if by_words:
+        scores = [_score(model, begin(kept, way)[0], observed, held) for way in (False, True)]
+        by_words = scores[1] > scores[0]
+    return begin(documents, by_words)[1].scaled(whole[DOCUMENTS] / documents.shape[0])
+
+
+def _score(model: TopicModel, seeds: Seeds, observed: sparse.csr_array, held: sparse.csr_array) -> float:
+    """Nats a held-out token under topics and their shares of the sample."""
+    words, used = seeds.words.T + model.pseudocount, seeds.words.sum(axis=0)
+    prior = model.allocation.document_concentration * used / used.sum()
+    return completion_score(words / words.sum(axis=1, keepdims=True), prior, observed, held).per_token
