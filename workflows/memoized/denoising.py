@@ -26,7 +26,7 @@ from dpdist.models.families import ZeroMeanGaussian
 
 #: Mean PSNR over BSD68 by noise, as published.
 PUBLISHED = {15.0: 31.21, 25.0: 28.68, 50.0: 25.67}
-RUNS = ("one", "without moves")
+RUNS = ("one", "prior of clusters", "without moves")
 #: By how much comparing a few components only may change the small run's PSNR, and what denoising must bring, in dB.
 NEAR, GAIN = 0.02, 5.0
 

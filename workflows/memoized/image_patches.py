@@ -2,7 +2,8 @@
 
 After Hughes & Sudderth (2013), section 5: the 8x8 patches at stride 4 of the 200 training pictures of BSDS300, less
 their mean (see pictures.py for the coordinates), 1,880,200 in all or, by --rows, a random part of them. Starts: one
-cluster, 200 of k-means++, and a sequential pass, all with default moves; and 200 of k-means++ without moves.
+cluster, with either prior, 200 of k-means++, and a sequential pass, all with default moves; and 200 of k-means++
+without moves.
 ``denoising.py`` judges what comes out by pictures that none of this has seen.
 
 Runs are kept in --out and gone on with when this is called again, for --seconds of each method's own: by the clock.
@@ -43,6 +44,7 @@ def settings(size: Size) -> dict[str, dict[str, Any]]:
     many = {"initial": "k-means++", "initial_components": size.many}
     return {
         "one": {},
+        "prior of clusters": {"prior": "clusters"},
         "k-means++": many,
         "sva": {"initial": "sva"},
         "without moves": {**many, "moves": []},
