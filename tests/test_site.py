@@ -104,10 +104,10 @@ def check_links(site: Path) -> None:
                 assert unquote(parts.fragment) in pages[target].anchors, f"{path.name} leads to {link}"
 
 
-def texts_of_the_package() -> str:
-    """All texts of the source, docstrings and what is filled in among them, one after the other."""
+def texts_of(folder: str) -> str:
+    """All texts of sources, docstrings and what is filled in among them, one after the other."""
     found = []
-    for path in (ROOT / "dpdist").rglob("*.py"):
+    for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
                 parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
@@ -124,7 +124,7 @@ def quoted_refusals() -> list[str]:
 
 
 def test_the_refusals_that_are_explained_are_refusals_of_the_package() -> None:
-    texts, quotes = texts_of_the_package(), quoted_refusals()
+    texts, quotes = texts_of("dpdist"), quoted_refusals()
     assert len(quotes) > 8
     for quote in quotes:
         words = [
@@ -137,7 +137,7 @@ def test_the_refusals_that_are_explained_are_refusals_of_the_package() -> None:
 
 
 def test_pages_name_commands_and_files_that_are_there() -> None:
-    app = texts_of_the_package()
+    app = texts_of("dpdist") + texts_of("workflows")
     for path in [ROOT / "README.md", *DOCS.glob("*.md")]:
         for name in re.findall(r"(?:workflows|cluster_configs|tests|docs)/[\w./-]*\w", path.read_text()):
             assert (ROOT / name).exists() or name.startswith("docs/_build"), f"{path.name}: {name}"
