@@ -160,6 +160,19 @@ def test_a_run_on_an_array_is_resumed_from_python(tmp_path) -> None:
         dpdist.resume(tmp_path / "run.zarr", rows, max_laps=0)
 
 
+def test_a_process_that_goes_elsewhere_writes_where_it_began(tmp_path, monkeypatch) -> None:
+    """Also the beats of the lease, which go on in a thread."""
+    rows, elsewhere = clusters(1), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dpdist.storage.lease.BEAT", 0.01)
+    for _ in mixture(max_laps=3, tolerance=0.0).iter_fit(rows, checkpoint_path="run.zarr", checkpoint_seconds=0.0):
+        monkeypatch.chdir(elsewhere)
+        time.sleep(0.05)
+    assert not any(elsewhere.iterdir())
+    assert dpdist.load(tmp_path / "run.zarr").n_iter_ == 3
+
+
 def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, data_path) -> None:
     whole = fitted_run(data_path, tmp_path / "whole.zarr", 6)
     model = mixture(max_laps=6, tolerance=0.0)

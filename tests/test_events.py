@@ -174,7 +174,7 @@ def test_a_lap_adds_up(kind: str) -> None:
     counts = np.random.default_rng(0).poisson(np.kron(np.eye(4), np.full((40, 5), 3.0)) + 0.1)
     online = dpdist.schedules.Stochastic(4, forgetting=0.5)
     schedule, weights = (online, "point") if kind == "online" else (None, "posterior")
-    topics = dpdist.HDPTopicModel(initial_topics=2, schedule=schedule, weights=weights, random_state=0)
+    topics = dpdist.HDPTopicModel(initial_topics=8, schedule=schedule, weights=weights, random_state=0)
     model, data = (mixture(), clusters(0, rows=3000, groups=6)) if kind == "mixture" else (topics, counts)
     fit = model.set_params(max_laps=9).prepare(data)
     before, ends, moved = len(fit.state.ids), [], 0

@@ -14,9 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from common import digits, draw_clusters, leading_components, options, print_table, spread
 from sklearn.datasets import load_digits
+from starts import patches
 
 from dpdist import DPMixture
 from dpdist.inference.moves.registry import MOVES
+from dpdist.models.families import Family, Gaussian, ZeroMeanGaussian
 
 STARTS = ("one", "k-means++", "sva")
 SEEDS, LAPS = 5, 150
@@ -34,7 +36,7 @@ class Fit(NamedTuple):
 
 
 def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
-    """What is fitted, by name."""
+    """What is fitted, by name; patches under zero-mean Gaussians, all else under Gaussians."""
     if small:
         return {"clusters": draw_clusters(1_500, 4, 8, seed=0, apart=1.5)[0]}
     found = {"digits": load_digits().data, "clusters": draw_clusters(10_000, 10, 30, seed=0, apart=0.8)[0]}
@@ -44,14 +46,20 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     path = data / "sift_bsds" / "sift_bsds_train_200k.npz"
     if path.exists():
         found["SIFT"] = leading_components(np.load(path)["sift"][:10_000].astype(float), 32)
+    path = data / "tiny_cifar10" / "cifar10_train50k_pca50.npz"
+    if path.exists():
+        found["CIFAR"] = np.load(path)["z"][:10_000].astype(float)
+    path = data / "bsds" / "train_gray_u8.npz"
+    if path.exists():
+        found["patches"] = patches(path, 10_000)
     return found
 
 
-def fit(x: np.ndarray, start: str, seed: int, regroup: bool) -> Fit:
+def fit(x: np.ndarray, family: Family, start: str, seed: int, regroup: bool) -> Fit:
     """Fit a data set with all default moves, or all but regroups."""
     moves = [move for move in MOVES if regroup or move.kind != "regroup"]
     began = time.process_time()
-    model = DPMixture(initial=start, random_state=seed, moves=moves, max_laps=LAPS).fit(x)
+    model = DPMixture(family, initial=start, random_state=seed, moves=moves, max_laps=LAPS).fit(x)
     told = f"from {start} with seed {seed}, {'with' if regroup else 'without'} regroups: {model.elbo_ / len(x):.3f}"
     print(told, file=sys.stderr, flush=True)
     return Fit(model.elbo_ / len(x), model.n_components_, model.n_iter_, time.process_time() - began)
@@ -61,16 +69,18 @@ def main() -> None:
     """Fit everything and print a table."""
     parser = options(__doc__)
     parser.add_argument("--set", action="append", help="name of a data set to fit; all by default")
+    parser.add_argument("--regroups-only", action="store_true", help="leave out the fits without regroups")
     given = parser.parse_args()
     seeds = 2 if given.small else SEEDS
     table = []
     for name, x in data_sets(given.data, given.small).items():
         if given.set and name not in given.set:
             continue
+        family = ZeroMeanGaussian() if name == "patches" else Gaussian()
         fits = {
-            (start, regroup): [fit(x, start, seed, regroup) for seed in range(seeds)]
+            (start, regroup): [fit(x, family, start, seed, regroup) for seed in range(seeds)]
             for start in STARTS
-            for regroup in (True, False)
+            for regroup in ((True,) if given.regroups_only else (True, False))
         }
         best = max(each.elbo for found in fits.values() for each in found)
         for (start, regroup), found in fits.items():

@@ -17,7 +17,8 @@ class LocalPlace(Place):
     """The folder at `path`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path, self.label = Path(path), os.fspath(path)
+        # absolute, so that a process that goes to another folder meanwhile writes where it began
+        self.path, self.label = Path(path).absolute(), os.fspath(path)
 
     def read(self, name: str) -> bytes | None:
         try:
