@@ -13,11 +13,13 @@ import pytest
 WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 
 RATIO = r"\d+\.\d+ \(\d+\.\d+ to \d+\.\d+\)"
+#: Of a difference, which noise may turn.
+SIGNED = r"-?\d+\.\d+ \(-?\d+\.\d+ to -?\d+\.\d+\)"
 #: Benchmark -> a whole line that it prints.
 PROMISED = {
     "candidates": r"drawn clusters( +\d+\.\d+){5} +\d\.\de-\d\d( +-\d+\.\d{4}){2}",
     "checkpoint": r"4 +\d+\.\d+ +\d+ +\d+\.\d+ +\d+ +\d+ +\d+",
-    "command_line": rf"\(command - start-up\) / Python: {RATIO.replace(r'\d+\.', r'-?\d+\.')}, \d+ laps, \d+ commits",
+    "command_line": rf"\(command - start-up\) / Python: {SIGNED}, \d+ laps, \d+ commits",
     "comparison": r"clusters +dpdist +\d+\.\d +6 +-\d+\.\d{3} +\d\.\d{3} +0%",
     "documents": rf"5( +\d+ \(\d+ to \d+\)){{3}}( +{RATIO}){{2}}",
     "judge": rf"12 +learned +\d+ +{RATIO} +\d+ +{RATIO}",
