@@ -453,7 +453,7 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
         stored = pickle.loads(pickle.dumps(whole[place].state))
         again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)
         assert online_bits(again[-1].state) == online_bits(whole[-1].state)
-    free = replace(problem, plan=replace(plan, restricted="free"))
+    free = replace(problem, plan=replace(plan, restricted="free", confidence=0.9))
     whole += first(online_steps(free, source, state, SerialBackend()), 2)
     backend = local_backend(2)
     try:

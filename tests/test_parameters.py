@@ -238,6 +238,7 @@ CASES = {
             **each("iterations max_topics restricted", NOTHING),
             **each("splits merges alike deletes", ZERO),
             **each("smoothing", FRACTION),
+            **each("confidence", NONE),
         },
     ),
     "PruneMerge": Case(
@@ -388,6 +389,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     "SVA.threshold": ([1e-9, 0.999], [1.0]),
     "SVA.prune": ([0.999], [1.0, -1e-9]),
     "SVA.forgetting": ([0.51, 1, 1.0], [0.5, 1.01]),
+    "OnlinePlan.confidence": ([0.51, 0.999], [0.5, 1.0]),
     "Stochastic.forgetting": ([0.01, 1.0], [1.01]),
     "Stochastic.delay": ([0.5, 100], [-1e-9]),
     "PruneMerge.prune": ([0.999], [1.0]),

@@ -25,6 +25,7 @@ class Reason(Enum):
     CONFLICT = "refused: a better proposal changed one of its components"
     LIMIT = "refused: the largest number of components is reached"
     REFINING = "postponed: its children are still improving"
+    UNCERTAIN = "refused: other documents might not gain, as sure as was asked"
 
 
 class Standing(Protocol):
@@ -59,7 +60,9 @@ class Verdict(NamedTuple):
     reason: Reason
 
 
-def judge(standing: Standing, promise: np.ndarray, exact: bool = False) -> list[Verdict]:
+def judge(
+    standing: Standing, promise: np.ndarray, exact: bool = False, doubts: np.ndarray | None = None
+) -> list[Verdict]:
     """Verdicts on all proposals, the most promising first.
 
     Parameters
@@ -68,6 +71,7 @@ def judge(standing: Standing, promise: np.ndarray, exact: bool = False) -> list[
     promise : (P,) by how much each proposal seems to gain; of equal ones the first is judged first
     exact : whether these are the very gains as things stand at first. Then what does not gain even alone is refused for
         that, and no gain is computed twice in vain.
+    doubts : (P,) nats that each gain must exceed as well, where gains are estimated from a part of the data
     """
     verdicts = []
     for proposal in np.argsort(-promise, kind="stable").tolist():
@@ -75,7 +79,8 @@ def judge(standing: Standing, promise: np.ndarray, exact: bool = False) -> list[
         threshold = standing.threshold(proposal)
         if free and (gain > 0 or gain > threshold or not exact):
             gain = standing.gain(proposal)
-        reason = reason_for(gain, threshold) if free or exact else Reason.CONFLICT
+        doubt = -np.inf if doubts is None else float(doubts[proposal])
+        reason = reason_for(gain, threshold, doubt) if free or exact else Reason.CONFLICT
         if reason is Reason.ACCEPTED and not free:
             reason = Reason.CONFLICT
         elif reason is Reason.ACCEPTED and standing.too_many_with(proposal):
@@ -91,8 +96,8 @@ def accepted(verdicts: list[Verdict]) -> list[int]:
     return [verdict.proposal for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
 
 
-def reason_for(gain: float, threshold: float) -> Reason:
+def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
     """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none."""
     if gain > threshold:
-        return Reason.ACCEPTED
+        return Reason.ACCEPTED if gain > doubt else Reason.UNCERTAIN
     return Reason.ROUNDING if gain > 0 else Reason.NO_GAIN

@@ -97,13 +97,14 @@ class DocumentTopics:
 
 
 def join_documents(parts: list[DocumentTopics]) -> DocumentTopics:
-    """Documents one set after the other."""
+    """Documents one set after the other; of no sets none."""
+    none = DocumentTopics.unknown(0)
     ends = np.cumsum([0, *(part.indptr[-1] for part in parts)])
     indptr = [part.indptr[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
     return DocumentTopics(
-        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
-        np.concatenate([part.topics for part in parts]),
-        np.concatenate([part.counts for part in parts]),
+        np.concatenate([none.indptr, *indptr]),
+        np.concatenate([none.topics, *(part.topics for part in parts)]),
+        np.concatenate([none.counts, *(part.counts for part in parts)]),
     )
 
 

@@ -110,7 +110,12 @@ def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple
 
 
 def judge_online_merges(
-    model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool
+    model: TopicModel,
+    state: OnlineState,
+    total: Measured,
+    pairs: np.ndarray,
+    lasting: bool,
+    doubts: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[Verdict]]:
     """Choose pairs on the bound of a mini-batch.
 
@@ -119,6 +124,7 @@ def judge_online_merges(
     state : under which the mini-batch was fitted
     total : the mini-batch with its `pairs` (P, 2), scaled to the corpus
     lasting : whether merges must pay for the topics' own counts, too
+    doubts : (P,) nats that gains must exceed, for the documents seen are few
 
     Returns
     -------
@@ -127,11 +133,11 @@ def judge_online_merges(
     fixed = total.pairs.entropy + _group_gains(total, pairs) + _word_gains(model, state, total, pairs, lasting)
     bound = point_elbo(model, total.summary, state.words, state.weights)
     left = _all_left(total)
-    return _chosen(_OnlineMerges(model, total, pairs, fixed, *left, weights=state.weights, bound=bound), fixed)
+    return _chosen(_OnlineMerges(model, total, pairs, fixed, *left, weights=state.weights, bound=bound), fixed, doubts)
 
 
-def _chosen(merges: _Merges, promise: np.ndarray) -> tuple[np.ndarray, list[Verdict]]:
-    judged = judge(merges, promise)
+def _chosen(merges: _Merges, promise: np.ndarray, doubts: np.ndarray | None = None) -> tuple[np.ndarray, list[Verdict]]:
+    judged = judge(merges, promise, doubts=doubts)
     return np.array(sorted(accepted(judged)), dtype=np.intp), judged
 
 

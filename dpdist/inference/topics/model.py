@@ -103,6 +103,12 @@ def point_posterior(model: TopicModel, words: np.ndarray, weights: np.ndarray) -
     return model.posterior_of(words, model.allocation.document_concentration * weights)
 
 
+def expected_log_words(model: TopicModel, words: np.ndarray) -> np.ndarray:
+    """E log phi of topics, from expected counts, both (W, K)."""
+    found: np.ndarray = psi(model.pseudocount + words) - psi(model.vocabulary * model.pseudocount + words.sum(axis=0))
+    return found
+
+
 def word_values(model: TopicModel, words: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """E log p(w | z, phi) + E log p(phi) - E log q(phi) of topics, (K,), in nats.
 
@@ -111,8 +117,8 @@ def word_values(model: TopicModel, words: np.ndarray, seen: np.ndarray) -> np.nd
     words : (W, K) lambda less the pseudocount: the counts that q(phi) is made of
     seen : (W, K) expected counts of the documents
     """
-    log_phi = psi(model.pseudocount + words) - psi(model.vocabulary * model.pseudocount + words.sum(axis=0))
-    values: np.ndarray = model.log_evidences(np.ascontiguousarray(words)) + ((seen - words) * log_phi).sum(axis=0)
+    log_phi, evidences = expected_log_words(model, words), model.log_evidences(np.ascontiguousarray(words))
+    values: np.ndarray = evidences + ((seen - words) * log_phi).sum(axis=0)
     return values
 
 

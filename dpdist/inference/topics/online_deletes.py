@@ -12,11 +12,12 @@ lose as much a token as those seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from scipy import sparse
 
 from dpdist.data.base import Partition
 from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
@@ -28,6 +29,8 @@ from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.inference.topics.trials import Merging
 
+#: A posterior, and the documents' topics that are updated under it.
+Start = tuple[TopicPosterior, DocumentTopics]
 #: Tokens of a mini-batch that a topic must explain to be tried, and its share of an average topic's at most.
 _LEAST, _SMALL = 2.0, 0.75
 
@@ -58,23 +61,35 @@ def fit_without(
     effort: Effort,
 ) -> list[Without]:
     """A partition's documents without each of `topics` (C,), their topics as `merging` has turned them."""
-    documents, known = documents_of(partition), merging.apply(measured, 0).topics
-    assert known is not None, "documents of a partition are known"
-    used, found = known.matrix(len(posterior.prior) - 1), list[Without]()
-    for k in topics.tolist():
-        own = np.flatnonzero(used[:, [k]].toarray().ravel())
-        kept, parts = np.arange(used.shape[1]) != k, list[TopicSummary]()
-        rest = np.append(posterior.prior[:-1][kept], posterior.prior[[k, -1]].sum())
-        without = TopicPosterior(np.ascontiguousarray(posterior.weights[:, kept]), rest)
-        for one, place in ((posterior, used[own]), (without, used[own][:, kept])):
-            before = DocumentTopics.of(place.toarray())
-            parts.append(local_step(one, documents[own], before, NO_PAIRS, replace(effort, fresh=True))[0])
-        found.append(Without(*parts))
+    afresh, found = replace(effort, fresh=True), list[Without]()
+    for documents, *starts in with_and_without(partition, measured, posterior, merging, topics):
+        found.append(Without(*(local_step(one, documents, known, NO_PAIRS, afresh)[0] for one, known in starts)))
     return found
 
 
+def with_and_without(
+    partition: Partition, measured: Measured, posterior: TopicPosterior, merging: Merging, topics: np.ndarray
+) -> Iterator[tuple[sparse.csr_array, Start, Start]]:
+    """For each of `topics` the documents that use it, and from where they are fitted under all and without it."""
+    documents, known = documents_of(partition), merging.apply(measured, 0).topics
+    assert known is not None, "documents of a partition are known"
+    used = known.matrix(len(posterior.prior) - 1)
+    for k in topics.tolist():
+        own, kept = np.flatnonzero(used[:, [k]].toarray().ravel()), np.arange(used.shape[1]) != k
+        rest = np.append(posterior.prior[:-1][kept], posterior.prior[[k, -1]].sum())
+        without = TopicPosterior(np.ascontiguousarray(posterior.weights[:, kept]), rest)
+        before = DocumentTopics.of(used[own].toarray()), DocumentTopics.of(used[own][:, kept].toarray())
+        yield documents[own], (posterior, before[0]), (without, before[1])
+
+
 def judge_deletes(
-    model: TopicModel, state: OnlineState, fits: Sequence[Without], topics: np.ndarray, scale: float, noise: float
+    model: TopicModel,
+    state: OnlineState,
+    fits: Sequence[Without],
+    topics: np.ndarray,
+    scale: float,
+    noise: float,
+    doubts: np.ndarray | None = None,
 ) -> tuple[list[int], list[Verdict]]:
     """Choose at most one topic to do without: the documents of several may take up the tokens of each other.
 
@@ -84,6 +99,7 @@ def judge_deletes(
     fits : of each of `topics` (C,)
     scale : D/|S|
     noise : nats that a gain must exceed
+    doubts : (C,) and nats that what the documents' bound loses is uncertain by
 
     Returns
     -------
@@ -91,7 +107,9 @@ def judge_deletes(
     judged : every topic, by its position in `topics`
     """
     gains = np.array([_gain(model, state, fit, k, scale) for fit, k in zip(fits, topics.tolist(), strict=True)])
-    judged = judge(_Deletes(gains, noise), gains)
+    if doubts is not None:
+        doubts = doubts * [_remembered(state, fit, k, scale) for fit, k in zip(fits, topics.tolist(), strict=True)]
+    judged = judge(_Deletes(gains, noise), gains, doubts=doubts)
     return accepted(judged), judged
 
 
@@ -103,7 +121,12 @@ def _gain(model: TopicModel, state: OnlineState, fit: Without, k: int, scale: fl
     change = point_elbo(model, fit.after.scaled(scale), after.words, after.weights)
     change -= point_elbo(model, fit.before.scaled(scale), state.words, state.weights)
     lost = change - spared - denser
-    return float(lost * max(1.0, own.sum() / max(scale * fit.before.counts[k], 1e-300)) + spared + denser)
+    return float(lost * _remembered(state, fit, k, scale) + spared + denser)
+
+
+def _remembered(state: OnlineState, fit: Without, k: int, scale: float) -> float:
+    """max(1, T_k / S_k)."""
+    return max(1.0, float(state.words[:, [k]].sum() / max(scale * fit.before.counts[k], 1e-300)))
 
 
 def apply_delete(state: OnlineState, topic: int) -> OnlineState:

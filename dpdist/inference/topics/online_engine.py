@@ -25,6 +25,7 @@ from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.state import Info, Record, State
 from dpdist.inference.topics.batch_summary import Measured
+from dpdist.inference.topics.confidence import UnionLogs, delete_contributions, doubts, union_contributions
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.kept import BatchDocuments, DocumentFiles, TopicNames, WarmStart
 from dpdist.inference.topics.local_step import (
@@ -234,12 +235,12 @@ def _online_step(
     rate = problem.schedule.rate(state.step)
     unknown = [None] * len(partitions)
     visits = _visit(problem, backend, partitions, state, DocumentFiles(), unknown, problem.plan.merge)
-    refs, total, pairs = _with_unions(problem, backend, partitions, visits, state)
+    refs, total, pairs, unsure = _with_unions(problem, backend, partitions, visits, state, corpus)
     with one_thread(), phase(Phase.MOVES):
         scale = corpus / total.summary.documents
         total = total.scaled(scale)
         elbo = point_elbo(problem.model, total.summary, state.words, state.weights)
-        chosen, merges = judge_online_merges(problem.model, state, total, pairs, problem.plan.lasting)
+        chosen, merges = judge_online_merges(problem.model, state, total, pairs, problem.plan.lasting, unsure)
         merging = Merging(pairs, chosen, np.arange(len(state.ids) - len(chosen)))
         records = [_record("merge", state.ids[pairs[one.proposal]], one) for one in merges]
         merged, summary = _merged(state, merging), merging.apply(total, 0).summary
@@ -261,19 +262,26 @@ def _with_unions(
     partitions: Sequence[Ref[object]],
     visits: Sequence[Ref[OnlineLocalStep]],
     state: OnlineState,
-) -> tuple[list[Ref[Measured]], Measured, np.ndarray]:
-    """Documents with unions of pairs of topics measured: refs by partition, their sum, and the pairs (P, 2)."""
+    corpus: float,
+) -> tuple[list[Ref[Measured]], Measured, np.ndarray, np.ndarray | None]:
+    """Documents with unions of pairs of topics measured: refs by partition, their sum, the pairs (P, 2), and the nats
+    (P,) that the gains of these must exceed to be trusted, if they must."""
     visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS
     if plan.merge:
         pairs = propose_online_pairs(visit.covariances, state.words, plan.merges, plan.alike)
     if not len(pairs):
-        return backend.map(measured_of, visits), visit.measured, pairs
+        return backend.map(measured_of, visits), visit.measured, pairs, None
     with one_thread():
         posterior = backend.share(point_posterior(problem.model, state.words, state.weights))
-    rows = len(partitions)
-    refs = backend.map(measure_unions, partitions, visits, [posterior] * rows, [pairs] * rows, [problem.effort] * rows)
-    return refs, backend.fetch([backend.sum(refs)])[0], pairs
+    rows, unsure, documents = len(partitions), None, visit.measured.summary.documents
+    columns = (partitions, visits, [posterior] * rows)
+    refs = backend.map(measure_unions, *columns, [pairs] * rows, [problem.effort] * rows)
+    if plan.errors is not None:
+        logs = [backend.share(UnionLogs.of(problem.model, state.words, pairs))] * rows
+        effort = [problem.effort] * rows
+        unsure = doubts(plan.errors, backend, documents, corpus, union_contributions, *columns, logs, effort)
+    return refs, backend.fetch([backend.sum(refs)])[0], pairs, unsure
 
 
 def _merged(state: OnlineState, merging: Merging) -> OnlineState:
@@ -332,7 +340,8 @@ def _split(
     form = restricted_form(plan, before, batch.scale, batch.rate)
     tokens = backend.map(form.cut, batch.partitions, batch.measured, *columns)
     with one_thread():
-        splits = refine_splits(model, after, backend, tokens, splits, batch.scale, batch.corpus, form, plan.iterations)
+        halves = (splits, batch.scale, batch.corpus, form, plan.iterations, plan.errors)
+        splits = refine_splits(model, after, backend, tokens, *halves)
         chosen, judged = judge_splits(model, after.weights, splits, plan.max_topics - len(after.ids), batch.noise)
     records = [_record("split", after.ids[[splits[one.proposal].topic]], one) for one in judged]
     for place in chosen:
@@ -345,18 +354,22 @@ def _delete(
     problem: PointProblem, backend: Backend, batch: _Batch, state: OnlineState
 ) -> tuple[OnlineState, list[Record]]:
     """Leftovers done without after the global update that led to `state`."""
-    model, rows = problem.model, len(batch.partitions)
+    model, plan, rows, unsure = problem.model, problem.plan, len(batch.partitions), None
     with one_thread():
         rng = generator(problem.seed, "delete topics", state.step)
-        topics = choose_leftovers(batch.summary.counts / batch.scale, problem.plan.deletes, rng)
+        topics = choose_leftovers(batch.summary.counts / batch.scale, plan.deletes, rng)
         posterior = backend.share(point_posterior(model, state.words, state.weights))
     if not len(topics):
         return state, []
-    columns = ([posterior] * rows, [batch.merging] * rows, [topics] * rows, [problem.effort] * rows)
-    parts = backend.fetch(backend.map(fit_without, batch.partitions, batch.measured, *columns))
+    shared = ([posterior] * rows, [batch.merging] * rows, [topics] * rows, [problem.effort] * rows)
+    columns = (batch.partitions, batch.measured, *shared)
+    parts = backend.fetch(backend.map(fit_without, *columns))
+    if plan.errors is not None:
+        seen = batch.corpus / batch.scale
+        unsure = doubts(plan.errors, backend, seen, batch.corpus, delete_contributions, *columns)
     with one_thread():
         fits = [functools.reduce(operator.add, each) for each in zip(*parts, strict=True)]
-        chosen, judged = judge_deletes(model, state, fits, topics, batch.scale, batch.noise)
+        chosen, judged = judge_deletes(model, state, fits, topics, batch.scale, batch.noise, unsure)
     records = [_record("delete", state.ids[[topics[one.proposal]]], one) for one in judged]
     for place in chosen:
         state = apply_delete(state, int(topics[place]))

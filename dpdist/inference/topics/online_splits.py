@@ -25,6 +25,7 @@ from scipy.special import expit, psi
 
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.moves.accept import Standing, Verdict, accepted, judge
+from dpdist.inference.topics.confidence import doubts, split_contributions, split_logs
 from dpdist.inference.topics.model import TopicModel, point_weights, word_values
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import OnlinePlan
@@ -80,6 +81,7 @@ def refine_splits(
     documents: float,
     form: Restricted,
     iterations: int,
+    errors: float | None = None,
 ) -> list[Split]:
     """Restricted iterations of all splits at once.
 
@@ -91,12 +93,24 @@ def refine_splits(
     documents : D
     form : of the iterations
     iterations : one or more
+    errors : standard errors that gains are to exceed; None: none are looked for
     """
     for _ in range(iterations - 1):
         halves = _local_step(model, state, backend, tokens, splits, form, False).scaled(scale)
         splits = _reweighted(model, _updated(state, form, splits, halves), halves, documents)
     halves = _local_step(model, state, backend, tokens, splits, form, True).scaled(scale)
-    return _measured(model, state, _updated(state, form, splits, halves), halves)
+    refined = _measured(model, state, _updated(state, form, splits, halves), halves)
+    if errors is None:
+        return refined
+    rows, orders = len(tokens), backend.share(_orders(model, state, splits, form))
+    logs = backend.share(split_logs(model, state.words, refined))
+    columns = ([form.alone] * rows, [form.divide] * rows, tokens, [orders] * rows, [logs] * rows)
+    found = doubts(errors, backend, documents / scale, documents, split_contributions, *columns)
+    return [replace(split, doubt=float(doubt)) for split, doubt in zip(refined, found, strict=True)]
+
+
+def _orders(model: TopicModel, state: OnlineState, splits: list[Split], form: Restricted) -> tuple[object, ...]:
+    return tuple(form.order(model, state.words, split) for split in splits)
 
 
 def _local_step(
@@ -108,7 +122,7 @@ def _local_step(
     form: Restricted,
     measured: bool,
 ) -> Halves:
-    task = backend.share(tuple(form.order(model, state.words, split) for split in splits))
+    task = backend.share(_orders(model, state, splits, form))
     columns = ([task] * len(tokens), [measured] * len(tokens))
     found: Halves = backend.fetch([backend.total(form.divide, tokens, *columns)])[0]
     return found
@@ -172,7 +186,8 @@ def judge_splits(
     chosen : positions in `splits`, in the order in which their second halves follow the topics
     judged : every split, by its position in `splits`
     """
-    judged = judge(_Splits(model, splits, most, noise, weights), np.array([split.gain for split in splits]))
+    gains, doubts = (np.array([getattr(split, name) for split in splits]) for name in ("gain", "doubt"))
+    judged = judge(_Splits(model, splits, most, noise, weights), gains, doubts=doubts)
     return accepted(judged), judged
 
 

@@ -25,7 +25,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Generic, Literal, TypeVar
 
-from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, one_of, whole
+from scipy.special import ndtri
+
+from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, number, one_of, whole
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.data.columns import Names
@@ -104,6 +106,9 @@ class OnlinePlan:
     restricted : "shared": documents divide the tokens of a topic between its halves, and a gain is the change of one
         bound; "free", nearer to the paper: they share out all their tokens afresh, and it is not; both as
         :mod:`dpdist.inference.topics.restricted` says
+    confidence : above 0.5: with which other documents would gain too, where gains are as their standard errors over the
+        mini-batch's documents say (:mod:`dpdist.inference.topics.confidence`); a move is made only then. None: for any
+        gain on the mini-batch
     """
 
     split: bool = True
@@ -118,6 +123,7 @@ class OnlinePlan:
     smoothing: float = 0.1
     max_topics: int = 1000
     restricted: Literal["shared", "free"] = "shared"
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         check_fields(
@@ -128,7 +134,13 @@ class OnlinePlan:
             **dict.fromkeys(("splits", "merges", "alike", "deletes"), whole(0)),
             smoothing=SCALE,
             restricted=one_of("shared", "free"),
+            confidence=number(above=0.5, below=1).or_none("any gain"),
         )
+
+    @property
+    def errors(self) -> float | None:
+        """Standard errors that a gain must exceed."""
+        return None if self.confidence is None else float(ndtri(self.confidence))
 
 
 Plan = TypeVar("Plan", bound=TopicPlan | OnlinePlan, covariant=True)

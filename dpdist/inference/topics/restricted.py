@@ -24,18 +24,17 @@ Source: Bryant & Sudderth (NeurIPS 2012), section 3.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import psi
 
 from dpdist.data.base import Partition
 from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import DocumentTopics
 from dpdist.inference.topics.local_step import documents_of
-from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_posterior
+from dpdist.inference.topics.model import TopicModel, TopicPosterior, expected_log_words, point_posterior
 from dpdist.inference.topics.trials import Merging
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_splits import divide_documents, divide_freely, topic_tokens
@@ -57,12 +56,14 @@ class Split:
     words : (W, 2) lambda of the halves less the pseudocount
     weights : (2,) beta of the halves, which add up to that of the topic
     gain : change of the bound in nats, log p(beta) apart
+    doubt : nats that the gain must exceed, for the documents seen are few
     """
 
     topic: int
     words: np.ndarray
     weights: np.ndarray
     gain: float = -np.inf
+    doubt: float = -np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +102,8 @@ class Restricted(ABC):
     cut: ClassVar[Callable[..., tuple[object, ...]]]
     #: (what was cut, orders of each split, whether to measure the change of the bound) -> Halves.
     divide: ClassVar[Callable[..., Halves]]
+    #: (what was cut of one topic, the order of its split) -> words of each document that uses it, and both for it.
+    alone: ClassVar[Callable[..., Iterator[tuple[np.ndarray, object, object]]]]
 
     @abstractmethod
     def order(self, model: TopicModel, words: np.ndarray, split: Split) -> object:
@@ -171,6 +174,21 @@ def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, 
     return found
 
 
+def _rows_of(entries: Sparse) -> Iterator[tuple[int, slice, np.ndarray, Sparse]]:
+    """Each row that has entries: its number, where they are, their columns, and the row with these columns alone."""
+    for j in np.flatnonzero(np.diff(entries.begins)).tolist():
+        part = slice(entries.begins[j], entries.begins[j + 1])
+        columns = entries.columns[part]
+        places = np.arange(len(columns), dtype=entries.columns.dtype)
+        ends = np.array([0, len(columns)], dtype=entries.begins.dtype)
+        yield j, part, columns, Sparse(entries.values[part], places, ends)
+
+
+def _tokens_alone(tokens: Sparse, order: TopicPosterior) -> Iterator[tuple[np.ndarray, Sparse, TopicPosterior]]:
+    for _, _, words, row in _rows_of(tokens):
+        yield words, row, replace(order, weights=order.weights[words])
+
+
 @dataclass(frozen=True)
 class Shared(Restricted):
     """Documents divide what topic k explains.
@@ -184,6 +202,7 @@ class Shared(Restricted):
 
     cut = staticmethod(cut_tokens)
     divide = staticmethod(divide_tokens)
+    alone = staticmethod(_tokens_alone)
 
     def order(self, model: TopicModel, words: np.ndarray, split: Split) -> TopicPosterior:
         return point_posterior(model, split.words, split.weights)
@@ -260,6 +279,11 @@ def _share_afresh(tokens: tuple[_Shares, ...], task: tuple[_Replaced, ...], meas
     return found
 
 
+def _shares_alone(own: _Shares, order: _Replaced) -> Iterator[tuple[np.ndarray, _Shares, _Replaced]]:
+    for j, part, words, row in _rows_of(own.counts):
+        yield words, _Shares(row, own.shares[part], own.documents[[j]]), replace(order, log_odds=order.log_odds[words])
+
+
 @dataclass(frozen=True, eq=False)
 class Free(Restricted):
     """Documents share out all their tokens, with lambda and theta of all other topics held constant.
@@ -275,11 +299,11 @@ class Free(Restricted):
 
     cut = staticmethod(_cut_shares)
     divide = staticmethod(_share_afresh)
+    alone = staticmethod(_shares_alone)
 
     def order(self, model: TopicModel, words: np.ndarray, split: Split) -> _Replaced:
         counts = np.column_stack([split.words, words[:, split.topic]])
-        log_phi = psi(model.pseudocount + counts) - psi(model.vocabulary * model.pseudocount + counts.sum(axis=0))
-        alpha = model.allocation.document_concentration
+        log_phi, alpha = expected_log_words(model, counts), model.allocation.document_concentration
         return _Replaced(log_phi[:, :2] - log_phi[:, 2:], alpha * split.weights, alpha)
 
     def update(self, words: np.ndarray, split: Split, seen: np.ndarray) -> np.ndarray:
