@@ -26,9 +26,12 @@ from dpdist.execution.connecting import local_backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
+from dpdist.inference.moves import pairs as pair_module
+from dpdist.inference.moves.pairs import screened_gains
 from dpdist.inference.schedules import Memoized
 from dpdist.runs.labelling import write_predictions
 from tests.runs import begun, clusters, digest, mixture
+from tests.test_pairs import Counting, overlapping
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3])
@@ -259,3 +262,12 @@ def test_workers_write_the_labels_that_one_process_writes(dask_backend, rows_pat
     assert group["label"].chunks == (1024,) and group["label"].nchunks == 6
     for name in whole[0]:
         np.testing.assert_array_equal(group[name][:], np.concatenate([part[name] for part in whole]))
+
+
+def test_likely_pairs_are_found_in_parts_that_know_nothing_of_workers(dask_backend, monkeypatch) -> None:
+    model, total = overlapping(90)
+    monkeypatch.setattr(pair_module, "_CHUNK", 200 * total.stats.shape[1])
+    backend = Counting()
+    here = screened_gains(model, total, backend)
+    assert backend.calls > 3, "several tasks"
+    np.testing.assert_array_equal(screened_gains(model, total, dask_backend), here)

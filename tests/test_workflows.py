@@ -31,6 +31,7 @@ PROMISED = {
     "topic_laps": r"4 +\d+ +-\d\.\d{4} +-\d\.\d{4} +\d+\.\d\d +\d+ +\d+ +[a-z, ]+",
     "memory_documents": r"peak at 3000 documents / peak at 300: coordinator \d\.\d\d, workers \d\.\d\d",
     "one_pass": r"clusters +diagonal( +\d+ +-\d+\.\d{3}){3}",
+    "pairs": r"drawn clusters +80 +\d+ +\d+ +\d\.\d{3} +\d\.\d{3} +\d\.\d{4}",
     "overhead": r"80 +0\.01 +20 +65 +0\.4 +\d+\.\d +-?\d+\.\d",
     "recovery": "exactly 6 clusters: 2 of 2 seeds",
     "scaling": rf"one worker / two workers: {RATIO}",

@@ -15,7 +15,7 @@ import numpy as np
 from dpdist.core.checks import POSITIVE
 from dpdist.core.errors import InputError
 from dpdist.inference.hierarchy.tree import Tree, in_order_of_first
-from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.moves.pairs import gains_with
 from dpdist.inference.prediction import Outside, Predictor
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
@@ -148,8 +148,7 @@ def _without_small(found: Cut, least: float) -> np.ndarray:
     groups, (model, total) = found.groups.copy(), found.mixture()
     while len(total.counts) > 1 and total.counts.min() < least:
         small = int(total.counts.argmin())
-        gains = pair_gains(model, total)
-        near = int(np.maximum(gains[small], gains[:, small]).argmax())
+        near = int(gains_with(model, total, small).argmax())
         groups[groups == small] = near
         groups = in_order_of_first(groups)
         total = Cut(found.whole, groups).mixture()[1]

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Verdict
-from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.moves.pairs import screened_gains
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
@@ -109,8 +109,8 @@ class LapEnd:
 
     @cached_property
     def pair_gains(self) -> np.ndarray:
-        """As :func:`dpdist.inference.moves.pairs.pair_gains` of the components; found once for all moves."""
-        return pair_gains(self.model, self.summary)
+        """As :func:`dpdist.inference.moves.pairs.screened_gains` of the components; found once for all moves."""
+        return screened_gains(self.model, self.summary, self.backend)
 
     @cached_property
     def neighbours(self) -> np.ndarray:
