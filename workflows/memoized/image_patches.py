@@ -124,8 +124,10 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(settings(FULL)), default=list(settings(FULL)))
     parser.add_argument("--rows", type=int, help="of the patches, drawn at random; all by default")
     parser.add_argument("--seconds", type=float, help="of each method in this call; none by default")
+    parser.add_argument("--laps", type=int, help="of each method at most; default 1000, small 7")
     given = parser.parse_args()
     size = SMALL if given.small else FULL
+    size = size._replace(laps=given.laps or size.laps)
     given.out.mkdir(parents=True, exist_ok=True)
     rows = store_patches(training_pictures(given.data, size.pictures), given.out / "patches.zarr", given.rows)
     models = {method: fitted(method, rows, given.out, size, given.seconds) for method in given.methods}

@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -40,24 +41,29 @@ def options(about: str | None, name: str) -> argparse.ArgumentParser:
 
 
 class Kept:
-    """Results in a file, a line each, under the keys they were asked for by: a run broken off goes on where it was."""
+    """Results, a file each, under the keys they were asked for by: a run broken off goes on where it was."""
 
     def __init__(self, out: Path) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        self._path = out / "results.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self._found = {json.dumps(line["key"], sort_keys=True): line["result"] for line in map(json.loads, lines)}
+        self._folder = out / "results"
+        self._folder.mkdir(parents=True, exist_ok=True)
 
     def once(self, key: Fields, make: Callable[[], Fields]) -> Fields:
         """The result under a key, made if it is not there; the fields of both."""
-        name = json.dumps(key, sort_keys=True)
-        if name not in self._found:
-            self._found[name] = make()
-            with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, "result": self._found[name]}) + "\n")
-            told = {name: value for name, value in self._found[name].items() if not isinstance(value, list)}
+        path = self._folder / (re.sub(r"[^\w.]+", "-", " ".join(map(str, key.values()))) + ".json")
+        found = json.loads(path.read_text()) if path.exists() else {}
+        if found.get("key") != key:
+            found = {"key": key, "result": make()}
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(found) + "\n")
+            part.replace(path)
+            told = {name: value for name, value in found["result"].items() if not isinstance(value, list)}
             print(*(f"{name} {value}" for name, value in {**key, **told}.items()), sep=", ", flush=True)
-        return {**key, **self._found[name]}
+        return {**key, **found["result"]}
+
+    def everything(self) -> list[Fields]:
+        """The fields of all results, also of those that this call did not ask for."""
+        found = [json.loads(path.read_text()) for path in sorted(self._folder.glob("*.json"))]
+        return [{**one["key"], **one["result"]} for one in found]
 
 
 def follow(model: DPMixture, x: object, **told: Any) -> Fields:

@@ -1,10 +1,10 @@
 """Tiny colour images: from one cluster, from a hundred, and from a hundred without moves.
 
 After Hughes & Sudderth (2013), on the 50,000 training images of CIFAR-10 (32x32 pixels, three colours) in 50 principal
-components, under Gaussians of full covariance, by default settings. Where the images are not there, scikit-learn's
-digits in 20 components take their place.
+components, under Gaussians of full covariance, by default settings but for products in float32. Where the images are
+not there, scikit-learn's digits in 20 components take their place.
 
-Written to --out: results.jsonl and a run for each method and seed, which are not made twice; table.csv, table.txt,
+Written to --out: results and a run for each method and seed, which are not made twice; table.csv, table.txt,
 traces.png, and gallery.png: of the largest clusters from one, the mean and the pictures nearest to it.
 """
 
@@ -87,7 +87,7 @@ def settings(many: int) -> dict[str, dict[str, Any]]:
 
 def fit(x: np.ndarray, given: dict[str, Any], seed: int, path: Path, laps: int) -> Fields:
     """One fit, whose run is kept."""
-    model = dpdist.DPMixture(Gaussian(), random_state=seed, max_laps=laps, **given)
+    model = dpdist.DPMixture(Gaussian(), compute_dtype="float32", random_state=seed, max_laps=laps, **given)
     return follow(model, x, checkpoint_path=path, overwrite=True)
 
 
@@ -150,14 +150,15 @@ def main() -> None:
     parser = options(__doc__, "tiny_images")
     parser.add_argument("--rows", type=int, help="the first images only; all by default")
     parser.add_argument("--seeds", type=int, default=3, help="how many; default 3")
+    parser.add_argument("--laps", type=int, help=f"at most; default {LAPS}, small {FEW_LAPS}")
     given = parser.parse_args()
     images = read_images(given.data, 800 if given.small else given.rows)
     methods, kept = settings(10 if given.small else 100), Kept(given.out)
-    runs, laps = [], FEW_LAPS if given.small else LAPS
+    runs, laps = [], given.laps or (FEW_LAPS if given.small else LAPS)
     for seed in range(1 if given.small else given.seeds):
         for name, told in methods.items():
             path = given.out / f"{name.replace(', ', '_').replace(' ', '_')}-{seed}.zarr"
-            key = {"method": name, "seed": seed, "rows": len(images.rows)}
+            key = {"method": name, "seed": seed, "rows": len(images.rows), "laps at most": laps}
             runs.append(kept.once(key, partial(fit, images.rows, told, seed, path, laps)))
     write_table(["start", "seeds", "ELBO a row", "K", "laps", "seconds"], table(runs), given.out)
     draw_traces(runs, given.out / "traces.png")

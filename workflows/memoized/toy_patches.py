@@ -10,7 +10,7 @@ merges and deletes only; 50 laps each, three seeds. A model counts as found if a
 patches, which are more than half of those that the cluster holds. All else is as by default; nothing was chosen on
 these data.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt, traces.png, models.png.
+Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png, models.png.
 """
 
 from __future__ import annotations
