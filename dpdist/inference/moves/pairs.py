@@ -65,7 +65,8 @@ def screened_gains(model: Model, total: Summary, backend: Backend) -> np.ndarray
     if len(total.entropy) <= ALL:
         return pair_gains(model, total)
     lost, shared = _Lost.of(model, total.stats), model.allocation.merge_gains(total.counts)
-    gains, counts = _bounds(lost, backend) + shared, np.maximum(total.counts, _FEW)
+    counts = np.maximum(total.counts, _FEW)
+    gains: np.ndarray = _bounds(lost, backend) + shared
     likely = _likely(gains) | _likely(gains / np.minimum.outer(counts, counts))
     a, b = np.nonzero(np.triu(likely, 1))
     gains[a, b] = _exact(lost, a, b, backend) + shared[a, b]
@@ -117,8 +118,8 @@ def _bounds(lost: _Lost, backend: Backend) -> np.ndarray:
     components, columns = lost.stats.shape
     parts = _parts(components, _CHUNK // (len(SHARES) * columns))
     refs = backend.map(_bounds_task, [backend.share(lost)] * len(parts), parts)
-    found = np.concatenate(backend.fetch(refs))
-    found = np.maximum(found, found.T)
+    below = np.concatenate(backend.fetch(refs))
+    found: np.ndarray = np.maximum(below, below.T)
     np.fill_diagonal(found, -np.inf)
     return found
 
