@@ -1,4 +1,5 @@
-"""Laws of outliers: a background is a part of the exact bound, thresholds are the model's own, and -1 says so."""
+"""Laws of outliers: a background is a part of the exact bound, thresholds are the model's own, and -1 says so; what
+came about for scattered rows is no cluster."""
 
 from __future__ import annotations
 
@@ -18,9 +19,14 @@ import dpdist
 from dpdist.cli.root import app
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
+from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
+from dpdist.inference.outliers import flagged, low_quantile
 from dpdist.inference.prediction import MixturePredictor
+from dpdist.inference.scattered import chosen_components
 from dpdist.inference.transform import Preparation, Transform
+from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian
 from dpdist.models.mixture import Background, Model, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -95,10 +101,105 @@ def test_a_background_has_its_share_of_the_density_and_its_rows(case) -> None:
     beyond = np.log(SHARE) + alone + backed.family.log_base_measure(backed.rows)
     expected = np.logaddexp(np.log(1 - SHARE) + without.log_density(part), beyond)
     np.testing.assert_allclose(backed.predictor.log_density(part), expected, rtol=1e-9)
-    np.testing.assert_array_equal(backed.predictor.in_background(part), backed.resp.argmax(axis=1) == K)
+    np.testing.assert_array_equal(backed.predictor.background_margins(part) < 0, backed.resp.argmax(axis=1) == K)
     among = backed.resp[:, :-1] / backed.resp[:, :-1].sum(axis=1, keepdims=True)
     np.testing.assert_allclose(backed.predictor.probabilities(part), among, rtol=1e-6, atol=1e-12)
-    assert not without.in_background(part).any()
+    assert np.isposinf(without.background_margins(part)).all()
+
+
+@every_family
+def test_densities_under_components_make_up_the_models_and_those_of_cuts(case) -> None:
+    backed = Backed(case, 2)
+    part, plain = ArraySource(backed.rows, partition_rows=N).partitions[0], replace(backed.model, background=None)
+    model = replace(backed.predictor, model=plain)
+    (weights, rest), groups = model.weights(), np.array([0, 1, 0, 1])
+    nothing = backed.family.log_predictive(backed.features, np.zeros((1, backed.features.shape[1])))[:, 0]
+    among = model.log_density_among(part, np.arange(K)) + np.log(weights.sum())
+    with np.errstate(divide="ignore"):
+        unseen = np.log(rest) + nothing + backed.family.log_base_measure(backed.rows)
+    np.testing.assert_allclose(np.logaddexp(among, unseen), model.log_density(part), rtol=1e-9)
+    fewer = Cut(model, groups)
+    held = model.log_density_among(part, np.flatnonzero(groups == 1))
+    np.testing.assert_allclose(fewer.log_densities(part)[:, 1], held, rtol=1e-9)
+    np.testing.assert_allclose(fewer.log_density_among(part, np.arange(2)), among - np.log(weights.sum()), rtol=1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_which_components_are_of_scattered_rows_depends_on_no_order(seed) -> None:
+    rng = np.random.default_rng(seed)
+    shares, densities = rng.dirichlet(np.full(6, 0.5)), 4 * rng.normal(size=(6, 20, 6))
+    densities[np.arange(6), :, np.arange(6)] += 6
+    gains, order = 3 * rng.normal(size=6), rng.permutation(6)
+    found = chosen_components(shares, gains, densities)
+    assert shares[found].sum() <= 0.1
+    permuted = chosen_components(shares[order], gains[order], densities[order][:, :, order])
+    np.testing.assert_array_equal(permuted, found[order])
+
+
+@pytest.mark.parametrize("share", [0.2, 1e-4, 1e-6])
+def test_the_tail_of_exponential_scores_is_told_beyond_all_draws(share) -> None:
+    scores = -np.random.default_rng(3).exponential(size=100_000)
+    assert abs(low_quantile(scores, share) - np.log(share)) < 0.1 * -np.log(share)
+    assert low_quantile(5 + 2 * scores, share) == pytest.approx(5 + 2 * low_quantile(scores, share))
+    assert low_quantile(np.repeat([-2.0, -1.0], 50_000), 1e-6) == -2.0
+
+
+def drawn(columns: int, share: float, seed: int, kinds: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of clusters, a share of them moved to anywhere in their box, and of what they are; `kinds` for moved ones.
+
+    The box is wide enough for clusters to leave nine tenths of it free.
+    """
+    rng, width = np.random.default_rng(seed), 60.0 if columns == 2 else 12.0
+    z = rng.integers(kinds, size=10_000)
+    x = rng.uniform(-width, width, size=(kinds, columns))[z] + rng.normal(size=(len(z), columns))
+    moved = rng.choice(len(z), round(share * len(z)), replace=False)
+    x[moved] = rng.uniform(x.min(axis=0), x.max(axis=0), size=(len(moved), columns))
+    z[moved] = kinds
+    return x, z
+
+
+def known(x: np.ndarray, z: np.ndarray) -> MixturePredictor:
+    """A model of rows whose components are known, without a fit."""
+    family = Gaussian().with_defaults(summarise_source(ArraySource(x), SerialBackend()).moments())
+    total = Summary(np.eye(z.max() + 1)[z].T @ family.features(x), np.zeros(z.max() + 1))
+    preparation = Preparation(Transform(), None, x.shape[1])
+    return MixturePredictor(Model(family, DirichletProcess(1.0)), preparation, total, np.arange(z.max() + 1))
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.05])
+@pytest.mark.parametrize("columns", [2, 5, 10])
+def test_scattered_rows_are_found_at_any_share_without_a_guess(columns, share) -> None:
+    x, z = drawn(columns, share, seed=1)
+    model = flagged(known(x, z), SerialBackend(), 0, True)
+    assert_found(model.labels(ArraySource(x, partition_rows=len(x)).partitions[0]), z == 20)
+    np.testing.assert_array_equal(model.threshold.scattered, np.arange(21) == 20)
+
+
+@pytest.mark.parametrize("columns", [2, 10])
+def test_where_nothing_is_scattered_next_to_nothing_is_an_outlier(columns) -> None:
+    x, z = drawn(columns, 0.0, seed=2)
+    rng = np.random.default_rng(4)
+    one = rng.normal(size=(10_000, columns))  # a single cloud, cut in any thirty: components all upon one another
+    for rows, of in ((x, z), (one, rng.integers(30, size=len(one)))):
+        model = flagged(known(rows, of), SerialBackend(), 0, True)
+        assert model.threshold is not None and not model.threshold.scattered.any()
+        assert (model.labels(ArraySource(rows, partition_rows=len(rows)).partitions[0]) == -1).sum() <= 3
+
+
+def test_a_small_tight_cluster_apart_is_a_cluster_and_as_many_rows_apart_are_not() -> None:
+    x, z = drawn(5, 0.0, seed=3)
+    rng = np.random.default_rng(0)
+    tight = 30 + 0.1 * rng.normal(size=(5, 5))
+    for five, scattered in ((tight, False), (rng.uniform(-14, 14, size=(5, 5)), True)):
+        rows = np.concatenate([x, five])
+        model = flagged(known(rows, np.append(z, np.full(5, 20))), SerialBackend(), 0, True)
+        labels = model.labels(ArraySource(rows, partition_rows=len(rows)).partitions[0])
+        assert (labels[-5:] == (-1 if scattered else 20)).all()
+        cut = replace(model, whole=Cut(model.whole, np.append(np.arange(20) // 2, 10)))
+        np.testing.assert_array_equal(
+            cut.labels(ArraySource(rows, partition_rows=len(rows)).partitions[0]) == -1, labels == -1
+        )
+        assert cut.clusters().sum() == 11 - scattered
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +225,7 @@ def test_scattered_rows_are_found_at_the_default_threshold(scattered) -> None:
     model = dpdist.DPMixture(Gaussian(), random_state=0).fit(x)
     labels = model.predict(x, outliers=True)
     assert_found(labels, truth)
-    np.testing.assert_array_equal(labels[labels >= 0], model.predict(x)[labels >= 0])
-    np.testing.assert_array_equal(labels == -1, model.score_samples(x) < model.outlier_threshold())
+    assert (~model.scattered_).sum() == 20 == len(np.unique(labels[labels >= 0]))
 
 
 @pytest.mark.slow
@@ -148,14 +248,17 @@ def test_beside_a_background_there_are_as_many_clusters_as_there_are(scattered, 
 def test_a_threshold_leaves_its_share_of_rows_without_outliers_below(rows, rate) -> None:
     x = np.random.default_rng(0).normal(size=(rows, 2))
     model = mixture(family=Gaussian(), max_laps=1, row_transform=dpdist.TransformPlan(scale=True), concentration=10.0)
-    below = model.fit(x).score_samples(x) < model.outlier_threshold(rate)
-    assert below.sum() > 0 and abs(below.sum() - rate * rows) <= 2.5 * np.sqrt(
-        rate * rows
-    )  # also where few rows leave much to the prior
-    np.testing.assert_array_equal(model.predict(x, outliers=rate) == -1, below)
+    labels = model.fit(x).predict(x, outliers=rate)
+    below = labels == -1
+    slack = 2.5 * np.sqrt(rate * rows)  # also where few rows leave much to the prior
+    assert below.sum() > 0 and abs(below.sum() - rate * rows) <= slack
+    # the density of what clusters draw, which is that of the model but for what is left to components unseen
+    density = model.score_samples(x) - np.log1p(-model.rest_weight_)
+    assert (below != (density < model.outlier_threshold(rate))).mean() < 1e-3
     lazy = model.predict(da.from_array(x, chunks=(9_000, 2)), outliers=rate)
-    np.testing.assert_array_equal(lazy.compute(), model.predict(x, outliers=rate))
+    np.testing.assert_array_equal(lazy.compute(), labels)
     assert model.outlier_threshold(rate) == model.outlier_threshold(rate)
+    assert model.outlier_threshold(rate / 2) < model.outlier_threshold(rate)
 
 
 def test_the_command_labels_outliers(tmp_path, monkeypatch) -> None:

@@ -19,9 +19,10 @@ from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.prediction import MixturePredictor, Predictor, SVAPredictor
+from dpdist.inference.prediction import MixturePredictor, Predictor
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
+from dpdist.inference.sva.prediction import SVAPredictor
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.prediction import (

@@ -39,6 +39,7 @@ PROMISED = {
     "sequential": rf"20 +\d+ +{RATIO} +{RATIO}",
     "small_data": rf"ratio +{RATIO}",
     "tomotopy_lda": r"dpdist +\d+ +2 +\d+\.\d +\d+ +-\d\.\d{4}",
+    "outliers": r"5-D, 0\.02 +0 +20 +0\.\d{3} [01]\.\d{3} +.*",
     "starts": r"sva +(\d+|-) +(\d+|-) +(\d+|-) +-\d+\.\d{4} at \d+ s +\d+",
 }
 

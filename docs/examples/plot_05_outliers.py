@@ -17,10 +17,12 @@ stray = rng.uniform(-12, 12, size=(60, 2))
 x, is_stray = np.concatenate([rows, stray]), np.arange(4060) >= 4000
 
 # %%
-# ``predict(x, outliers=rate)`` gives -1 to rows less dense than all but that share of what the model itself draws.
+# ``predict(x, outliers=True)`` needs no guess of how many there are. The fit gives the stray rows a thin component about
+# the clusters; ``scattered_`` says which that is, and outliers lie where the other components have next to no density.
 
 plain = dpdist.DPMixture(random_state=0).fit(x)
-by_threshold = plain.predict(x, outliers=0.01) == -1
+by_threshold = plain.predict(x, outliers=True) == -1
+print(plain.n_components_, "components, of scattered rows:", plain.scattered_.sum())
 
 # %%
 # ``background`` is the share of rows expected to belong to no cluster. A component as broad as all data takes them; it
@@ -35,5 +37,6 @@ for place, (name, (model, found)) in zip(axes, told.items(), strict=True):
     recall, precision = found[is_stray].mean(), is_stray[found].mean()
     place.scatter(*x[~found].T, c=model.predict(x[~found]) % 10, cmap="tab10", s=3, alpha=0.5)
     place.scatter(*x[found].T, c="black", marker="x", s=18)
-    place.set_title(f"{name}: K {model.n_components_}, recall {recall:.2f}, precision {precision:.2f}")
+    clusters = (~model.scattered_).sum()
+    place.set_title(f"{name}: {clusters} clusters, recall {recall:.2f}, precision {precision:.2f}")
 plt.show()

@@ -22,7 +22,6 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
-from dpdist.inference.outliers import RATE
 from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import write_labels
 from dpdist.runs.opening import flagged_model, method_of, stored_cut, stored_model
@@ -79,7 +78,8 @@ def predict(
     ] = None,
     outliers: Annotated[bool, typer.Option("--outliers", help="Label -1 for rows of no cluster.")] = False,
     outlier_rate: Annotated[
-        float | None, typer.Option(help=f"Share of the model's own draws that are outliers. Default: {RATE:g}.")
+        float | None,
+        typer.Option(help="Share of the rows drawn from clusters that outliers lie below. Default: by the model."),
     ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -91,7 +91,8 @@ def predict(
     Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
     those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
     component, and have the id of their heaviest. Outliers are what a background takes, where the model has one and no
-    rate is given, else rows of less density than the given share of those that the model draws.
+    rate is given, else rows where clusters have less density than almost all that they draw: so low that one outlier
+    in twenty is of a cluster. Components of scattered rows are no clusters then.
     """
     predictor, method = stored_model(run), method_of(run)
     source = as_source(data, known=predictor.names)

@@ -21,14 +21,14 @@ from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backe
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.inference.outliers import RATE, Flagged, flagged, outlier_threshold
+from dpdist.inference.outliers import Flagged, Threshold, checked_rate, flagged, outlier_threshold
 from dpdist.inference.prediction import Predictor, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
 
 #: What methods of a predictor say of rows.
-_DTYPES = {"labels": "int64", "probabilities": "float64", "log_density": "float64"}
+_DTYPES = {"labels": "int64", "probabilities": "float64", "log_density": "float64", "margins": "float64"}
 
 
 class Clustering(DensityMixin, Estimator[Asks]):
@@ -53,15 +53,42 @@ class Clustering(DensityMixin, Estimator[Asks]):
         ----------
         x : rows
         outliers : whether rows of no cluster are -1: those that the background takes, where the model has one, else
-            those of less density than one in a hundred that it draws itself; a number is another rate
+            those below :meth:`outlier_threshold`; a number is a rate for that. Nor is a component of scattered rows
+            anybody's label then
         """
         if outliers is False:
             return self._gather(x, "labels")
         check_is_fitted(self)
         return self._gather(x, "labels", flagged(self._predictor, default_backend(), self._problem.seed, outliers))
 
-    def outlier_threshold(self, rate: float = RATE) -> float:
-        """What :meth:`score_samples` is below for a share `rate` of the rows that the model itself draws, in nats."""
+    def decision_function(self, x: object) -> np.ndarray:
+        """By how many nats rows are above what makes outliers, (N,): below zero where ``predict(x, outliers=True)`` is
+        -1. Of a model with a background the log odds of the likeliest cluster against it, else the log density of the
+        clusters less :meth:`outlier_threshold`.
+        """
+        check_is_fitted(self)
+        return self._gather(x, "margins", flagged(self._predictor, default_backend(), self._problem.seed, True))
+
+    def outlier_threshold(self, rate: float | None = None) -> float:
+        """The log density, nats, of the clusters alone, components of scattered rows left out, that makes outliers.
+
+        Where no component is of scattered rows (``scattered_``), that is the density of :meth:`score_samples` but for
+        the weight left to components not yet seen.
+
+        Parameters
+        ----------
+        rate : share of the rows drawn from the clusters that lie below; default: as many as leave one in twenty
+            outliers a row of a cluster, by the share of rows that components of scattered rows hold, of which one row
+            is presumed where there are none
+        """
+        return self._threshold(checked_rate(rate)).value
+
+    @property
+    def scattered_(self) -> np.ndarray:
+        """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool."""
+        return ~self._predictor.gathered(~self._threshold(None).scattered)
+
+    def _threshold(self, rate: float | None) -> Threshold:
         check_is_fitted(self)
         return outlier_threshold(self._predictor, default_backend(), self._problem.seed, rate)
 

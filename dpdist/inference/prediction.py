@@ -26,16 +26,12 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.columns import Names
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.sva.base import Learner, SVAState
-from dpdist.inference.sva.conjugate import Conjugate
-from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Description, Preparation
-from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 
-_IDS = Stored(("component",), "stable identity of a component")
+IDS = Stored(("component",), "stable identity of a component")
 #: What is written of each row: name -> shape, dtype.
 Outputs = dict[str, tuple[tuple[int, ...], str]]
 
@@ -96,6 +92,25 @@ class Predictor(ABC):
         """A function of prepared rows: their log predictive density, (n,), nats."""
 
     @abstractmethod
+    def densities(self, components: np.ndarray) -> Callable[[Rows], np.ndarray]:
+        """A function of prepared rows: log predictive densities under each of some components (k,): (n, k), nats."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> float:
+        """The weight of the rows that were fitted."""
+
+    @property
+    def uncut(self) -> Predictor:
+        """The model of which this is a cut; itself where it is none."""
+        return self
+
+    def shares(self) -> np.ndarray:
+        """Weights (K,) of the components, without what is left to others: they sum to 1."""
+        weights, _ = self.weights()
+        return np.asarray(weights / weights.sum())
+
+    @abstractmethod
     def weights(self) -> tuple[np.ndarray, float]:
         """Posterior mean weights (K,), and what is left to components not yet seen."""
 
@@ -110,6 +125,17 @@ class Predictor(ABC):
     @abstractmethod
     def mixture(self) -> tuple[Model, Summary]:
         """Family and allocation, and the components' statistics; :class:`InputError` where no prior is conjugate."""
+
+    def gains_as_clusters(self) -> np.ndarray:
+        """Nats by which the rows of each component are likelier as a cluster than of a background, (K,).
+
+        That is as broad as they and all rows, half and half. Infinite where no prior is conjugate.
+        """
+        model, total = self.mixture()
+        shares = total.stats / np.maximum(total.counts, np.finfo(float).tiny)[:, None]
+        background = 0.5 * self.rows * (shares + total.stats.sum(axis=0) / self.rows)
+        expected = (total.stats * model.family.coefficients(background).T).sum(axis=1)
+        return np.asarray(model.family.log_evidence(total.stats) - expected)
 
     def draw(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """As :meth:`sample`, raw rows (n, D)."""
@@ -146,10 +172,15 @@ class Predictor(ABC):
             found["log_density"] = self.log_density(partition)
         return found
 
-    def labels(self, partition: Partition) -> np.ndarray:
-        """Position of the most probable component, (n,) int64."""
+    def gathered(self, of_components: np.ndarray) -> np.ndarray:
+        """Of what is true of components of :attr:`uncut`, of which of these it is true of one at least, (K,) bool."""
+        return of_components
+
+    def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:
+        """Position of the most probable component, (n,) int64, but not of some: `without` (K,) bool."""
         score = self.scorer()
-        return self._by_block(partition, lambda rows: score(rows).argmax(axis=1))
+        less = 0.0 if without is None else np.where(without, np.inf, 0.0)
+        return self._by_block(partition, lambda rows: (score(rows) - less).argmax(axis=1))
 
     def probabilities(self, partition: Partition) -> np.ndarray:
         """Responsibilities, (n, K)."""
@@ -168,19 +199,33 @@ class Predictor(ABC):
         both = self._by_block(partition, best)
         return both[:, :, 0].astype(np.int64), both[:, :, 1]
 
-    def in_background(self, partition: Partition) -> np.ndarray:
-        """Whether a row is likelier of the background than of any one component, (n,) bool."""
+    def background_margins(self, partition: Partition) -> np.ndarray:
+        """By how many nats a row is likelier of some one component than of the background, (n,)."""
         outside, score = self.background(), self.scorer()
         if outside is None:
-            return np.zeros(partition.rows, dtype=bool)
+            return np.full(partition.rows, np.inf)
         beyond = outside.score
-        return self._by_block(partition, lambda rows: beyond(rows) > score(rows).max(axis=1))
+        return self._by_block(partition, lambda rows: np.asarray(score(rows).max(axis=1) - beyond(rows)))
 
     def log_density(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows, (n,), raw columns, nats."""
+        return self._raw(partition, self.density())
+
+    def log_densities(self, partition: Partition) -> np.ndarray:
+        """Log predictive density of rows under each component, (n, K), raw columns, nats."""
+        return self._raw(partition, self.densities(np.arange(len(self.ids))))
+
+    def log_density_among(self, partition: Partition, components: np.ndarray) -> np.ndarray:
+        """Log density of rows, (n,), raw columns, nats, by the mixture of some components (k,) alone."""
+        log_shares, densities = np.log(self.shares()[components]), self.densities(components)
+        log_shares -= logsumexp(log_shares)
+        return self._raw(partition, lambda rows: np.asarray(logsumexp(densities(rows) + log_shares, axis=1)))
+
+    def _raw(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
+        """Log densities of prepared rows as those of raw columns."""
         with one_thread():
             log_volume = self.preparation.transform.log_volume
-        return self._by_block(partition, self.density()) + log_volume
+        return self._by_block(partition, function) + log_volume
 
     def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         stored, _ = partition.load()
@@ -209,7 +254,7 @@ class MixturePredictor(Predictor):
     model: Model
     preparation: Preparation
     total: Summary
-    ids: Annotated[np.ndarray, _IDS]
+    ids: Annotated[np.ndarray, IDS]
 
     @property
     def columns(self) -> int:
@@ -241,6 +286,19 @@ class MixturePredictor(Predictor):
 
         return density
 
+    def densities(self, components: np.ndarray) -> Callable[[Rows], np.ndarray]:
+        family, stats = self.model.family, self.total.stats[components]
+
+        def densities(rows: Rows) -> np.ndarray:
+            predictive = family.log_predictive(family.features(rows), stats)
+            return np.asarray(predictive + family.log_base_measure(rows)[:, None])
+
+        return densities
+
+    @property
+    def rows(self) -> float:
+        return float(self.total.counts.sum())
+
     def weights(self) -> tuple[np.ndarray, float]:
         return self.model.allocation.weights(self.total.counts)
 
@@ -253,70 +311,6 @@ class MixturePredictor(Predictor):
 
     def mixture(self) -> tuple[Model, Summary]:
         return self.model, self.total
-
-
-@dataclass(frozen=True, eq=False)
-class SVAPredictor(Predictor):
-    """Components of a sequential pass: the Chinese restaurant's weights and the predictive (Lin 2013, eq. 12).
-
-        p(x) = sum_k w_k / (alpha + n) p(x | k) + alpha / (alpha + n) p(x | new)
-
-    Parameters
-    ----------
-    learner : the likelihood as the pass saw it
-    preparation : what is done to rows first
-    concentration : alpha
-    table : (K, F) the components
-    ids : (K,) their stable ids
-    """
-
-    learner: Learner
-    preparation: Preparation
-    concentration: float
-    table: Annotated[np.ndarray, Stored(("component", "feature"), "components as the pass keeps them")]
-    ids: Annotated[np.ndarray, _IDS]
-
-    @property
-    def columns(self) -> int:
-        return int(self.table.shape[1])
-
-    def scorer(self) -> Callable[[Rows], np.ndarray]:
-        log_weights = np.log(self.table[:, -1])
-        return lambda rows: self.learner.log_predictive(rows, self.table)[:, :-1] + log_weights
-
-    def density(self) -> Callable[[Rows], np.ndarray]:
-        weights, rest = self.weights()
-        log_weights = np.log(np.append(weights, rest))
-
-        def density(rows: Rows) -> np.ndarray:
-            return np.asarray(logsumexp(self.learner.log_predictive(rows, self.table) + log_weights, axis=1))
-
-        return density
-
-    def weights(self) -> tuple[np.ndarray, float]:
-        total = self.concentration + self.table[:, -1].sum()
-        return self.table[:, -1] / total, float(self.concentration / total)
-
-    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        table = np.concatenate([self.table, np.zeros((1, self.columns))])
-        return self.learner.sample(table[components], rng)
-
-    def describe(self) -> Description:
-        return self.learner.describe(self.table)
-
-    def mixture(self) -> tuple[Model, Summary]:
-        if not isinstance(self.learner, Conjugate):
-            raise InputError(
-                f"merges of clusters need a family with a conjugate prior, of which sums of statistics tell all; "
-                f"got a pass with {type(self.learner).__name__}."
-            )
-        model = Model(self.learner.family, DirichletProcess(self.concentration))
-        return model, Summary(self.table, np.zeros(len(self.table)))
-
-
-def predictor_of(problem: SVAProblem, state: SVAState) -> SVAPredictor:
-    """What the components of a pass say of rows."""
-    return SVAPredictor(problem.learner, problem.preparation, problem.rule.concentration, state.table, state.ids)
 
 
 def _require_finite(stored: Rows, partition: Partition) -> None:

@@ -19,10 +19,11 @@ from dpdist.inference.empirical import suggested
 from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
-from dpdist.inference.prediction import Predictor, predictor_of
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.combine import pass_over
+from dpdist.inference.sva.prediction import predictor_of
 from dpdist.inference.sva.prune_merge import empty_state, prune_and_merge
 from dpdist.inference.sva.sequence import (
     BLOCK_ROWS,

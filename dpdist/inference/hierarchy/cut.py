@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from dpdist.core.checks import POSITIVE
 from dpdist.core.errors import InputError
@@ -83,6 +84,29 @@ class Cut(Predictor):
 
     def density(self) -> Callable[[Rows], np.ndarray]:
         return self.whole.density()
+
+    def densities(self, components: np.ndarray) -> Callable[[Rows], np.ndarray]:
+        held, shares = self._held(), self.whole.shares()
+        densities = self.whole.densities(np.arange(len(self.groups)))
+        log_shares = [np.log(shares[held[group]] / shares[held[group]].sum()) for group in components]
+
+        def summed(rows: Rows) -> np.ndarray:
+            found = densities(rows)
+            among = zip(components, log_shares, strict=True)
+            return np.stack([logsumexp(found[:, held[group]] + each, axis=1) for group, each in among], axis=1)
+
+        return summed
+
+    @property
+    def rows(self) -> float:
+        return self.whole.rows
+
+    @property
+    def uncut(self) -> Predictor:
+        return self.whole.uncut
+
+    def gathered(self, of_components: np.ndarray) -> np.ndarray:
+        return np.asarray(self.whole.gathered(of_components) @ self._members > 0)
 
     def weights(self) -> tuple[np.ndarray, float]:
         weights, rest = self.whole.weights()

@@ -18,9 +18,10 @@ from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor, Predictor, predictor_of
+from dpdist.inference.prediction import MixturePredictor, Predictor
 from dpdist.inference.starts import kmeans_start, model_start, responsibility_start, sequential_start
 from dpdist.inference.state import State
+from dpdist.inference.sva.prediction import predictor_of
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments

@@ -17,12 +17,12 @@ from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import SVAPredictor, predictor_of
 from dpdist.inference.starts import no_concentration
 from dpdist.inference.state import State
 from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
+from dpdist.inference.sva.prediction import SVAPredictor, predictor_of
 from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import (
     Rounds,
