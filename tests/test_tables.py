@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -21,14 +22,17 @@ from zarr.storage import MemoryStore
 
 import dpdist
 from dpdist.cli import root as cli
+from dpdist.cli.options import split
+from dpdist.cluster.terminal import as_options
 from dpdist.core.errors import InputError
-from dpdist.data import ArraySource, Source, as_source
+from dpdist.data import ArraySource, Source, as_source, chosen_source
 from dpdist.data.convert import convert
 from dpdist.data.tables import Choice
 from dpdist.data.tables.source import FileSource, file_source
 from dpdist.execution import SerialBackend
+from dpdist.report.page import claim_page
 from dpdist.runs.config import parse_config, read_config
-from dpdist.runs.label_table import RowIds, write_ids
+from dpdist.runs.label_table import RowIds, claim_file, write_ids
 from dpdist.runs.opening import limits_of, open_run, resumed
 from dpdist.testing import check_source
 from tests.runs import clusters, mixture
@@ -315,3 +319,62 @@ def test_rows_that_look_like_columns_are_told() -> None:
         warnings.simplefilter("error", UserWarning)
         warnings.simplefilter("ignore", dpdist.estimators.fitted.ConvergenceWarning)
         mixture(family="diagonal_gaussian", max_laps=1).fit(wide.T[:, :19])
+
+
+def test_a_folder_of_other_files_is_told_to_be_named_by_its_files(tmp_path: Path) -> None:
+    (tmp_path / "rows of mine").mkdir()
+    with pytest.raises(InputError, match=r"neither Zarr nor Parquet; name its files, as in '.*rows of mine/\*\.csv'"):
+        chosen_source(str(tmp_path / "rows of mine"), None, ["name"])
+
+
+def test_columns_named_one_after_the_other_or_by_commas_are_the_same_columns() -> None:
+    assert split(["a", "b"]) == split(["a,b"]) == split(["a, b"]) == ["a", "b"]
+    assert split([]) is split(None) is None
+
+
+def test_repeated_options_leave_out_all_that_they_name(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(ROWS, columns=list("abcdef"[: ROWS.shape[1]])).assign(name="x", other="y z")
+    frame.to_csv("rows.csv", index=False)
+    cli.app(["convert", "rows.csv", "--drop", "name", "--drop", "other"], standalone_mode=False)
+    assert as_source("rows.zarr").names == tuple(frame.columns[:-2])
+    with pytest.raises(InputError, match=r"column 'other'.*drop=\['other'\]") as refused:
+        convert("rows.csv", "more.zarr", drop=["name"])
+    assert "--drop other," in as_options(str(refused.value))
+
+
+def test_what_is_lacking_is_told_by_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame(ROWS[:, :3], columns=["a", "größe", "c"])
+    frame.loc[[3, 5], "größe"] = np.nan
+    frame.loc[5, "a"] = np.inf
+    told = r"in 2 of .* rows \(rows 3, 5\); .* of column 'größe' \(2\), column 'a' \(1\) not all are"
+    for rows in (frame, as_source(frame)):
+        with pytest.raises(InputError, match=told):
+            mixture(max_laps=1).fit(rows)
+    with pytest.raises(InputError, match=r"column 1 \(2\), column 0 \(1\)"):
+        mixture(max_laps=1).fit(frame.to_numpy())
+
+
+def test_numbers_too_large_for_their_squares_are_told() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 3))
+    rows[4, 1] = 1e200
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(InputError, match="column 1 of the data holds numbers whose squares"),
+    ):
+        mixture(max_laps=1).fit(rows)
+
+
+def test_a_file_where_a_run_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1,2\n")
+    with pytest.raises(dpdist.CheckpointError, match="is a file, and a run or model is a folder"):
+        open_run(tmp_path / "rows.csv")
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for claim in (claim_page, lambda path: claim_file(path, overwrite=True)):
+        with pytest.raises(dpdist.OutputExistsError, match="is no file, so it is not replaced"):
+            claim(tmp_path / "pipe.csv")
+        with pytest.raises(InputError, match="does not exist; create it first"):
+            claim(tmp_path / "nowhere" / "x.csv")

@@ -17,8 +17,8 @@ stray = rng.uniform(-12, 12, size=(60, 2))
 x, is_stray = np.concatenate([rows, stray]), np.arange(4060) >= 4000
 
 # %%
-# ``predict(x, outliers=True)`` needs no guess of how many there are. The fit gives the stray rows a thin component about
-# the clusters; ``scattered_`` says which that is, and outliers lie where the other components have next to no density.
+# ``predict(x, outliers=True)`` needs no guess of how many there are. The fit gives the stray rows a thin component
+# about the clusters; ``scattered_`` says which, and outliers lie where the other components have next to no density.
 
 plain = dpdist.DPMixture(random_state=0).fit(x)
 by_threshold = plain.predict(x, outliers=True) == -1

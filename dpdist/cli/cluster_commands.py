@@ -65,8 +65,10 @@ def stability(
     for k in np.argsort(found.mean, kind="stable")[:_SHOWN]:
         table.add_row(str(found.ids[k]), f"{found.mean[k]:.3f}", f"{found.jaccard[:, k].min():.3f}")
     OUTPUT.print(table)
-    spread = f"{counts.min()} to {counts.max()} clusters, {np.median(counts):g} in the middle, for {len(found.ids)}"
-    say(OUTPUT, f"{len(counts)} refits ended with {spread}; kept in {run}")
+    spread = (
+        f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}, where the model has {len(found.ids)}"
+    )
+    say(OUTPUT, f"{len(counts)} refits: {spread}; kept in {run}")
 
 
 def _table(found: Tree) -> Table:

@@ -17,9 +17,9 @@ from dpdist.runs.specs import SPECS
 Options = dict[str, Any]
 
 
-def split(names: str | None) -> list[str] | None:
-    """Names that are separated by commas."""
-    return None if names is None else [name.strip() for name in names.split(",")]
+def split(names: list[str] | None) -> list[str] | None:
+    """Names that are separated by commas, or given one after the other."""
+    return [name.strip() for each in names for name in each.split(",")] if names else None
 
 
 class _Option(NamedTuple):

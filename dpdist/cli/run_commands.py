@@ -42,8 +42,8 @@ Rows = Annotated[
 ]
 Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may stand in the configuration.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
-Columns = Annotated[str | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
-Drop = Annotated[str | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
+Columns = Annotated[list[str] | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
+Drop = Annotated[list[str] | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
 Holdout = Annotated[str | None, typer.Option(help="Zarr array of rows whose score is followed.")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from functools import partial
@@ -98,9 +99,9 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
         with obeying_signals(), LiveProgress(MESSAGES) as progress:
             run = drive(prepare, launch, progress)
     except (KeyboardInterrupt, OrderedToEnd) as order:
-        say(MESSAGES, f"stopped; nothing is lost. Go on with: dpdist resume {path}")
+        say(MESSAGES, f"stopped; nothing is lost. Go on with: dpdist resume {shlex.quote(path)}")
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
-    say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {path}")
+    say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {shlex.quote(path)}")
 
 
 def data_of(kept: object, moved: str | None) -> str:

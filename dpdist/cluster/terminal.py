@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from rich.console import Console
 
 #: Where results and messages are printed.
@@ -14,16 +17,17 @@ OPTIONS = {
     "density=True": "--density",
     "out=PATH": "--out PATH",
     "columns=['A', 'B']": "--columns A,B",
-    "drop=['A']": "--drop A",
     "format=NAME": "--format NAME",
     "row_transform=TransformPlan(scale=True)": "--scale",
     "row_transform=TransformPlan(pca=50)": "--pca 50",
     "compute_dtype='float64'": "--compute-dtype float64",
 }
+#: A column to be left out.
+_DROP = re.compile(r"drop=\['(.*?)'\]")
 
 
 def as_options(sentence: str) -> str:
     """A sentence with what it asks for as options."""
     for asked, option in OPTIONS.items():
         sentence = sentence.replace(asked, option)
-    return sentence
+    return _DROP.sub(lambda found: f"--drop {shlex.quote(found[1])}", sentence)

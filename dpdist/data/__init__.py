@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
-from dpdist.data.files import holds_files
+from dpdist.data.files import ending_of, holds_files
 from dpdist.data.zarr import ZarrSource
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def chosen_source(path: str, columns: Sequence[str] | None, drop: Sequence[str])
     if columns is None and not drop:
         return as_source(path)
     if not holds_files(path):
+        if Path(path).is_dir() and not ending_of(path):
+            raise InputError(f"the folder {path} holds neither Zarr nor Parquet; name its files, as in '{path}/*.csv'.")
         raise InputError(f"columns are chosen of files, or when they are converted; {path} is none. Leave them out.")
     from dpdist.data.tables.base import Choice
     from dpdist.data.tables.source import file_source

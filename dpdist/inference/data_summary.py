@@ -35,7 +35,8 @@ class DataSummary:
     scatter : (D,) sums of squares about the mean, or (D, D) with products
     minimum : (D,)
     integral : whether all entries are whole numbers
-    bad : number of rows with NaN or infinity; ``first_bad`` the indices of the first ones
+    lacking : (D,) how many of a column's entries are NaN or infinity
+    bad : number of rows with such; ``first_bad`` the indices of the first ones
     digests : of each partition, by its index
     """
 
@@ -44,6 +45,7 @@ class DataSummary:
     scatter: np.ndarray
     minimum: np.ndarray
     integral: bool
+    lacking: np.ndarray
     bad: int = 0
     first_bad: tuple[int, ...] = ()
     digests: dict[int, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class DataSummary:
             self.scatter + other.scatter + self.count * share * spread,
             np.minimum(self.minimum, other.minimum),
             self.integral and other.integral,
+            self.lacking + other.lacking,
             self.bad + other.bad,
             (self.first_bad + other.first_bad)[:_NAMED],
             self.digests | other.digests,
@@ -98,7 +101,13 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
         more = "" if data_summary.bad <= len(data_summary.first_bad) else ", ..."
         raise InputError(
             f"{source.label} holds NaN or infinity in {data_summary.bad} of {source.shape[0]} rows (rows "
-            f"{named}{more}); every entry should be finite. Drop or fill those rows."
+            f"{named}{more}); every entry should be finite, and of {_lacking(data_summary, source)} not all are. "
+            "Drop or fill those rows, or leave columns out."
+        )
+    if not np.isfinite(data_summary.variance).all():
+        raise InputError(
+            f"{_called(source, int(np.argmin(np.isfinite(data_summary.variance))))} of {source.label} holds numbers "
+            "whose squares are beyond what float64 can hold; divide it by a power of ten, or mend or leave it out."
         )
     source.digests = tuple(data_summary.digests[partition.index] for partition in partitions)
     return data_summary
@@ -124,39 +133,53 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
             raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
         return _summarise_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
-    finite = np.isfinite(values).all(axis=1)
+    entries = np.isfinite(values)
+    finite, lacking = entries.all(axis=1), (~entries).sum(axis=0)
     bad, used = np.flatnonzero(~finite), finite & (weights > 0)
     if not used.all():
         values, weights = values[used], weights[used]
     if not len(values):
         blank = np.zeros(block.shape[1])
         scatter = np.zeros((len(blank), len(blank))) if products else blank
-        return DataSummary(0.0, blank, scatter, blank + np.inf, True, len(bad), _name(bad, first))
+        return DataSummary(0.0, blank, scatter, blank + np.inf, True, lacking, len(bad), _name(bad, first))
     count = float(weights.sum())
     mean = weights @ values / count
     gaps = values - mean
     scatter = (weights[:, None] * gaps).T @ gaps if products else weights @ (gaps * gaps)
     integral = bool((values == np.rint(values)).all())
-    return DataSummary(count, mean, scatter, values.min(axis=0), integral, len(bad), _name(bad, first))
+    return DataSummary(count, mean, scatter, values.min(axis=0), integral, lacking, len(bad), _name(bad, first))
 
 
 def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:
     broken = ~np.isfinite(block.data)
     owners = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
-    bad = np.unique(owners[broken])
+    bad, lacking = np.unique(owners[broken]), np.bincount(block.indices[broken], minlength=block.shape[1])
     data = np.where(broken, 0.0, block.data.astype(np.float64))
     values = sparse.csr_array((data, block.indices, block.indptr), shape=block.shape)
     if not weights.all():
         values, weights = values[weights > 0], weights[weights > 0]
     if not values.shape[0]:
         blank = np.zeros(block.shape[1])
-        return DataSummary(0.0, blank, blank, blank + np.inf, True, len(bad), _name(bad, first))
+        return DataSummary(0.0, blank, blank, blank + np.inf, True, lacking, len(bad), _name(bad, first))
     count = float(weights.sum())
     mean = values.T @ weights / count
     scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
     minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
     integral = bool((values.data == np.rint(values.data)).all())
-    return DataSummary(count, mean, scatter, minimum, integral, len(bad), _name(bad, first))
+    return DataSummary(count, mean, scatter, minimum, integral, lacking, len(bad), _name(bad, first))
+
+
+def _lacking(found: DataSummary, source: Source) -> str:
+    """The columns whose entries are not all finite, those that lack most first."""
+    order = np.argsort(-found.lacking, kind="stable")[: np.count_nonzero(found.lacking)]
+    named = ", ".join(f"{_called(source, int(i))} ({found.lacking[i]})" for i in order[:_NAMED])
+    return named + ("" if len(order) <= _NAMED else f" and {len(order) - _NAMED} more")
+
+
+def _called(source: Source, column: int) -> str:
+    """A column by its name, or its number where it has none."""
+    names = source.names
+    return f"column {column}" if names is None else f"column '{names[column]}'"
 
 
 def _name(bad: np.ndarray, first: int) -> tuple[int, ...]:

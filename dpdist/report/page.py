@@ -13,6 +13,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 import dpdist
+from dpdist.core.errors import OutputExistsError
+from dpdist.core.outputs import check_parent
 from dpdist.report.charts import colour_of
 from dpdist.report.figures import RunFigures
 from dpdist.report.panels import move_table, panels_of
@@ -151,9 +153,19 @@ def _width(standard: float) -> float:
     return min(50.0, 12.5 * abs(standard))
 
 
+def claim_page(path: str | Path) -> Path:
+    """`path` as a page to write; raises :class:`InputError` where its folder does not exist, or it is there and is no
+    file."""
+    target = Path(path)
+    check_parent(target)
+    if target.exists() and not target.is_file():
+        raise OutputExistsError(f"{target} exists and is no file, so it is not replaced; choose another name.")
+    return target
+
+
 def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
     """Write the page in one step: whoever reads meanwhile has the one before."""
-    target = Path(path)
+    target = claim_page(path)
     partial = target.with_name(f".{target.name}.partial")
     partial.write_text(page_of(figures, again), encoding="utf-8")
     partial.replace(target)

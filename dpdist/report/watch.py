@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from dpdist.report.page import write_page
+from dpdist.report.page import claim_page, write_page
 from dpdist.report.reading import figures_of
 from dpdist.runs.opening import open_run
 
@@ -26,6 +26,7 @@ def write_report(
     data, image_shape, largest, rows : as for :func:`dpdist.report.reading.figures_of`
     watch : whether to go on
     """
+    claim_page(out)
     while True:
         number = open_run(run).number
         figures = figures_of(run, data, image_shape=image_shape, largest=largest, rows=rows)

@@ -60,7 +60,9 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     if "://" in os.fspath(out):
         raise InputError(f"a table of labels is written to local disk; got the URL {out}. Give a path, or labels.zarr.")
     target = Path(out)
-    if target.exists() and (not overwrite or target.is_dir()):
+    if target.exists() and overwrite and not target.is_file():
+        raise OutputExistsError(f"{target} exists and is no file, so it is not replaced; choose another name.")
+    if target.exists() and not overwrite:
         raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     check_parent(target)
     return target

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.columns import Names
+from dpdist.data.columns import Names, listed
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,13 @@ class Choice:
         there = Counter(names)
         missing = [name for name in (*(self.take or ()), *self.drop) if not there[name]]
         if missing:
-            raise InputError(f"{path} has no column '{missing[0]}'. Choose among: {', '.join(names)}.")
+            raise InputError(f"{path} has no column '{missing[0]}'. Choose among: {listed(tuple(names))}.")
         taken = [name for name in names if name not in index] if self.take is None else self.take
         chosen = [name for name in taken if name not in self.drop]
         if not chosen:
-            raise InputError(f"{path} should give at least one column; none is left. Choose among: {', '.join(names)}.")
+            raise InputError(
+                f"{path} should give at least one column; none is left. Choose among: {listed(tuple(names))}."
+            )
         twice = [name for name, times in Counter(chosen).items() if times > 1 or there[name] > 1]
         if twice:
             raise InputError(

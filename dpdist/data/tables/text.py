@@ -115,7 +115,7 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
     if len(wrong):
         raise InputError(
             f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
-            "Leave it out with drop=['A'], choose others with columns=['A', 'B'], or mend it."
+            f"Leave it out with drop=['{name}'], choose others with columns=['A', 'B'], or mend it."
         )
     return np.asarray(numbers, dtype=np.float64)
 

@@ -81,7 +81,8 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         """What a run found, in a sentence."""
         nats = fitted.elbo / self.units(fitted.total, fitted.rows)
         told = f"ELBO {fitted.elbo:.4f} ({nats:.6f} a {self.unit})"
-        return f"{len(fitted.ids)} {self.parts}, {told}, {fitted.stop}."
+        parts = self.parts if len(fitted.ids) != 1 else self.parts.removesuffix("s")
+        return f"{len(fitted.ids)} {parts}, {told}, {fitted.stop}."
 
     @abstractmethod
     def values(self, problem: Problem, fitted: Fitted[Total], predictor: Predictor) -> dict[str, object]:
