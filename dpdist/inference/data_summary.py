@@ -91,7 +91,7 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
     Raises
     ------
     InputError
-        If rows hold NaN or infinity, naming how many and the first of them.
+        If rows hold NaN or infinity, naming how many, the first of them and their columns, or squares overflow.
     """
     partitions = source.partitions
     total = backend.total(summarise_partition, backend.share_each(partitions), [products] * len(partitions))
@@ -116,7 +116,7 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
 def summarise_partition(partition: Partition, products: bool) -> DataSummary:
     """The summary of one partition."""
     rows, weights = partition.load()
-    with one_thread():
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # what overflows is told by whoever asked
         total: DataSummary | None = None
         for start in range(0, rows.shape[0], _BLOCK):
             block = rows[start : start + _BLOCK]
