@@ -37,6 +37,16 @@ FULL = Size(10_000, (2, 5, 10), (0.0, 0.001, 0.01, 0.05), 3, 60)
 SMALL = Size(2_000, (5,), (0.0, 0.02), 1, 30)
 #: Clusters that are drawn, the least distance of their means, and half the width of the box of means.
 CLUSTERS, APART, WIDTH = 20, 4.0, {2: 50.0, 5: 10.0, 10: 10.0}
+#: Of the tables.
+COLUMNS = (
+    "rows, share",
+    "seed",
+    "clusters",
+    "precision, recall",
+    "at best",
+    "K beside background",
+    "precision, recall",
+)
 #: Share of rows that belong to no cluster, as a background is told; not the true one.
 BACKGROUND = 0.02
 
@@ -114,24 +124,16 @@ def line(case: Case, size: Size, seed: int) -> list[object]:
 
 
 def main() -> None:
-    """Run the benchmark and print its table."""
+    """Run the benchmark and print a table of each seed and share."""
     given = options(__doc__).parse_args()
     size = SMALL if given.small else FULL
-    lines = []
+    lines: list[list[object]] = []
     for seed in range(size.seeds):
         for share in size.shares:
             cases = [drawn(size, columns, share, seed) for columns in size.columns]
-            lines += [line(case, size, seed) for case in (*cases, *real(given.data, size, share, seed))]
-    columns = [
-        "rows, share",
-        "seed",
-        "clusters",
-        "precision, recall",
-        "at best",
-        "K beside background",
-        "precision, recall",
-    ]
-    print_table(columns, lines)
+            found = [line(case, size, seed) for case in (*cases, *real(given.data, size, share, seed))]
+            print_table(COLUMNS, found)
+            lines += found
     if given.small:
         clusters = [entry[2] for entry in lines if str(entry[0]).startswith("5-D")]
         assert clusters == [CLUSTERS] * len(clusters), f"clusters found: {clusters}"
