@@ -17,7 +17,7 @@ from scipy.special import gammaln, logsumexp
 #: Rows held out of KOS and NIPS, and of drawn documents.
 HELD_OUT, DRAWN_HELD_OUT = 0.2, 5000
 #: Topics that the model of NIPS begins with, and its laps.
-TOPICS, LAPS = 100, 15
+TOPICS, LAPS = 50, 6
 #: Drawn documents: how many, topics, kinds, the kinds' precision; and those of --small.
 DRAWN, DRAWN_TOPICS, KINDS, PRECISION = 300_000, 30, 100, 40.0
 FEW, FEW_KINDS = 3_000, 15

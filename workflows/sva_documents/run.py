@@ -23,6 +23,7 @@ import csv
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.special import logsumexp
 from scipy.stats import dirichlet
+from sklearn.exceptions import ConvergenceWarning
 from truncation_free import Model, Rows, truncation_free
 
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
@@ -319,6 +321,7 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     """Run the workflow."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
     given = options()
     (given.out / "results").mkdir(parents=True, exist_ok=True)
     names = given.corpora or (CORPORA[:1] if given.small else CORPORA)
