@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -109,13 +110,29 @@ def test_workflows_of_mixtures_leave_pictures_and_a_table_in_two_forms(name: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["memoized/mnist", "sva_documents/run"])
-def test_a_comparison_goes_on_where_it_was_broken_off(name: str, tmp_path: Path) -> None:
-    first = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+def test_a_comparison_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
+    first = run("sva_documents/run.py", tmp_path, "--data", str(tmp_path / "absent"))
     results = sorted((tmp_path / "results").glob("*.json"))
     lines = len((tmp_path / "table.txt").read_text().splitlines())
     lost = results[len(results) // 2]
     lost.rename(lost.with_suffix(".part"))
-    again = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+    again = run("sva_documents/run.py", tmp_path, "--data", str(tmp_path / "absent"))
     assert len(again) == len(first) - len(results) + 1
     assert [line.split()[:-1] for line in again[-lines:]] == [line.split()[:-1] for line in first[-lines:]]
+
+
+def test_a_kept_result_is_made_once_whatever_was_broken_off(tmp_path: Path) -> None:
+    kept = runpy.run_path(str(WORKFLOWS / "memoized" / "shared.py"))["Kept"]
+    made = []
+
+    def make() -> dict[str, int]:
+        made.append(len(made))
+        return {"value": made[-1]}
+
+    key = {"method": "stochastic 1, 0.5", "start": 0, "sizes": (1, 2)}
+    assert kept(tmp_path).once(key, make)["value"] == 0
+    (tmp_path / "results" / "another.part").write_text('{"key"')
+    assert kept(tmp_path).once(key, make) == {**key, "value": 0}
+    assert kept(tmp_path).once({**key, "start": 1}, make)["value"] == 1
+    assert kept(tmp_path).once({**key, "method": "stochastic-1 0.5"}, make)["value"] == 2  # the file of the first
+    assert sorted(one["value"] for one in kept(tmp_path).everything()) == [1, 2]

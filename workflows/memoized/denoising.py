@@ -5,7 +5,7 @@ mixtures have seen, with Gaussian noise of standard deviation 15, 25 and 50, dra
 The mixtures are runs of ``image_patches.py``; published are the figures of that method with 200 clusters fitted by
 expectation maximisation. Nothing was tuned on these pictures: the schedule of beta is the paper's.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt, pictures.png.
+Written to --out: results, a file a picture, which are not made twice; table.csv, table.txt, pictures.png.
 """
 
 from __future__ import annotations

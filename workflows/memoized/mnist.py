@@ -20,7 +20,7 @@ there, whichever call made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,8 +40,10 @@ from dpdist.models.families import Gaussian
 COLUMNS, FEW_COLUMNS = 50, 20
 #: Share of the digits that are held out.
 HELD_OUT = 1 / 6
-#: From one cluster, and all at once, as tables name them.
-ONE, BATCH = "from one, moves", "batch"
+#: From one cluster, from a hundred, and all at once, as tables name them.
+ONE, MANY, BATCH = "from one, moves", "from many, moves", "batch"
+#: How names of methods begin.
+KINDS = ("from one", "from many", "memoized", BATCH, "stochastic")
 
 
 class Size(NamedTuple):
@@ -110,7 +112,7 @@ def ways(size: Size, batches: int, start: Start) -> Iterator[Way]:
     """The methods with so many batches; batch inference has one, and is named once."""
     many = {"initial": start.labels, "moves": []}
     yield Way(ONE, batches, {"schedule": Memoized(batches)})
-    yield Way(f"from {size.clusters}, moves", batches, {"initial": start.labels, "schedule": Memoized(batches)})
+    yield Way(MANY, batches, {"initial": start.labels, "schedule": Memoized(batches)})
     yield Way("memoized", batches, {**many, "schedule": Memoized(batches)})
     if batches == size.batches[0]:
         yield Way(BATCH, 1, {**many, "schedule": Memoized(1)})
@@ -148,12 +150,14 @@ def accuracy(found: np.ndarray, labels: np.ndarray) -> float:
     return float(table.max(axis=1).sum() / len(labels))
 
 
-def run_all(digits: Digits, size: Size, numbers: list[int], kept: Kept) -> None:
-    """Every method with every start, and some numbers of batches."""
+def run_all(digits: Digits, size: Size, numbers: list[int], kinds: Sequence[str], kept: Kept) -> None:
+    """The methods of some kinds with every start, and some numbers of batches."""
     for seed in range(size.starts):
         start = Start(digits.train, size.clusters, seed)
         for batches in numbers:
             for way in ways(size, batches, start):
+                if not way.name.startswith(tuple(kinds)):
+                    continue
                 key = {"method": way.name, "batches": way.batches, "start": seed, "rows": len(digits.train)}
                 kept.once({**key, "laps at most": size.laps}, partial(fit, digits, way, seed, size))
 
@@ -208,7 +212,7 @@ def draw_boxes(groups: dict[tuple[str, int], list[Fields]], path: Path) -> None:
 
 def check(groups: dict[tuple[str, int], list[Fields]], size: Size) -> None:
     """From one cluster the median is above the best run of a fixed number of clusters."""
-    moving = (ONE, f"from {size.clusters}, moves")
+    moving = (ONE, MANY)
     fixed = {key: max(run["elbo"] for run in mine) for key, mine in groups.items() if key[0] not in moving}
     for (method, batches), mine in groups.items():
         median, best = np.median([run["elbo"] for run in mine]), max(fixed, key=fixed.__getitem__, default=None)
@@ -221,6 +225,7 @@ def main() -> None:
     parser = options(__doc__, "memoized_mnist")
     parser.add_argument("--starts", type=int, help="how many; default 10, small 1")
     parser.add_argument("--batches", type=int, nargs="+", choices=FULL.batches, help="default 20 and 100, small 5, 10")
+    parser.add_argument("--methods", nargs="+", choices=KINDS, default=KINDS, help="which to run; default all")
     parser.add_argument("--delays", type=float, nargs="+", help="tau of stochastic inference; default 1, 10, 100")
     parser.add_argument("--powers", type=float, nargs="+", help="kappa; default 0.5, 0.6, 0.75, 0.9")
     given = parser.parse_args()
@@ -228,7 +233,7 @@ def main() -> None:
     rates = {name: tuple(told) for name in ("delays", "powers") if (told := getattr(given, name))}
     asked = size._replace(starts=given.starts or size.starts, **rates)
     digits, kept = read_digits(given.data, given.small), Kept(given.out)
-    run_all(digits, asked, given.batches or list(size.batches), kept)
+    run_all(digits, asked, given.batches or list(size.batches), given.methods, kept)
     groups = grouped(kept.everything(), size)
     write_table(["method", "batches", "starts", *(name for *_, name in TOLD)], table(groups), given.out)
     draw_boxes(groups, given.out / "boxes.png")

@@ -51,7 +51,7 @@ class Kept:
         """The result under a key, made if it is not there; the fields of both."""
         path = self._folder / (re.sub(r"[^\w.]+", "-", " ".join(map(str, key.values()))) + ".json")
         found = json.loads(path.read_text()) if path.exists() else {}
-        if found.get("key") != key:
+        if found.get("key") != json.loads(json.dumps(key)):
             found = {"key": key, "result": make()}
             part = path.with_suffix(".part")
             part.write_text(json.dumps(found) + "\n")
