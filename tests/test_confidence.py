@@ -229,7 +229,7 @@ def change_of(model: TopicModel, words: np.ndarray, split, seen: np.ndarray, mea
 def test_what_documents_contribute_to_a_delete_is_the_change_of_the_bound_of_each_alone() -> None:
     documents, effort, scale = corpus(3), Effort(1e-7, 400), 4.0
     model, state = model_of(documents), started(documents, 8)
-    state = replace(state, words=4 * state.words)  # of which the mini-batch has a part
+    state = replace(state, words=state.words * np.linspace(1.0, 8.0, 8))  # of some the mini-batch has a part
     posterior, none = point_posterior(model, state.words, state.weights), Merging(NO_PAIRS, NO_CHOICE, np.arange(8))
     measured = Measured(*local_step(posterior, documents, DocumentTopics.unknown(60), NO_PAIRS, effort))
     partition, topics = ArraySource(documents).partitions[0], np.arange(8)
@@ -244,13 +244,15 @@ def test_what_documents_contribute_to_a_delete_is_the_change_of_the_bound_of_eac
     empty = Without(TopicSummary.zeros(40, 8), TopicSummary.zeros(40, 7))
     brute -= np.where(held.matrix(8).toarray() > 0, [bound_without(model, state, empty, k) for k in range(8)], brute)
     check(found, brute, 60, 240.0)
-    doubts = found.standard_errors(60, 240.0)
-    judged = judge_deletes(model, state, fits, topics, scale, 0.0, doubts)[1]
-    remembered = [state.words[:, k].sum() / (scale * fit.before.counts[k]) for k, fit in enumerate(fits)]
-    assert any(each > 1 for each in remembered)
-    for one in judged:
-        doubt = doubts[one.proposal] * max(1.0, remembered[one.proposal])
-        assert (one.reason is Reason.UNCERTAIN) == (0 < one.gain <= doubt)
+    factors = [state.words[:, k].sum() / (scale * fit.before.counts[k]) for k, fit in enumerate(fits)]
+    assert min(factors) < 1.5 < max(factors)
+    for k, factor in enumerate(factors):
+        paying = replace(fits[k], after=replace(fits[k].after, entropy=fits[k].after.entropy + 1e3))
+        gain = judge_deletes(model, state, [paying], topics[[k]], scale, 0.0)[1][0].gain
+        for part, reason in ((0.99, Reason.ACCEPTED), (1.01, Reason.UNCERTAIN)):
+            doubt = np.array([part * gain / max(1.0, factor)])
+            judged = judge_deletes(model, state, [paying], topics[[k]], scale, 0.0, doubt)[1]
+            assert judged == [(0, gain, reason)] and gain > 0
 
 
 def bound_without(model: TopicModel, state, fit: Without, k: int) -> float:

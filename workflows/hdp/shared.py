@@ -1,38 +1,35 @@
-"""What the workflows of topic models share: fits that leave traces, other programs, pictures and tables."""
+"""What the workflows of topic models share: corpora, fits that are kept and not made twice, other programs, tables."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib import pyplot as plt
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
-from dpdist import HDPTopicModel, TopicPlan
-from dpdist.data.arrays import ArraySource
+from dpdist import HDPTopicModel
 from dpdist.execution import SerialBackend
-from dpdist.inference.schedules import Memoized, Stochastic
-from dpdist.inference.topics.documents import Effort
+from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.evaluation import completion_score
-from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlineState, first_online_state
-from dpdist.inference.topics.online_engine import online_steps
-from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
-from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
-from dpdist.runs.methods.topics import take_census, topics_of_census
+from dpdist.inference.topics.problem import NO_MOVES
 
 #: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-#: No moves.
-STILL = TopicPlan(birth=False, merge=False, delete=False)
+#: Share of all tokens above which a topic counts as used.
+USED = 1e-4
+Fields = dict[str, Any]
 
 
 class Corpus(NamedTuple):
@@ -41,46 +38,17 @@ class Corpus(NamedTuple):
     train: sparse.csr_array
     observed: sparse.csr_array
     held: sparse.csr_array
-
-
-class Prior(NamedTuple):
-    """gamma, alpha and eta."""
-
-    concentration: float
-    document_concentration: float
-    pseudocount: float
-
-
-class Point(NamedTuple):
-    """A model on its way: documents seen, topics used, nats a held-out token, seconds so far."""
-
-    documents: int
-    topics: int
-    score: float
-    seconds: float
-
-
-class Trace(NamedTuple):
-    """A fit: its method, its number of topics to begin with, its way, and its topics' words (K, W) at the end."""
-
-    method: str
-    start: int
-    points: list[Point]
-    sizes: np.ndarray
-    words: np.ndarray
-
-    @property
-    def last(self) -> Point:
-        """Where it ended."""
-        return self.points[-1]
+    words: list[str]
 
 
 def options(about: str | None, name: str) -> argparse.ArgumentParser:
-    """A parser with what every workflow here takes."""
+    """A parser with what every workflow here takes; pictures are drawn without a screen."""
+    mpl.use("agg")
+    warnings.simplefilter("ignore", ConvergenceWarning)
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared = Path(os.environ.get("DPDIST_SHARED", SHARED))
+    shared, out = Path(os.environ.get("DPDIST_SHARED", SHARED)), Path("build") / "workflows" / name
     parser.add_argument("--data", type=Path, default=shared, help="folder of the shared data sets")
-    parser.add_argument("--out", type=Path, default=Path("build") / "workflows" / name, help="folder for results")
+    parser.add_argument("--out", type=Path, default=out, help="folder for results; what is there is not done again")
     parser.add_argument("--small", action="store_true", help="a reduced size that runs in seconds and checks results")
     return parser
 
@@ -96,130 +64,157 @@ def hold_out(documents: sparse.csr_array, share: float, seed: int) -> tuple[spar
     return observed.astype(np.float64), documents - observed
 
 
-def memoized(
-    corpus: Corpus,
-    prior: Prior,
-    start: int,
-    laps: int,
-    batches: int,
-    moves: TopicPlan | None = None,
-    effort: Effort | None = None,
-    say: Callable[[str], None] = print,
-) -> Trace:
-    """The memoized form, in this process."""
-    model = HDPTopicModel(
-        *prior,
-        learn=(),
+def read(data: Path, name: str) -> Corpus | None:
+    """NIPS articles or Daily KOS entries with the split that is part of the data; None where they are not there."""
+    folder = data / f"text_{name}"
+    if not (folder / f"{name}.npz").exists():
+        return None
+    stored, split = np.load(folder / f"{name}.npz"), np.load(folder / f"split_{name}.npz")
+    counts = (stored["data"].astype(np.float64), stored["indices"], stored["indptr"])
+    train = sparse.csr_array(counts, shape=tuple(stored["shape"]))[split["train"]]
+    observed, held = (
+        sparse.csr_array(
+            (split[f"{part}_data"].astype(np.float64), split[f"{part}_indices"], split[f"{part}_indptr"]),
+            shape=tuple(split["shape"]),
+        )
+        for part in ("obs", "held")
+    )
+    return Corpus(train, observed, held, (folder / "vocab.txt").read_text().split())
+
+
+def drawn(documents: int, vocabulary: int, topics: int, tokens: int = 150) -> Corpus:
+    """Documents of a topic model."""
+    rng = np.random.default_rng(0)
+    words = rng.dirichlet(np.full(vocabulary, 0.05), size=topics)
+    shares = rng.dirichlet(np.full(topics, 0.1), size=documents)
+    counts = sparse.csr_array([rng.multinomial(tokens, share @ words) for share in shares]).astype(np.float64)
+    test = documents // 5
+    return Corpus(counts[test:], *hold_out(counts[:test], 0.8, seed=1), [f"word{w}" for w in range(vocabulary)])
+
+
+def corpus_of(given: argparse.Namespace, small: Corpus) -> Corpus:
+    """What ``--corpus`` names; drawn documents at the reduced size, and where it is not there."""
+    found = None if given.small else read(given.data, given.corpus)
+    if found is None:
+        print("drawn documents take the place of a corpus.", flush=True)
+    return found or small
+
+
+class Kept:
+    """Results in a file, a line each, under the keys they were asked for by: a run broken off goes on where it was."""
+
+    def __init__(self, out: Path) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        self._path = out / "results.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self._found = {json.dumps(line["key"], sort_keys=True): line["result"] for line in map(json.loads, lines)}
+
+    def once(self, key: Fields, make: Callable[[], Fields]) -> Fields:
+        """The result under a key, made if it is not there; the fields of both."""
+        name = json.dumps(key, sort_keys=True)
+        if name not in self._found:
+            self._found[name] = make()
+            with self._path.open("a") as file:
+                file.write(json.dumps({"key": key, "result": self._found[name]}) + "\n")
+            told = {name: value for name, value in self._found[name].items() if not isinstance(value, list | dict)}
+            print(*(f"{name} {value}" for name, value in {**key, **told}.items()), sep=", ", flush=True)
+        return {**key, **self._found[name]}
+
+
+def online(start: int, seed: int = 0, batches: int = 20, laps: int = 10, **given: Any) -> HDPTopicModel:
+    """oHDP-SM by default, at the paper's rates; oHDP with ``moves=NO_MOVES``."""
+    schedule = Stochastic(batches, forgetting=0.5)
+    return HDPTopicModel(
+        **{"weights": "point", "schedule": schedule, "max_laps": laps, "random_state": seed, **given},
         initial_topics=start,
-        schedule=Memoized(batches),
-        moves=moves,
-        effort=effort,
-        max_laps=laps,
-        random_state=0,
     )
-    began, points = time.perf_counter(), list[Point]()
-    for _, info in model.iter_fit(corpus.train, backend=SerialBackend()):
+
+
+def fixed(start: int, seed: int = 0, batches: int = 20, laps: int = 10, **given: Any) -> HDPTopicModel:
+    """oHDP: the number of topics stays."""
+    return online(start, seed, batches, laps, moves=NO_MOVES, **given)
+
+
+def batch_updates(start: int, seed: int = 0, laps: int = 10, **given: Any) -> HDPTopicModel:
+    """bHDP: as many topics, updated from the whole corpus."""
+    return online(start, seed, laps=laps, schedule=Batch(), **given)
+
+
+def used(sizes: np.ndarray) -> int:
+    """Topics that have a share of the tokens."""
+    return int((sizes > USED * sizes.sum()).sum())
+
+
+def follow(
+    model: HDPTopicModel, corpus: Corpus, x: object, tell: Callable[[HDPTopicModel], Fields] = lambda model: {}
+) -> Fields:
+    """Fit a model: what became of it, its way lap by lap, and what `tell` says of it; seconds are a processor's.
+
+    ``points`` are documents seen, topics used, nats a held-out token, and seconds.
+    """
+    points, seconds, began = list[list[float]](), 0.0, time.process_time()
+    for _, info in model.iter_fit(x, backend=SerialBackend()):
+        seconds += time.process_time() - began
         score = model.score(corpus.held, observed=corpus.observed)
-        seen = info.lap * corpus.train.shape[0]
-        points.append(Point(seen, model.n_topics_, score, time.perf_counter() - began))
-        say(f"memoized from {start}, lap {info.lap}: {_told(points[-1])}, ELBO {info.elbo / corpus.train.sum():.4f}")
-    return Trace("memoized", start, points, model.topic_sizes_, model.components_)
+        points.append([info.lap * corpus.train.shape[0], used(model.topic_sizes_), score, round(seconds, 2)])
+        began = time.process_time()
+    return {"topics": model.n_topics_, **ended(points), **tell(model)}
 
 
-def online(
-    method: str,
-    corpus: Corpus,
-    prior: Prior,
-    start: int,
-    passes: float,
-    batch: int,
-    plan: OnlinePlan,
-    effort: Effort | None = None,
-    often: int = 1,
-    say: Callable[[str], None] = print,
-) -> Trace:
-    """oHDP, or oHDP-SM where the plan has moves, scored after every `often` mini-batches of `batch` documents."""
-    model = TopicModel(
-        corpus.train.shape[1],
-        prior.pseudocount,
-        HierarchicalDirichletProcess(prior.concentration, prior.document_concentration),
-    )
-    source, backend = ArraySource(corpus.train, partition_rows=batch), SerialBackend()
-    rows, batches = corpus.train.shape[0], len(source.partitions)
-    census = take_census(source, backend, 0)
-    first = topics_of_census(TopicProblem(model, "posterior", Memoized(1), TopicPlan()), census, start)
-    problem = TopicProblem(model, "point", Stochastic(batches, forgetting=0.5), plan, effort or Effort())
-    began, points, seen = time.perf_counter(), list[Point](), 0
-    state = first_online_state(model, first)
-    for step in online_steps(problem, source, state, backend):
-        seen, state = seen + int(step.documents), step.state
-        done = seen >= passes * rows
-        if done or step.state.step % often == 0:
-            points.append(_scored(model, state, corpus, seen, time.perf_counter() - began))
-            say(f"{method} from {start}, {seen} documents: {_told(points[-1])}")
-        if done:
-            break
-    topics = state.words + prior.pseudocount
-    return Trace(method, start, points, state.words.sum(axis=0), (topics / topics.sum(axis=0)).T)
+def ended(points: list[list[float]]) -> Fields:
+    """Where a way ended, and the way."""
+    return {"used": points[-1][1], "score": points[-1][2], "seconds": points[-1][3], "points": points}
 
 
-def _scored(model: TopicModel, state: OnlineState, corpus: Corpus, seen: int, seconds: float) -> Point:
-    words = (state.words + model.pseudocount).T
-    weights = model.allocation.document_concentration * state.weights[:-1]
-    topics = words / words.sum(axis=1, keepdims=True)
-    score = completion_score(topics, weights, corpus.observed, corpus.held).per_token
-    return Point(seen, int((state.words.sum(axis=0) > 1.0).sum()), score, seconds)
-
-
-def _told(point: Point) -> str:
-    return f"{point.topics} topics, {point.score:.4f} nats a held-out token, {point.seconds:.0f} s"
-
-
-def others(corpus: Corpus, small: bool) -> Iterator[Trace]:
-    """tomotopy's and gensim's HDP with their defaults, where they are installed."""
-    for name, run in (("tomotopy", _tomotopy), ("gensim", _gensim)):
+def others(corpus: Corpus, kept: Kept, sweeps: int, tell: Callable[..., Fields]) -> Iterator[Fields]:
+    """tomotopy's and gensim's HDP with their defaults, where they are installed; `tell` is given sizes and topics."""
+    for name, run in {"tomotopy": _tomotopy, "gensim": _gensim}.items():
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed and left out; it comes with: pip install 'dpdist[workflows]'")
             continue
-        yield run(corpus, 20 if small else 1000)
+        key = {"method": f"{name} HDP", "start": "-", "seed": 0, "sweeps": sweeps if name == "tomotopy" else 1}
+        yield kept.once(key, lambda run=run: run(corpus, sweeps, tell))
 
 
-def _tomotopy(corpus: Corpus, iterations: int) -> Trace:
+def _tomotopy(corpus: Corpus, sweeps: int, tell: Callable[..., Fields]) -> Fields:
     import tomotopy
 
-    began, model = time.perf_counter(), tomotopy.HDPModel(seed=0)
+    began, model = time.process_time(), tomotopy.HDPModel(seed=0)
     for document in _tokens(corpus.train):
         model.add_doc(document)
-    model.train(iterations, workers=1)
+    model.train(sweeps, workers=1)
     live = [k for k in range(model.k) if model.is_live_topic(k)]
     topics = np.zeros((len(live), corpus.train.shape[1]))
     columns = [int(word) for word in model.used_vocabs]
     topics[:, columns] = [model.get_topic_word_dist(k) for k in live]
     sizes = np.array(model.get_count_by_topics())[live].astype(np.float64)
-    return _of_others("tomotopy HDP", corpus, topics, model.alpha * sizes / sizes.sum(), sizes, began)
+    return _of_others(corpus, topics, model.alpha * sizes / sizes.sum(), sizes, time.process_time() - began, tell)
 
 
-def _gensim(corpus: Corpus, iterations: int) -> Trace:
+def _gensim(corpus: Corpus, _sweeps: int, tell: Callable[..., Fields]) -> Fields:
     from gensim.models import HdpModel
 
-    began, vocabulary = time.perf_counter(), {word: str(word) for word in range(corpus.train.shape[1])}
+    began, vocabulary = time.process_time(), {word: str(word) for word in range(corpus.train.shape[1])}
     lists = [list(zip(*_entries(corpus.train, j), strict=True)) for j in range(corpus.train.shape[0])]
     model = HdpModel(lists, vocabulary, random_state=0)
     alpha, _ = model.hdp_to_lda()
-    topics = model.get_topics()
     sizes = alpha / alpha.sum() * corpus.train.sum()
-    return _of_others("gensim HDP", corpus, topics, alpha, sizes, began)
+    return _of_others(corpus, model.get_topics(), alpha, sizes, time.process_time() - began, tell)
 
 
 def _of_others(
-    method: str, corpus: Corpus, topics: np.ndarray, prior: np.ndarray, sizes: np.ndarray, began: float
-) -> Trace:
+    corpus: Corpus,
+    topics: np.ndarray,
+    prior: np.ndarray,
+    sizes: np.ndarray,
+    seconds: float,
+    tell: Callable[..., Fields],
+) -> Fields:
     topics = np.maximum(topics, 1e-12)
     topics /= topics.sum(axis=1, keepdims=True)
-    seconds = time.perf_counter() - began
     score = completion_score(topics, prior, corpus.observed, corpus.held).per_token
-    used = int((sizes > 0.0001 * sizes.sum()).sum())
-    return Trace(method, 0, [Point(corpus.train.shape[0], used, score, seconds)], sizes, topics)
+    points = [[corpus.train.shape[0], used(sizes), score, round(seconds, 2)]]
+    return {"topics": len(sizes), **ended(points), **tell(sizes, topics)}
 
 
 def _entries(documents: sparse.csr_array, j: int) -> tuple[list[int], list[int]]:
@@ -232,58 +227,48 @@ def _tokens(documents: sparse.csr_array) -> Iterator[list[str]]:
         yield [str(word) for word, count in zip(*_entries(documents, j), strict=True) for _ in range(count)]
 
 
-def leave(
-    out: Path, traces: list[Trace], columns: dict[str, Callable[[Trace], Any]] | None = None, say: bool = True
-) -> None:
-    """Write results.json, results.md and traces.png, and print the table."""
-    out.mkdir(parents=True, exist_ok=True)
-    extra = columns or {}
-    rows = [
-        {
-            "method": trace.method,
-            "start": trace.start,
-            "topics": trace.last.topics,
-            "score": trace.last.score,
-            "seconds": trace.last.seconds,
-            **{name: find(trace) for name, find in extra.items()},
-        }
-        for trace in traces
-    ]
-    kept = [
-        {**row, "points": [point._asdict() for point in trace.points]} for row, trace in zip(rows, traces, strict=True)
-    ]
-    (out / "results.json").write_text(json.dumps(kept, indent=1))
-    names = ["method", "start", "topics", "score", "seconds", *extra]
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
-    (out / "results.md").write_text("\n".join(lines) + "\n")
-    if say:
-        print("\n".join(lines), flush=True)
-    draw(out / "traces.png", [trace for trace in traces if len(trace.points) > 1])
+def spread(values: Sequence[float], digits: int) -> str:
+    """The median, with the smallest and the largest where they differ."""
+    middle, least, most = (f"{value:.{digits}f}" for value in (np.median(values), min(values), max(values)))
+    return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def groups(runs: Sequence[Fields], *names: str) -> Iterator[tuple[list[object], list[Fields]]]:
+    """Runs that have the same values under some names, in the order in which these come."""
+    found = dict[str, list[Fields]]()
+    for run in runs:
+        found.setdefault(json.dumps([run[name] for name in names]), []).append(run)
+    for values, own in found.items():
+        yield json.loads(values), own
 
 
-def draw(path: Path, traces: list[Trace]) -> None:
-    """Likelihood and topics used against documents seen, and likelihood against topics used."""
-    figure = Figure(figsize=(15, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, 3)
-    methods = list(dict.fromkeys(trace.method for trace in traces))
-    for trace in traces:
-        colour = f"C{methods.index(trace.method)}"
-        seen, topics, score, _ = np.array(trace.points).T
-        for axis, x, y in zip(axes, (seen, seen, topics), (score, topics, score), strict=True):
-            axis.plot(x, y, color=colour, alpha=0.7, marker=".", markersize=3)
-    for axis, x, y in zip(
-        axes, ("documents seen", "documents seen", "topics used"), ("nats", "K", "nats"), strict=True
-    ):
-        axis.set_xlabel(x)
-        axis.set_ylabel("nats a held-out token" if y == "nats" else "topics used")
-    for number, method in enumerate(methods):
-        axes[0].plot([], [], color=f"C{number}", label=method)
-    if methods:
-        axes[0].legend(loc="lower right")
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]], out: Path, name: str = "table") -> None:
+    """Print a table, and write it as CSV and as text."""
+    with (out / f"{name}.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    lines = [list(columns), *([str(entry) for entry in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    text = ["  ".join(entry.rjust(width) for entry, width in zip(line, widths, strict=True)) for line in lines]
+    (out / f"{name}.txt").write_text("\n".join(text) + "\n")
+    print(*text, sep="\n", flush=True)
+
+
+def draw_traces(path: Path, runs: Sequence[Fields], *names: str) -> None:
+    """Score and topics used against documents seen, and score against topics used; a colour for the values of some
+    names. What has one point only is a level."""
+    figure, axes = plt.subplots(1, 3, figsize=(15, 5), layout="constrained")
+    for number, (values, own) in enumerate(groups(runs, *names)):
+        colour = f"C{number % 10}"
+        for run in own:
+            seen, topics, score, _ = np.array(run["points"]).T
+            if len(seen) == 1:
+                axes[0].axhline(score[0], color=colour, linestyle=":")
+                axes[1].axhline(topics[0], color=colour, linestyle=":")
+            for axis, x, y in zip(axes, (seen, seen, topics), (score, topics, score), strict=True):
+                axis.plot(x, y, color=colour, alpha=0.7, marker=".", markersize=4, linewidth=1)
+        axes[0].plot([], [], color=colour, label=", ".join(map(str, values)))
+    for axis, x, y in zip(axes, ("documents seen", "documents seen", "topics used"), "STS", strict=True):
+        axis.set(xlabel=x, ylabel="nats a held-out token" if y == "S" else "topics used")
+    axes[0].legend(loc="lower right", fontsize=8)
     figure.savefig(path, dpi=120)
+    plt.close(figure)

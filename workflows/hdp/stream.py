@@ -1,150 +1,202 @@
-"""A stream of newspaper size that never comes twice: does the number of topics follow what the stream holds?
+"""A stream of newspaper size, after Bryant & Sudderth (2012), section 4.3 and figure 3: do topics follow, and how come?
 
-Documents are drawn from a topic model fitted to NIPS articles (a drawn one where these are not there): 300,000 of 332
-words, as in the New York Times corpus, in mini-batches of 10,000 that are thrown away after their step. oHDP keeps the
-number of topics that it began with; oHDP-SM opens those that it needs. Both are scored on 500 documents by completion.
+No corpus of that size is at hand, so articles are resampled with words of their own: each document of the stream has
+each token of one article, drawn by chance, with a chance of a half. Nothing is drawn from a model, so words come in
+bursts as they do in articles. Articles held out for scoring are never in the stream: 80 % of their tokens are seen, the
+others predicted. Mini-batches are thrown away after their step. oHDP keeps the number of topics that it began with;
+oHDP-SM opens those that it needs. All settings are the defaults.
 
-Written to --out: results.json, results.md and traces.png.
+Of the splits of oHDP-SM, those whose halves both live to the end of the stream, and of which the smaller has most
+tokens there, are told: the most frequent words of the topic before it was split, and of its halves afterwards and at
+the end.
+
+Written to --out: results.jsonl, which goes on where it was broken off, in the middle of a stream too; table.csv,
+table.txt, traces.png; lives.csv, lives.txt, lives.png.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import shutil
 import time
-from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import numpy as np
-from nips import EFFORT, METHODS, read
-from nips import PRIORS as FITTED
+from matplotlib import pyplot as plt
 from scipy import sparse
-from shared import Corpus, Point, Prior, Trace, hold_out, leave, options
+from shared import Corpus, Fields, Kept, corpus_of, draw_traces, drawn, ended, fixed, online, options, used, write_table
 
+import dpdist
 from dpdist import HDPTopicModel
-from dpdist.execution import SerialBackend
-from dpdist.inference.schedules import Memoized, Stochastic
-from dpdist.inference.topics.births import seek_topics
-from dpdist.inference.topics.documents import Effort
-from dpdist.inference.topics.evaluation import completion_score
-from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.online import OnlineState, first_online_state
-from dpdist.inference.topics.online_engine import partial_step
-from dpdist.inference.topics.problem import OnlinePlan, TopicProblem
-from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.inference.moves.accept import Reason
 
-PRIOR = Prior(concentration=10.0, document_concentration=5.0, pseudocount=0.02)
+COLUMNS = ["method", "from", "documents", "topics", "used", "held out", "seconds"]
+LIFE = ["split", "topic", "tokens then", "before", "just after", "tokens at the end", "at the end"]
+#: Mini-batches from one saved model to the next, words that a topic is told by, and splits that are told.
+OFTEN, WORDS, TOLD = 5, 8, 4
 
 
-class World:
-    """A topic model that documents are drawn from.
+def resampled(originals: sparse.csr_array, documents: int, key: int) -> sparse.csr_array:
+    """Halves of originals (documents, W), the same for the same key."""
+    rng = np.random.default_rng((1, key))
+    found = sparse.csr_array(originals[rng.integers(originals.shape[0], size=documents)])
+    found.data = rng.binomial(found.data.astype(np.int64), 0.5).astype(np.float64)
+    found.eliminate_zeros()
+    return found
+
+
+class Stream:
+    """A model on its way through a stream, kept in a folder every few mini-batches.
 
     Parameters
     ----------
-    words : (K, W) probabilities of words
-    weights : (K,) of topics
-    concentration : of documents' proportions about the weights
-    tokens : of a document, on average
+    folder : where it is kept
+    model : before the first mini-batch
     """
 
-    def __init__(self, words: np.ndarray, weights: np.ndarray, concentration: float, tokens: int) -> None:
-        self.words, self.weights = words, weights / weights.sum()
-        self.concentration, self.tokens = concentration, tokens
+    def __init__(self, folder: Path, model: HDPTopicModel) -> None:
+        self._folder, self.model = folder, model
+        self.found: Fields = {"points": [], "splits": [], "shares": []}
+        if (folder / "way.json").exists():
+            self.found = json.loads((folder / "way.json").read_text())
+            self.model = dpdist.load(folder / f"{len(self.found['points'])}.zarr")
 
-    @staticmethod
-    def drawn(vocabulary: int, topics: int, tokens: int) -> World:
-        """Of topics drawn themselves."""
-        rng = np.random.default_rng(0)
-        words = rng.dirichlet(np.full(vocabulary, 0.02), size=topics)
-        return World(words, rng.dirichlet(np.full(topics, 1.0)), 5.0, tokens)
-
-    @staticmethod
-    def fitted(documents: sparse.csr_array, topics: int, tokens: int) -> World:
-        """Of topics fitted to documents, from so many of them."""
-        prior = FITTED["nips"]
-        model = HDPTopicModel(
-            *prior, learn=(), initial_topics=topics, schedule=Memoized(6), effort=EFFORT, max_laps=3, random_state=0
+    def take(self, batch: sparse.csr_array, documents: int, corpus: Corpus) -> None:
+        """Take in a mini-batch of a stream of so many documents, and keep what it did."""
+        before = top_words(self.model, corpus.words) if self.found["points"] else {}
+        began, spent = time.process_time(), self.found["points"][-1][3] if before else 0.0
+        self.model.partial_fit(batch, documents=documents)
+        seconds, sizes = round(spent + time.process_time() - began, 2), self.model.topic_sizes_
+        seen = batch.shape[0] * (1 + len(self.found["points"]))
+        score = self.model.score(corpus.held, observed=corpus.observed)
+        self.found["points"].append([seen, used(sizes), score, seconds])
+        shares = dict(
+            zip(map(str, self.model.topic_ids_.tolist()), np.round(sizes / sizes.sum(), 6).tolist(), strict=True)
         )
-        model.fit(documents, backend=SerialBackend())
-        print(f"documents are drawn from {model.n_topics_} topics fitted to {documents.shape[0]} documents", flush=True)
-        return World(model.components_, model.topic_weights_, prior.document_concentration, tokens)
+        self.found["shares"].append(shares)
+        after = top_words(self.model, corpus.words)
+        born = sorted(key for key in after if before and key not in before)
+        for parent, child in zip(self._split_topics() if before else [], born, strict=True):
+            told = {"seen": seen, "topic": parent, "half": child, "before": before[parent]}
+            self.found["splits"].append({**told, "after": [after[parent], after[child]]})
 
-    def draw(self, documents: int, key: int) -> sparse.csr_array:
-        """Documents (n, W), the same for the same key."""
-        rng = np.random.default_rng((1, key))
-        topics, vocabulary = self.words.shape
-        shares = rng.dirichlet(self.concentration * self.weights, size=documents)
-        of_topics = [rng.multinomial(max(int(rng.poisson(self.tokens)), 1), share / share.sum()) for share in shares]
-        owners, counts = np.nonzero(np.array(of_topics)), np.array(of_topics)
-        rows = np.repeat(owners[0], counts[owners])
-        cumulative = np.cumsum(self.words, axis=1)
-        columns = np.empty(len(rows), dtype=np.int64)
-        kinds = np.repeat(owners[1], counts[owners])
-        for k in range(topics):
-            own = np.flatnonzero(kinds == k)
-            columns[own] = np.searchsorted(cumulative[k], rng.random(len(own)) * cumulative[k, -1])
-        found = sparse.coo_array((np.ones(len(rows)), (rows, columns)), shape=(documents, vocabulary))
-        return sparse.csr_array(found)
+    def _split_topics(self) -> list[int]:
+        """Ids of the topics split by the last mini-batch, in the order in which their second halves got theirs."""
+        history = self.model.history_
+        last = history["proposal_lap"] == self.model.n_iter_
+        split = (history["proposal_kind"] == "split") & (history["proposal_reason"] == Reason.ACCEPTED.value)
+        return [int(k) for k in history["proposal_component"].values[(last & split).values]]
 
-
-def follow(
-    method: str, world: World, test: Corpus, start: int, batches: int, batch: int, plan: OnlinePlan
-) -> Iterator[Trace]:
-    """The method's trace as far as it has come, after every mini-batch."""
-    model = TopicModel(
-        test.train.shape[1],
-        PRIOR.pseudocount,
-        HierarchicalDirichletProcess(PRIOR.concentration, PRIOR.document_concentration),
-    )
-    problem = TopicProblem(model, "point", Stochastic(batches, forgetting=0.5), plan, Effort(1e-2, 60))
-    corpus, state = float(batches * batch), _first(model, test.train, batches * batch, start)
-    points, began = list[Point](), time.perf_counter()
-    for number in range(batches):
-        state = partial_step(problem, world.draw(batch, number), corpus, state).state
-        words = (state.words + PRIOR.pseudocount).T
-        topics, weights = words / words.sum(axis=1, keepdims=True), PRIOR.document_concentration * state.weights[:-1]
-        score = completion_score(topics, weights, test.observed, test.held).per_token
-        sizes = state.words.sum(axis=0)
-        used = int((sizes > 1e-4 * sizes.sum()).sum())
-        points.append(Point((number + 1) * batch, used, score, time.perf_counter() - began))
-        print(f"{method} from {start}: {points[-1]}", flush=True)
-        yield Trace(method, start, points, sizes, topics)
+    def keep(self) -> None:
+        """Write down where it is."""
+        number = len(self.found["points"])
+        self.model.save(self._folder / f"{number}.zarr", overwrite=True)
+        (self._folder / "way.part").write_text(json.dumps(self.found))
+        (self._folder / "way.part").replace(self._folder / "way.json")
+        for old in self._folder.glob("*.zarr"):
+            if old.name != f"{number}.zarr":
+                shutil.rmtree(old)
 
 
-def _first(model: TopicModel, sample: sparse.csr_array, documents: int, start: int) -> OnlineState:
-    scale = documents / sample.shape[0]
-    whole = np.array([0.0, 0.0, documents, scale * sample.sum()])
-    _, found = seek_topics(model, None, sample, whole, start, 10, np.random.default_rng(2))
-    return first_online_state(model, found.scaled(scale))
+def top_words(model: HDPTopicModel, words: list[str]) -> dict[int, str]:
+    """The most frequent words of each topic, by its id."""
+    best = np.argsort(-model.components_, axis=1, kind="stable")[:, :WORDS]
+    return {k: " ".join(words[w] for w in row) for k, row in zip(model.topic_ids_.tolist(), best, strict=True)}
+
+
+def follow(folder: Path, model: HDPTopicModel, corpus: Corpus, batches: int, batch: int) -> Fields:
+    """A model taken through the whole stream; what is left of it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = Stream(folder, model)
+    for number in range(len(stream.found["points"]), batches):
+        stream.take(resampled(corpus.train, batch, number), batches * batch, corpus)
+        if number % OFTEN == OFTEN - 1:
+            stream.keep()
+            print(f"{folder.name}: {stream.found['points'][-1]}", flush=True)
+    ids, last = stream.model.topic_ids_.tolist(), top_words(stream.model, corpus.words)
+    shutil.rmtree(folder)
+    told = {str(k): last[k] for k in ids}
+    return {"topics": len(ids), **ended(stream.found["points"]), **stream.found, "at_end": told}
+
+
+def lasting(run: Fields) -> list[Fields]:
+    """Splits whose halves both live to the end, those of the largest smaller half first; one a topic, its first."""
+    final, found = run["shares"][-1], dict[int, Fields]()
+    for split in run["splits"]:
+        halves = [final.get(str(split[name]), 0.0) for name in ("topic", "half")]
+        if min(halves) > 0:
+            found.setdefault(split["topic"], {**split, "final": halves})
+    return sorted(found.values(), key=lambda split: -min(split["final"]))
+
+
+def write_lives(run: Fields, out: Path) -> None:
+    """A table of what became of topics that were split, and the share of tokens of the first of them and its halves."""
+    rows, chosen = list[list[object]](), lasting(run)[:TOLD]
+    shares = {seen: own for (seen, *_), own in zip(run["points"], run["shares"], strict=True)}
+    for split in chosen:
+        for name, after, final in zip(("topic", "half"), split["after"], split["final"], strict=True):
+            key, before = str(split[name]), split["before"] if name == "topic" else "-"
+            then = f"{shares[split['seen']][key]:.2%}"
+            rows.append([split["seen"], key, then, before, after, f"{final:.2%}", run["at_end"][key]])
+    write_table(LIFE, rows, out, "lives")
+    figure, axes = plt.subplots(max(len(chosen), 1), 1, figsize=(11, 3 * max(len(chosen), 1)), squeeze=False)
+    for axis, split in zip(axes[:, 0], chosen, strict=False):
+        for name, colour in (("topic", "C0"), ("half", "C1")):
+            key = str(split[name])
+            seen = [at for at, own in shares.items() if key in own]
+            label = f"topic {key}, at the end: {run['at_end'][key]}"
+            axis.plot(seen, [shares[at][key] for at in seen], colour, marker=".", label=label)
+        axis.axvline(split["seen"], color="grey", linestyle=":", label=f"split; before: {split['before']}")
+        axis.set(xlabel="documents seen", ylabel="share of tokens", ylim=(0, None))
+        axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out / "lives.png", dpi=120)
+    plt.close(figure)
+
+
+def parsed() -> argparse.Namespace:
+    """What was asked for."""
+    parser = options(__doc__, "hdp_stream")
+    parser.add_argument("--corpus", choices=["nips", "kos"], default="kos", help="NIPS articles or Daily KOS entries")
+    parser.add_argument("--documents", type=int, default=300_000, help="in the stream")
+    parser.add_argument("--batch", type=int, default=5_000, help="documents of a mini-batch")
+    parser.add_argument("--grown", type=int, nargs="+", default=[20, 100], help="topics that oHDP-SM begins with")
+    parser.add_argument("--fixed", type=int, nargs="+", default=[20, 100, 300], help="topics that oHDP keeps")
+    return parser.parse_args()
 
 
 def main() -> None:
     """Run the workflow."""
-    parser = options(__doc__, "hdp_stream")
-    parser.add_argument("--documents", type=int, default=300_000, help="in the stream")
-    parser.add_argument("--topics", type=int, default=200, help="that the model drawn from is fitted from")
-    parser.add_argument("--starts", type=int, nargs="+", default=[20, 100], help="topics to begin with")
-    given = parser.parse_args()
-    articles = None if given.small else read(given.data, "nips")
-    if articles is not None:
-        world = World.fitted(articles.train, given.topics, 332)
-    else:
-        world = World.drawn(300, 15, 60) if given.small else World.drawn(8000, given.topics, 332)
-    batches, batch = (12, 150) if given.small else (given.documents // 10_000, 10_000)
-    starts = [3] if given.small else given.starts
-    test = Corpus(world.draw(400, 10**6), *hold_out(world.draw(100 if given.small else 500, 10**6 + 1), 0.8, seed=3))
-    done = list[Trace]()
-    for start in starts:
-        for method, plan in METHODS.items():
-            trace: Trace | None = None
-            for trace in follow(method, world, test, start, batches, batch, plan):
-                if not given.small:  # which is over in seconds
-                    leave(given.out, [*done, trace], say=False)
-            assert trace is not None, "a stream has a mini-batch"
-            done.append(trace)
-    leave(given.out, done)
-    truth = completion_score(world.words + 1e-12, world.concentration * world.weights, test.observed, test.held)
-    print(f"the topics drawn from: {len(world.words)}, {truth.per_token:.4f} nats a held-out token")
+    given = parsed()
+    corpus = corpus_of(given, drawn(400 if given.small else 3400, 300, 15))
+    batch, batches = (150, 16) if given.small else (given.batch, given.documents // given.batch)
+    starts = {
+        "oHDP-SM": (online, [3] if given.small else given.grown),
+        "oHDP": (fixed, [3] if given.small else given.fixed),
+    }
+    kept, runs = Kept(given.out), list[Fields]()
+    for method, (make, many) in starts.items():
+        for start in many:
+            folder = given.out / f"{method} from {start}"
+            key = {
+                "method": method,
+                "start": start,
+                "documents": batch * batches,
+                "batch": batch,
+                "corpus": given.corpus,
+            }
+            runs.append(kept.once(key, partial(follow, folder, make(start), corpus, batches, batch)))
+    draw_traces(given.out / "traces.png", runs, "method", "start")
+    rows = [[run[name] for name in ("method", "start", "documents", "topics", "used")] for run in runs]
+    told = [[f"{run['score']:.4f}", f"{run['seconds']:.0f}"] for run in runs]
+    write_lives(runs[0], given.out)
+    write_table(COLUMNS, [[*row, *more] for row, more in zip(rows, told, strict=True)], given.out)
     if given.small:
-        *grown, kept = [trace.last for trace in done]
-        assert all(one.topics > kept.topics and one.score > kept.score for one in grown), "splits follow the stream"
+        grown, still = runs
+        assert grown["used"] > still["used"] and grown["score"] > still["score"], "splits follow the stream"
+        assert lasting(grown), "halves of a split live on"
 
 
 if __name__ == "__main__":
