@@ -75,13 +75,8 @@ def run(model: HDPTopicModel, corpus: Corpus, batch: int, is_bars: bool) -> Fiel
     ids, found = set(model.topic_ids_.tolist()), bars_of(model.topic_sizes_, model.components_) if is_bars else {}
     alone = found["found"] == 20 and not found["unmatched"] if is_bars else "-"
     births = sum(one.kind == "split" and one.reason is Reason.ACCEPTED for one in records)
-    first = next_id(model) - births
+    first = info.total.next_id - births
     return {"topics": len(ids), **ended(points), **undone(records, first, ids), "bars alone": alone}
-
-
-def next_id(model: HDPTopicModel) -> int:
-    """The id that the next topic would have."""
-    return int(model._fitted.total.next_id)
 
 
 def table(runs: list[Fields]) -> list[list[object]]:
