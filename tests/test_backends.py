@@ -64,7 +64,7 @@ def run(path: str, backend, laps: int = 6, lookahead: int = 0):
     return state
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("lookahead", [0, 1, 4])
 def test_dask_gives_the_bits_of_serial(dask_backend, rows_path, lookahead) -> None:
     assert digest(run(rows_path, dask_backend, lookahead=lookahead)) == digest(
         run(rows_path, SerialBackend(), lookahead=lookahead)

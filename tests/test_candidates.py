@@ -88,7 +88,7 @@ def test_elbo_of_candidates_is_that_of_explicit_responsibilities(name, backgroun
     assert by_candidates > 0
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("lookahead", [0, 1, 3])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_with_candidates_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
     source, start = source_of(clusters(2, 300), 40), {"initial": "k-means++", "initial_components": 7}

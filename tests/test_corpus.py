@@ -28,8 +28,8 @@ from dpdist.cli.root import app
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource, CorpusSource, as_source
-from dpdist.data.base import MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
-from dpdist.data.corpora import cut_documents, write_corpus
+from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
+from dpdist.data.corpora import DOCUMENT_BYTES, ENTRY_BYTES, WORK_ENTRIES, cut_documents, write_corpus
 from dpdist.data.corpus import FORMAT, partition_name
 from dpdist.data.documents import FORMATS, docword, from_tokens, npz, open_documents, read_vocabulary, text, tokens
 from dpdist.data.zarr import COMPLETE
@@ -275,11 +275,19 @@ def test_a_cut_covers_documents_once_in_order_and_in_bounds(lengths, at_once, re
     assert sizes.max() <= MOST_BYTES + 8 * entries.max()
 
 
-def test_a_large_corpus_has_as_many_partitions_as_batches_want() -> None:
-    lengths = np.full(300_000, 200, dtype=np.int64)
-    bounds = cut_documents([lengths], len(lengths), int(lengths.sum()))
-    assert len(bounds) - 1 == TARGET_PARTITIONS
-    assert np.ptp(np.diff(bounds)) <= 1
+@pytest.mark.parametrize("documents", [40_000, 80_000, 300_000])
+def test_a_large_corpus_has_as_many_partitions_as_batches_want_and_more_where_they_are_much_work(documents) -> None:
+    lengths = np.full(documents, 100, dtype=np.int64)
+    bounds = cut_documents([lengths], documents, int(lengths.sum()))
+    sizes = np.diff(bounds)
+    work = -(-(ENTRY_BYTES * 100 + DOCUMENT_BYTES) * documents // (ENTRY_BYTES * WORK_ENTRIES))
+    assert len(sizes) == pytest.approx(max(TARGET_PARTITIONS, work), abs=1)
+    assert np.ptp(sizes[:-1]) <= 1 and sizes[-1] <= sizes[0] + 1
+
+
+def test_long_documents_are_not_alone() -> None:
+    lengths = np.full(40_000, 10_000, dtype=np.int64)
+    assert np.diff(cut_documents([lengths], 40_000, int(lengths.sum())))[:-1].min() >= FEWEST_ROWS - 1
 
 
 def test_partitions_travel_as_the_path_of_the_corpus_from_anywhere(out, monkeypatch) -> None:

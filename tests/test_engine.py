@@ -88,7 +88,7 @@ def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.nda
     return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("lookahead", [0, 1, 2, 5])
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lookahead) -> None:
     rows = np.concatenate([rows_for(name, np.random.default_rng(s), 4.0) for s in (1, 1, 1)])
@@ -162,7 +162,7 @@ def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() ->
     assert one.fit(source_of(rows)).elbo_ == pytest.approx(two.fit(source_of(shuffled)).elbo_, rel=1e-10)
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("lookahead", [0, 1, 2, 5])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
     source = source_of(clusters(2))
@@ -184,6 +184,20 @@ def test_lookahead_starts_a_batch_from_the_posterior_before_last() -> None:
     np.testing.assert_array_equal(seen[0].queue[0].summary.stats, state.start.summary.stats)
     assert not (seen[1].queue[0].summary.stats == state.start.summary.stats).all()
     assert seen[0].batch_summaries[first_batch].summary.counts.sum() > 0
+
+
+@pytest.mark.parametrize("lookahead", range(6))
+def test_a_batch_goes_by_the_total_as_it_was_so_many_batches_before(lookahead) -> None:
+    source = source_of(clusters(2))
+    schedule = Memoized(4, lookahead)
+    problem, state = begun(mixture(schedule=schedule, moves=QUIET, initial=np.arange(900) % 3), source)
+    seen = [step.state for step in some_steps(problem, source, state, 3)]
+    ledgers = [schedule.open(each, [300.0, 200.0, 200.0, 200.0]).total() for each in (state, *seen)]
+    for done, each in enumerate(seen, start=1):
+        assert len(each.queue) == min(lookahead, 4 - done)
+        for position, total in enumerate(each.queue, start=done):
+            told = ledgers[max(0, position - lookahead)]
+            np.testing.assert_array_equal(total.summary.stats, told.summary.stats)
 
 
 def test_only_the_seed_decides() -> None:

@@ -382,7 +382,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     **dict.fromkeys(
         ["Split.children", "Regroup.members", "Sampling.rows", "LearnedDirichletProcess.nodes"], ([2], [1])
     ),
-    **dict.fromkeys(["Memoized.lookahead", "Stochastic.lookahead"], ([0, 1], [2])),
+    **dict.fromkeys(["Memoized.lookahead", "Stochastic.lookahead"], ([0, 8], [9])),
     **dict.fromkeys(["DPMixture.floor", "FiniteMixture.floor", "SVA.floor"], ([0.0, 0.0099], [0.01, -1e-9])),
     **dict.fromkeys(["DPMixture.tolerance", "HDPTopicModel.tolerance", "Effort.tolerance"], ([0.0, 1e6], [-1e-9])),
     **dict.fromkeys(["DPMixture.max_time", "Limits.max_time"], ([1e-9, 1, np.float32(1.5)], [-1e-9])),

@@ -21,6 +21,7 @@ from dpdist.data.base import (
     FEWEST_ROWS,
     MOST_BYTES,
     MOST_ROWS,
+    READ_BYTES,
     cut_rows,
     require_weights,
 )
@@ -346,3 +347,41 @@ def test_one_weight_stands_for_all_rows() -> None:
 def test_weights_belong_to_a_source_that_is_made_already() -> None:
     with pytest.raises(InputError, match="sample_weight belongs to the source itself"):
         as_source(ArraySource(ROWS), np.ones(23))
+
+
+@given(
+    rows=st.integers(1, 10**6),
+    row_bytes=st.integers(1, 10**5),
+    chunk=st.none() | st.integers(100, 10**6),
+    work=st.integers(1, 10**6),
+)
+def test_work_only_ever_makes_partitions_smaller_and_never_smaller_than_pays(rows, row_bytes, chunk, work) -> None:
+    freely, sizes = (np.diff(cut_rows(rows, row_bytes, chunk, each).bounds) for each in (None, work))
+    assert sizes.max() <= freely.max() and sizes.sum() == rows
+    reads = max(1, -(-min(chunk or 0, rows) * row_bytes // READ_BYTES))
+    assert sizes.max() <= max(work * reads, FEWEST_ROWS)
+    if sizes.max() < freely.max():
+        assert 2 * sizes.max() >= min(max(work * reads, FEWEST_ROWS), freely.max())
+
+
+@pytest.mark.parametrize("kind", ["array", "zarr", "npy"])
+def test_rows_cut_by_work_are_the_same_rows_and_say_how_they_are_cut(kind, tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(size=(70_000, 3))
+    if kind == "zarr":
+        zarr.create_array(str(tmp_path / "a"), data=rows, chunks=(2_000, 3))
+    if kind == "npy":
+        np.save(tmp_path / "a.npy", rows)
+    source = as_source({"array": rows, "zarr": str(tmp_path / "a"), "npy": str(tmp_path / "a.npy")}[kind])
+    again = source.in_partitions_of(300)
+    assert_covers(again)
+    np.testing.assert_array_equal(all_rows(again), rows)
+    assert len(again.partitions) > len(source.partitions) and max(part.rows for part in again.partitions) <= 300
+    assert (again.identity()["partition_rows"], "partition_rows" in source.identity()) == (300, False)
+    assert again.in_partitions_of(None) is again and source.in_partitions_of(None) is source
+    assert again.in_partitions_of(300).identity() == again.identity()
+
+
+def test_a_cut_that_is_given_stays() -> None:
+    given = ArraySource(np.zeros((1000, 2)), partition_rows=500)
+    for source in (given, as_source(da.zeros((1000, 2), chunks=(500, 2))), as_source(sparse.csr_array((1000, 2)))):
+        assert source.in_partitions_of(256) is source

@@ -40,6 +40,10 @@ COMMANDS = {
         "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
         "stability": "Refit a model on row weights drawn anew, each refit a task, and say which clusters come back.",
     },
+    "cli.plan_command": {
+        "plan": "Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what "
+        "would help.",
+    },
     "cli.topic_commands": {
         "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",
     },

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
-from dpdist.runs.events import Event, Happening, Pace, event_of_step, note, notes_of_counts
+from dpdist.runs.events import Event, Happening, Pace, event_of_step, note, notes_of_counts, plan_note
 from dpdist.runs.run import Run
 
 #: Exit statuses of a coordinator: start me again; I was asked to end.
@@ -72,6 +72,8 @@ def events_of(run: Run) -> Iterator[Event]:
     """What a run shows, step by step, as it goes to its end, with what its backend had to do again."""
     pace, store, seen = Pace.of(run), run.store, run.backend.counts
     saved = store.number if store is not None else 0
+    if run.fitted is None or run.fitted.stop is None:
+        yield plan_note(run)
     for step in run:
         before, seen = seen, run.backend.counts
         yield from notes_of_counts(before, seen)

@@ -48,13 +48,18 @@ class ArraySource(TableSource):
         self.values = _as_csr(values) if sparse.issparse(values) else _as_array(values)
         self.sparse = is_sparse(self.values)
         super().__init__(self.values, "the data", weights, names)
-        rows, columns = self.shape
-        if cut is not None:
-            self.cut = cut
-        elif partition_rows is not None:
-            self.cut = Cut((*range(0, rows, partition_rows), rows))
-        else:
-            self.cut = cut_rows(rows, columns * self.values.dtype.itemsize)
+        rows = self.shape[0]
+        self._given = (
+            Cut((*range(0, rows, partition_rows), rows)) if cut is None and partition_rows is not None else cut
+        )
+        self.cut = self._given or cut_rows(rows, self._row_bytes)
+
+    @property
+    def _row_bytes(self) -> int:
+        return int(self.shape[1] * self.values.dtype.itemsize)
+
+    def cut_for(self, work_rows: int | None) -> Cut | None:
+        return cut_rows(self.shape[0], self._row_bytes, None, work_rows) if self._given is None else None
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> ArrayPartition:
         return ArrayPartition(index, start, stop, self.values[start:stop], weights)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
@@ -18,18 +20,20 @@ from dpdist.core.phases import Phase, phase
 from dpdist.data.columns import Names
 from dpdist.models.families.base import Rows
 
-#: Partitions a source is cut into where its chunks allow, so that batches have several each.
+#: Partitions a source is cut into at least where its chunks allow, so that batches have several each.
 TARGET_PARTITIONS = 80
 #: Bounds on the rows of a partition; below, overhead outweighs the work, above, a worker's memory grows.
 FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
+#: Bytes that a part of a chunk, which reads all of it, may read for the work of a task; larger ones have larger parts.
+READ_BYTES = 2**24
 #: Partitions that a quick look reads.
 GLANCED = 3
 #: Row weights as people give them.
 Weights: TypeAlias = npt.ArrayLike | None
-#: Key of a fingerprint under which the digests of the partitions are.
-DIGESTS = "partitions"
+#: Keys of a fingerprint: the digests of the partitions, and the rows of a partition where somebody bounded them.
+DIGESTS, PARTITION_ROWS = "partitions", "partition_rows"
 
 
 #: Partitions that this process found to be as expected: session and index.
@@ -130,6 +134,11 @@ class Source(ABC):
         digests = self.digests or [partition.digest() for partition in self.partitions]
         return {**self.identity(), DIGESTS: list(digests)}
 
+    def in_partitions_of(self, rows: int | None) -> Source:
+        """The same rows in partitions of at most about so many, as their chunks allow; as they are where the cut is
+        given, or for None."""
+        return self
+
     def prepare_for_laps(self) -> None:  # noqa: B027 (most sources are read again at no other cost)
         """Called before rows are read again and again; a source that is not made for it warns."""
 
@@ -137,6 +146,18 @@ class Source(ABC):
         """The digests of a few partitions, read now, spread over all of them."""
         partitions = self.partitions
         return " ".join(partitions[place].digest() for place in spread_over(len(partitions), GLANCED))
+
+
+def cut_as_before(source: Source, fingerprint: Mapping[str, object]) -> Source:
+    """The same rows in partitions of as many as those of a fingerprint were cut into."""
+    rows = fingerprint.get(PARTITION_ROWS)
+    return source.in_partitions_of(rows if isinstance(rows, int) else None)
+
+
+def partitions_of(fingerprint: Mapping[str, object]) -> int:
+    """How many partitions the data of a fingerprint have; 0 where it tells of none."""
+    digests = fingerprint.get(DIGESTS)
+    return len(digests) if isinstance(digests, list) else 0
 
 
 def weight_of(source: Source, part: Partition) -> float:
@@ -172,16 +193,20 @@ class Cut:
         return hashlib.sha256(np.array(self.bounds, dtype=np.int64).tobytes()).hexdigest()[:16]
 
 
-def cut_rows(rows: int, row_bytes: int, chunk: int | None = None) -> Cut:
-    """Cut `rows` into partitions by a rule that knows the data only, never the workers.
+def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int | None = None) -> Cut:
+    """Cut `rows` into partitions by a rule that knows the data and the model, never the workers.
 
     Parameters
     ----------
     rows : total number
     row_bytes : size of one row as stored
     chunk : rows of a storage chunk; partitions are whole chunks, or even parts of a chunk too large for that
+    work_rows : rows that are as much work as a task should be, for the model at hand; None where that is not known
     """
     most = min(MOST_ROWS, max(1, MOST_BYTES // max(row_bytes, 1)))
+    if work_rows is not None:
+        read = 0 if chunk is None else min(chunk, rows) * row_bytes
+        most = min(most, max(FEWEST_ROWS, work_rows * max(1, -(-read // READ_BYTES))))
     wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
     if chunk is None or chunk >= rows:
         return Cut((*_even(0, rows, wanted), rows))
@@ -229,6 +254,8 @@ class TableSource(Source):
     """
 
     cut: Cut
+    #: Rows of a partition at most, as somebody bounded them; None where nobody did.
+    most_rows: int | None = None
 
     def __init__(self, table: Table, label: str, weights: Weights, names: Names | None) -> None:
         self.label, self.names, self.dtype = label, names, table.dtype
@@ -248,9 +275,27 @@ class TableSource(Source):
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> Partition:
         """Rows `start` to `stop` with their weights."""
 
+    def in_partitions_of(self, rows: int | None) -> Source:
+        if rows is None or self.sparse or (cut := self.cut_for(rows)) is None:
+            return self
+        again = copy.copy(self)
+        again.__dict__.pop("partitions", None)
+        again.cut, again.most_rows, again.digests = cut, rows, None
+        return again
+
+    def cut_for(self, work_rows: int | None) -> Cut | None:
+        """The cut into partitions of at most about so many rows; None where the cut is given."""
+        return None
+
     def identity(self) -> dict[str, object]:
         kind = "csr" if self.sparse else "dense"
-        return {"shape": list(self.shape), "dtype": str(self.dtype), "kind": kind, "cut": self.cut.digest()}
+        told: dict[str, object] = {
+            "shape": list(self.shape),
+            "dtype": str(self.dtype),
+            "kind": kind,
+            "cut": self.cut.digest(),
+        }
+        return told if self.most_rows is None else {**told, PARTITION_ROWS: self.most_rows}
 
 
 def require_shape(shape: tuple[int, ...], label: str) -> None:

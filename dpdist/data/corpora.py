@@ -32,6 +32,8 @@ from dpdist.data.zarr import COMPLETE
 Ids: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
 #: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
 ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
+#: Entries of a partition at most, which are a second of work or so under a hundred topics.
+WORK_ENTRIES = 2**17
 #: Largest chunk, in bytes.
 _CHUNK_BYTES = 64 * 2**20
 #: Documents whose lengths are looked at together.
@@ -95,7 +97,9 @@ def cut_documents(lengths: Iterable[np.ndarray], documents: int, entries: int) -
     documents, entries : how many there are
     """
     parts = min(TARGET_PARTITIONS, -(-documents // FEWEST_ROWS))
-    size = min(MOST_BYTES, -(-(ENTRY_BYTES * entries + DOCUMENT_BYTES * documents) // parts))
+    whole = ENTRY_BYTES * entries + DOCUMENT_BYTES * documents
+    fewest = FEWEST_ROWS * whole // documents
+    size = min(MOST_BYTES, -(-whole // parts), max(ENTRY_BYTES * WORK_ENTRIES, fewest))
     bounds, first, end, before = [0], 0, 0, 0
     for piece in lengths:
         weights = ENTRY_BYTES * piece + DOCUMENT_BYTES

@@ -22,7 +22,7 @@ from zarr.storage import StorePath, WrapperStore
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
 from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.data.base import Partition, TableSource, Weights, cut_rows
+from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
 from dpdist.models.families.base import Rows
 
@@ -85,9 +85,7 @@ class ZarrSource(TableSource):
     ) -> None:
         super().__init__(array, label, weights, as_names(array.attrs.get(NAMES, [])))
         self.array, self.path = array, path
-        # Whole chunks, or even parts of large ones.
-        chunk = int((array.shards or array.chunks)[0])
-        self.cut = cut_rows(self.shape[0], self.shape[1] * array.dtype.itemsize, chunk)
+        self.cut = self.cut_for(None)
 
     @classmethod
     def open(cls, path: str, weights: Weights = None) -> ZarrSource:
@@ -113,6 +111,11 @@ class ZarrSource(TableSource):
         source = cls(node, weights, label=str(path), path=where)
         _warn_of_absent_chunks(node, str(path))
         return source
+
+    def cut_for(self, work_rows: int | None) -> Cut:
+        """Whole chunks, or even parts of large ones."""
+        chunk = int((self.array.shards or self.array.chunks)[0])
+        return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, chunk, work_rows)
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> ZarrPartition:
         return ZarrPartition(index, start, stop, self.array if self.path is None else self.path, weights)

@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
+from dpdist.data.base import partitions_of
 from dpdist.inference.moves.accept import Reason
 from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import open_run
@@ -34,6 +35,7 @@ def shown_values(path: str) -> dict[str, Any]:
     predictor = method.predictor(problem, fitted.total, fitted.ids)
     weights, rest = predictor.weights()
     has_bound = not math.isnan(fitted.elbo)
+    partitions = partitions_of(store.attributes["fingerprint"])
     held = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
     return {
         "path": str(store.path),
@@ -45,6 +47,8 @@ def shown_values(path: str) -> dict[str, Any]:
         "elbo": fitted.elbo if has_bound else None,
         f"elbo_per_{method.unit}": fitted.elbo / method.units(fitted.total, fitted.rows) if has_bound else None,
         "holdout_score": held[-1] if held else None,
+        "partitions": partitions or None,
+        "useful_workers": method.useful_workers(problem, partitions) if partitions else None,
         "stop_reason": fitted.stop,
         "converged": fitted.converged,
         "component_ids": fitted.ids.tolist(),

@@ -245,6 +245,24 @@ def note(about: Happening, sentence: str, count: int = 1) -> NoteEvent:
     return NoteEvent(about=about.value, sentence=sentence, count=count, time=time.time())
 
 
+def plan_note(run: Run) -> NoteEvent:
+    """How many workers have something to do at a time, and whether there are more."""
+    partitions, workers = len(run.source.partitions), run.backend.threads
+    useful = run.method.useful_workers(run.problem, partitions)
+    told = (
+        f"{count_of(run.source.shape[0], run.method.row)} in {count_of(partitions, 'partition')}: at most "
+        f"{count_of(useful, 'worker')} at work at a time"
+    )
+    if workers > useful:
+        told += f", of {workers:,}; fewer batches or more look-ahead would give the others something to do"
+    return note(Happening.NOTE, f"{told}.")
+
+
+def count_of(number: int, thing: str) -> str:
+    """A number of things."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def notes_of_counts(before: Counts, now: Counts) -> list[NoteEvent]:
     """What a backend went through between two looks at it, each kind in one note."""
     told = [

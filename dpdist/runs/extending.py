@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.core.checks import FLAG, PATH
 from dpdist.core.errors import InputError
-from dpdist.data.base import Source
+from dpdist.data.base import Source, cut_as_before
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.base import SVAState
@@ -54,6 +54,7 @@ def prepare_extension(
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
     if out is None:
         store.lock()
+    source = cut_as_before(source, store.attributes["fingerprint"])  # so that rows it was made from are known again
     problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
     check_new_rows(problem, source, backend)
     taken, fingerprint = store.taken, source.fingerprint()

@@ -73,6 +73,7 @@ def prepare(
     method.check(spec, source, limits)
     _tell_if_wide(source, method.parts)
     output.claim()
+    source = method.cut(spec, source)
     problem, state = method.begin(spec, source, backend)
     run = Run(method, problem, source, backend, state, limits)
     if output.path is not None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from dpdist.inference.loop import Step
-from dpdist.runs.events import BatchEvent, Event, Happening, LapEvent, NoteEvent, Pace, event_of_step
+from dpdist.runs.events import BatchEvent, Event, Happening, LapEvent, NoteEvent, Pace, event_of_step, plan_note
 from dpdist.runs.run import Run
 
 
@@ -92,6 +92,7 @@ def shown(run: Run, wanted: bool) -> Iterator[Callable[[Step], None]]:
         return
     pace = Pace.of(run)
     with LiveProgress(Console(), run.limits.max_laps) as progress:
+        progress.tell(plan_note(run))
         yield lambda step: progress.tell(event_of_step(run.method, step, pace))
 
 

@@ -34,7 +34,7 @@ from dpdist.core.errors import CheckpointError
 from dpdist.core.places import Place, place_of
 from dpdist.core.records import sealed
 from dpdist.core.versions import versions
-from dpdist.data.base import DIGESTS, Source
+from dpdist.data.base import DIGESTS, Source, cut_as_before
 from dpdist.data.checked import CheckedSource
 from dpdist.storage import codec
 from dpdist.storage.commits import (
@@ -322,6 +322,7 @@ class GenerationStore:
         before = dict(self.attributes["fingerprint"])
         if not before:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
+        source = cut_as_before(source, before)
         digests, now = _digests_in(before), source.identity()
         del before[DIGESTS]
         changed = [name for name in before if before[name] != now.get(name)]

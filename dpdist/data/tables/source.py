@@ -11,7 +11,7 @@ import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
-from dpdist.data.base import Partition, Source, TableSource, Weights, cut_rows
+from dpdist.data.base import Cut, Partition, Source, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
 from dpdist.data.tables import Choice, files_of, open_table
 from dpdist.models.families.base import Rows
@@ -52,7 +52,11 @@ class FileSource(TableSource):
         self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
         table = open_table(self.files, choice)
         super().__init__(table, files[0], weights, table.names)
-        self.cut = cut_rows(self.shape[0], self.shape[1] * table.dtype.itemsize, table.chunk)
+        self._chunk = table.chunk
+        self.cut = self.cut_for(None)
+
+    def cut_for(self, work_rows: int | None) -> Cut:
+        return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, self._chunk, work_rows)
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> FilePartition:
         return FilePartition(index, start, stop, self.files, self.choice, weights)

@@ -49,7 +49,7 @@ class Schedule(ABC):
     ----------
     batches : int, groups of partitions visited under one posterior each, fewer if there are fewer partitions; or None
         for as many as :meth:`in_batches` is told
-    lookahead : int, 0 or 1: batches that may start before the one before them is folded in
+    lookahead : int, batches that start before the one before them is folded in
     """
 
     name: str

@@ -17,7 +17,9 @@ from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import State
 
 #: Batches that may start before the one before them is in.
-LOOKAHEAD = whole(0, 1)
+LOOKAHEAD = whole(0, 8)
+
+AHEAD = "Batches that start before the one before them is in, so that as many more workers have something to do."
 
 
 @documented
@@ -31,7 +33,7 @@ class Memoized(Schedule):
         "Number of batches, groups of partitions; 1 is batch variational Bayes. Those pay that cost little beside what "
         "their rows do, 40 at most.",
     )
-    lookahead: int = setting(0, LOOKAHEAD, "0, or 1 to let the next batch start before the last one is in.")
+    lookahead: int = setting(0, LOOKAHEAD, AHEAD)
     keep_start: bool = setting(
         True,
         FLAG,

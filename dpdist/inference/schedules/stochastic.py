@@ -14,7 +14,7 @@ from dpdist.core.checks import COUNT, number
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
-from dpdist.inference.schedules.memoized import LOOKAHEAD
+from dpdist.inference.schedules.memoized import AHEAD, LOOKAHEAD
 from dpdist.inference.schedules.tree import SumTree
 from dpdist.inference.state import State
 
@@ -25,7 +25,7 @@ class Stochastic(Schedule):
     """Stochastic inference; the number of components stays that of the start."""
 
     batches: int = setting(40, COUNT, "Number of mini-batches that the data are cut into.")
-    lookahead: int = setting(0, LOOKAHEAD, "0, or 1 to let the next batch start before the last one is in.")
+    lookahead: int = setting(0, LOOKAHEAD, AHEAD)
     delay: float = setting(1.0, number(least=0), "tau of the rates of mini-batches.")
     forgetting: float = setting(0.6, number(above=0, most=1), "kappa of these rates, in (0.5, 1] for convergence.")
 

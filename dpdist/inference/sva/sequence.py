@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -58,13 +59,17 @@ class Rounds:
         order = np.arange(len(partitions))
         if self.shuffle:
             order = generator(seed, "order of partitions").permutation(len(partitions))
-        rounds: list[list[Partition]] = []
+        ends = np.cumsum([0, *self.sizes(len(order))])
+        return [[partitions[i] for i in order[a:b]] for a, b in pairwise(ends)]
+
+    def sizes(self, partitions: int) -> list[int]:
+        """Partitions of each round, of so many in all."""
+        sizes: list[int] = []
         done = 0
-        while done < len(order):
-            size = min(max(1, done), self.most) if self.parallel else 1
-            rounds.append([partitions[i] for i in order[done : done + size]])
-            done += len(rounds[-1])
-        return rounds
+        while done < partitions:
+            sizes.append(min(max(1, done), self.most, partitions - done) if self.parallel else 1)
+            done += sizes[-1]
+        return sizes
 
 
 @dataclass(frozen=True, eq=False)

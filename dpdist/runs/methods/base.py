@@ -32,6 +32,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     command : the command that makes them
     parts : what its components are called
     unit : what its bound is told per
+    row : what an observation is called
     updates : of each row in a lap, about
     ended : why a run is over whose state is quiet
     endless : whether laps could go on for ever, so that a run which ended may be gone on with
@@ -40,12 +41,17 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     command: ClassVar[str]
     parts: ClassVar[str] = "clusters"
     unit: ClassVar[str] = "row"
+    row: ClassVar[str] = "row"
     updates: ClassVar[int] = 1
     ended: ClassVar[str] = CONVERGED
     endless: ClassVar[bool] = True
 
     def check(self, spec: Spec, source: Source, limits: Limits) -> None:
         """Raise :class:`InputError` of what can be seen to be wrong before the data are read; nothing by default."""
+
+    def cut(self, spec: Spec, source: Source) -> Source:
+        """The data in partitions that are so much work; as they are, unless a method says otherwise."""
+        return source
 
     @abstractmethod
     def begin(self, spec: Spec, source: Source, backend: Backend) -> tuple[Problem, State]:
@@ -106,6 +112,17 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     @abstractmethod
     def batch_rows(self, problem: Problem, source: Source) -> list[int]:
         """Rows of each batch of a lap."""
+
+    @abstractmethod
+    def useful_workers(self, problem: Problem, partitions: int) -> int:
+        """Workers that have something to do at a time, where data have so many partitions."""
+
+
+def workers_of_batches(schedule: Schedule, partitions: int) -> int:
+    """Partitions of the batches that are under way at a time."""
+    assert schedule.batches is not None, "a run's schedule says how many"
+    batches = min(schedule.batches, partitions)
+    return -(-partitions // batches) * min(schedule.lookahead + 1, batches)
 
 
 def rows_of_batches(schedule: Schedule, source: Source) -> list[int]:

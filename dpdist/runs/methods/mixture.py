@@ -14,7 +14,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.drawing import draw_rows
 from dpdist.inference.empirical import empirical_family
-from dpdist.inference.mixture.batches import batches_that_pay
+from dpdist.inference.mixture.batches import batches_that_pay, rows_of_work
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
 from dpdist.inference.mixture.problem import Problem
@@ -27,7 +27,7 @@ from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
 from dpdist.models.mixture import Background, Model
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.methods.base import Method, rows_of_batches
+from dpdist.runs.methods.base import Method, rows_of_batches, workers_of_batches
 from dpdist.runs.specs.mixture import STARTS, FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
@@ -134,6 +134,14 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
 
     command = "fit"
 
+    def cut(self, spec: FitSpec, source: Source) -> Source:
+        """Partitions follow from what a row costs; those of sparse rows are as they are."""
+        if source.sparse:
+            return source
+        begun = spec.starting_components if isinstance(spec.initial, str) and spec.initial == "k-means++" else 1
+        given = min(spec.row_transform.pca or source.shape[1], source.shape[1]), begun, spec.allocation.max_components
+        return source.in_partitions_of(rows_of_work(spec.family, *given, spec.candidates))
+
     def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
         """As for any method; warns if a lap will take much memory."""
         problem = prepared_problem(spec, source, backend)
@@ -156,6 +164,9 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
 
     def batch_rows(self, problem: Problem, source: Source) -> list[int]:
         return rows_of_batches(problem.schedule, source)
+
+    def useful_workers(self, problem: Problem, partitions: int) -> int:
+        return workers_of_batches(problem.schedule, partitions)
 
     def values(self, problem: Problem, fitted: Fitted[Summary], predictor: MixturePredictor) -> dict[str, object]:
         model = problem.model

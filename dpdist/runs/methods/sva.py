@@ -143,6 +143,9 @@ class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
         rounds = problem.rounds.of(source.partitions, problem.seed)
         return [sum(part.rows for part in parts) for parts in rounds]
 
+    def useful_workers(self, problem: SVAProblem, partitions: int) -> int:
+        return max(problem.rounds.sizes(partitions))
+
 
 def _score(problem: SVAProblem, holdout: Source, running: SVAState) -> float:
     predictor = predictor_of(problem, running)

@@ -35,7 +35,7 @@ from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, pre
 from dpdist.inference.topics.problem import AnyTopicProblem, PointProblem, PosteriorProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
 from dpdist.runs.limits import Limits
-from dpdist.runs.methods.base import Method, rows_of_batches
+from dpdist.runs.methods.base import Method, rows_of_batches, workers_of_batches
 from dpdist.runs.specs.topics import TopicSpec
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Total
 from dpdist.storage.history import History
@@ -79,6 +79,7 @@ class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
     command = "topics"
     parts = "topics"
     unit = "token"
+    row = "document"
     updates = UPDATES
 
     def predictor(self, problem: Problem, total: Total, ids: np.ndarray) -> DocumentPredictor:
@@ -86,6 +87,9 @@ class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
 
     def batch_rows(self, problem: Problem, source: Source) -> list[int]:
         return rows_of_batches(problem.schedule, source)
+
+    def useful_workers(self, problem: Problem, partitions: int) -> int:
+        return workers_of_batches(problem.schedule, partitions)
 
     def values(self, problem: Problem, fitted: Fitted[Total], predictor: DocumentPredictor) -> dict[str, object]:
         """Of these ``top_words`` is None where the words of the documents are not known."""

@@ -1,0 +1,96 @@
+"""The command that says what a fit will cost before it is begun: plan."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdist.cli.options import Options, split, with_settings
+from dpdist.cli.run_commands import Drop
+from dpdist.cluster.foreground import backend_of
+from dpdist.cluster.terminal import OUTPUT
+from dpdist.core.checks import one_of
+from dpdist.core.errors import InputError
+from dpdist.data import Source
+from dpdist.runs.config import Config, read_config
+from dpdist.runs.specs.mixture import FitSpec
+
+#: Types in which rows may be stored.
+DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
+#: Clusters that a run is thought to have where nobody says.
+COMPONENTS = 100
+
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file with the settings of a fit; options override it.")]
+Data = Annotated[str | None, typer.Option(help="Rows, as dpdist fit takes them.")]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns of files to take, separated by commas; with --rows, how many there will be.")
+]
+
+
+@with_settings("fit")
+def plan(
+    options: Options,
+    config: ConfigFile = None,
+    data: Data = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Number of rows, of data that are not there yet.")] = None,
+    columns: Columns = None,
+    drop: Drop = None,
+    dtype: Annotated[str, typer.Option(help="Type in which rows that are not there yet will be stored.")] = "float32",
+    components: Annotated[int | None, typer.Option(min=1, help="Clusters, about. Default: 100.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers. Default: one a core, here.")] = None,
+    laps: Annotated[int, typer.Option(min=1, help="Laps of a run.")] = 40,
+    costs: Annotated[Path | None, typer.Option(help="Unit costs, measured before or elsewhere.")] = None,
+    save_costs: Annotated[Path | None, typer.Option(help="Where to keep the unit costs that are measured.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+) -> None:
+    """Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what would help.
+
+    What one of each thing costs is measured here, in seconds, on some of the rows, or drawn ones, under the settings
+    of the fit; --save-costs keeps it, and --costs takes what was measured on another machine.
+    """
+    from dpdist.report.forecast import plan_tables
+    from dpdist.runs.planning.costs import read_costs
+    from dpdist.runs.planning.plan import plan as planned
+
+    known = None if costs is None else read_costs(costs)
+    taken = None if rows is not None else split(columns)
+    places = {"data": data, "columns": taken, "drop": split(drop)}
+    told = read_config(
+        "fit", config, {**options, **{name: place for name, place in places.items() if place is not None}}
+    )
+    assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
+    source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
+    with backend_of(1, None, False) if known is None else backend_of(None, None, True) as backend:
+        found = planned(told.spec, source, count, workers or len(os.sched_getaffinity(0)), laps, backend, known)
+    if save_costs is not None:
+        found.costs.write(save_costs)
+    if as_json:
+        typer.echo(json.dumps(found.values, indent=2))
+    else:
+        OUTPUT.print(plan_tables(found))
+
+
+def _source(told: Config, rows: int | None, columns: str | None, dtype: str) -> Source:
+    """The data, or as many rows as are told."""
+    from dpdist.runs.planning.unwritten import UnwrittenSource
+
+    if rows is None:
+        if told.data is None:
+            raise InputError("plan needs data: name them with --data, or say how many there are: --rows and --columns.")
+        return told.source()
+    if columns is None or not columns.isdecimal() or int(columns) < 1:
+        raise InputError(f"--columns should say how many columns the rows will have, as in 128; got {columns!r}.")
+    return UnwrittenSource(rows, int(columns), one_of(*DTYPES).take("dtype", dtype))
+
+
+def _components(spec: FitSpec, asked: int | None) -> int:
+    """As asked for, or as many as there may be, :data:`COMPONENTS` at most."""
+    most = spec.allocation.max_components
+    if asked is not None and most is not None and asked > most:
+        raise InputError(f"--components should be at most {most}, as max_components has it; got {asked}.")
+    return asked if asked is not None else min(COMPONENTS, most or COMPONENTS)

@@ -1,0 +1,253 @@
+"""Unit costs of a run, measured in seconds: a few laps over some rows here, a few tasks on a worker, a file.
+
+Laps are those of the run's own settings and family over rows of its data, or drawn ones, with as many components as are
+asked for and half as many, so that what grows with components is told from what does not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+import zarr
+
+from dpdist.core.errors import InputError
+from dpdist.core.phases import Phase, since, spent
+from dpdist.core.places import place_of
+from dpdist.data import ArraySource, Source, as_source
+from dpdist.data.base import Partition
+from dpdist.execution import Backend, SerialBackend
+from dpdist.inference.mixture.candidates import Candidates
+from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.state import State
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.planning.costs import UnitCosts
+from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
+from dpdist.runs.specs.mixture import FitSpec
+
+#: Rows of calibrating laps: so many of each component, within bounds on rows and on what they are beside components.
+ROWS_EACH, FEWEST, MOST, MOST_NUMBERS = 64, 4_096, 65_536, 2**25
+#: Batches of these laps, and the lap whose costs count: the first in which moves are measured and made.
+BATCHES, LAP = 2, 2
+#: Tasks that do nothing, bytes that travel, and bytes of a trial file.
+TASKS, TRAVELLING, FILE = 200, 2**25, 2**24
+#: Partitions that are read.
+READ = 3
+
+
+class _LapCosts(NamedTuple):
+    """Of one lap in this process: seconds by what they went to, components, rows of statistics of each in a summary."""
+
+    local_step: float
+    sums: float
+    global_step: float
+    moves: float
+    components: int
+    summary_rows: float
+    summary_bytes: int
+
+
+def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) -> UnitCosts:
+    """Measure the unit costs of a run.
+
+    Parameters
+    ----------
+    spec : what is asked for
+    source : its data, cut as they will be; maybe unwritten
+    components : about as many as the run will have
+    backend : a worker or more, of the kind that it will run on
+
+    Raises
+    ------
+    InputError
+        If the family does not take such rows, or may not have so many components.
+    """
+    rows = _some_rows(spec, source, components)
+    fewer, whole = (_lap(spec, rows, count, Candidates(every=1)) for count in (max(1, components // 2), components))
+    few = None
+    if spec.candidates.serve(components) and spec.schedule.name == "memoized":
+        few = _lap(spec, rows, components, spec.candidates).local_step / len(rows)
+    more = max(1, whole.components - fewer.components)
+    slope = max(0.0, whole.local_step - fewer.local_step) / more
+    if whole.components == fewer.components:
+        slope = whole.local_step / whole.components
+    with tempfile.TemporaryDirectory() as folder:
+        read_seconds, read_rate = _reading(source, rows, folder)
+        write_seconds, write_rate = _writing(folder)
+    task, submit, transfer, process = cluster_costs(backend)
+    return UnitCosts(
+        row=max(0.0, whole.local_step - slope * whole.components) / len(rows),
+        row_component=slope / len(rows),
+        candidate_row=few,
+        summary_rows=whole.summary_rows,
+        add=_adding(whole.summary_bytes),
+        global_step=whole.global_step / (BATCHES * whole.components),
+        lap_end=whole.moves / whole.components,
+        task=task,
+        submit=submit,
+        transfer=transfer,
+        read_seconds=read_seconds,
+        read_rate=read_rate,
+        write_seconds=write_seconds,
+        write_rate=write_rate,
+        process=process,
+    )
+
+
+def planned(spec: FitSpec, source: Source, components: int) -> Problem:
+    """What a run will have fixed, by some of its rows."""
+    return _begun(spec, _some_rows(spec, source, components), components, spec.candidates)[0]
+
+
+# Laps
+
+
+def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
+    """Rows of the data, or others in their place, so many that all components have some."""
+    columns = source.shape[1]
+    most = max(2 * components, min(MOST, MOST_NUMBERS // columns))
+    wanted = min(max(FEWEST, ROWS_EACH * components), most, max(source.shape[0], 2 * components))
+    if isinstance(source, UnwrittenSource):
+        return _drawn_for(spec, wanted, columns, components)
+    rows, found = [], 0
+    for partition in source.partitions:
+        rows.append(_dense(partition)[: wanted - found])
+        found += len(rows[-1])
+        if found == wanted:
+            break
+    taken: np.ndarray = np.concatenate(rows)
+    repeated: np.ndarray = np.resize(taken, (max(len(taken), 2 * components), columns))
+    return repeated
+
+
+def _dense(partition: Partition) -> np.ndarray:
+    rows = partition.load()[0]
+    return rows if isinstance(rows, np.ndarray) else rows.toarray()
+
+
+def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.ndarray:
+    """Rows that the family takes."""
+    refused: InputError | None = None
+    for kind in ("numbers", "counts", "bits"):
+        found = drawn_rows(kind, rows, columns, components)
+        try:
+            MemoizedMixture().begin(replace(spec, initial="one"), ArraySource(found[:FEWEST]), SerialBackend())
+        except InputError as error:
+            refused = refused or error
+        else:
+            return found
+    assert refused is not None, "rows were refused for a reason"
+    raise refused
+
+
+def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> tuple[Problem, State, Source]:
+    """The problem and first state of a fit that begins with so many components: each row is of its nearest of some."""
+    means = rows[np.linspace(0, len(rows) - 1, components).astype(np.intp)].astype(np.float64)
+    scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
+    labels = scores.argmax(axis=1)
+    labels[np.linspace(0, len(rows) - 1, components).astype(np.intp)] = np.arange(components)
+    schedule = Memoized(batches=BATCHES)
+    asked = replace(spec, initial=labels, schedule=schedule, candidates=candidates, tolerance=0.0)
+    source = ArraySource(rows, partition_rows=-(-len(rows) // BATCHES))
+    return *MemoizedMixture().begin(asked, source, SerialBackend()), source
+
+
+def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> _LapCosts:
+    """What the lap that counts costs."""
+    problem, state, source = _begun(spec, rows, components, candidates)
+    before, had = spent(), components
+    for step in MemoizedMixture().steps(problem, source, state, SerialBackend(), None):
+        if step.info is not None and step.info.lap == LAP:
+            break
+        if step.info is not None:
+            before, had = spent(), step.info.n_components
+    took, summary = since(before), step.batch_summary
+    table = [part.stats.shape[0] for part in (summary.summary, *summary.measured)]
+    return _LapCosts(
+        took.get(Phase.LOCAL_STEP, 0.0),
+        took.get(Phase.SUMS, 0.0),
+        took.get(Phase.GLOBAL_STEP, 0.0),
+        took.get(Phase.MOVES, 0.0),
+        had,
+        sum(table) / had,
+        summary.nbytes,
+    )
+
+
+def _adding(size: int) -> float:
+    """Seconds of adding a byte of sums of such a size."""
+    one, other = (np.ones(max(1, size // 8)) for _ in range(2))
+    return _timed(lambda: one + other) / one.nbytes
+
+
+# Places
+
+
+def _reading(source: Source, rows: np.ndarray, folder: str) -> tuple[float, float | None]:
+    """Seconds whatever the size of what is read, and the rate."""
+    if isinstance(source, UnwrittenSource):
+        stored = rows[: int(source.partitions[0].rows)].astype(source.dtype)
+        zarr.create_array(f"{folder}/rows.zarr", data=stored, chunks=stored.shape)
+        source = as_source(f"{folder}/rows.zarr")
+    partitions = source.partitions[:READ]
+    if isinstance(source, ArraySource):
+        return 0.0, None
+    began = time.perf_counter()
+    size = sum(_dense(partition).nbytes for partition in partitions)
+    return 0.0, size / max(time.perf_counter() - began, 1e-9)
+
+
+def _writing(folder: str) -> tuple[float, float]:
+    """Seconds of a small file, and the rate of a large one."""
+    place, data = place_of(f"{folder}/run"), os.urandom(FILE)
+    small = min(_timed(partial(place.create, f"small-{name}", b"1")) for name in range(3))
+    large = _timed(lambda: place.create("large", data))
+    return small, FILE / max(large - small, 1e-9)
+
+
+def cluster_costs(backend: Backend) -> tuple[float, float, float | None, float]:
+    """Seconds of a task and of submitting it, the rate between processes, bytes of a process."""
+    ours = float(psutil.Process().memory_info().rss)
+    if not backend.threads:
+        return 0.0, 0.0, None, ours
+    backend.fetch(backend.map(_nothing, range(8)))
+    began = time.perf_counter()
+    refs = backend.map(_nothing, range(TASKS))
+    submitted = time.perf_counter() - began
+    backend.fetch(refs)
+    tasks = time.perf_counter() - began
+    made = backend.map(_bytes, [TRAVELLING])
+    backend.fetch(backend.map(_nothing_of, [made[0]]))
+    seconds = _timed(lambda: backend.fetch(made))
+    process = backend.fetch(backend.map(_memory, [0]))[0]
+    return tasks / TASKS, submitted / TASKS, TRAVELLING / max(seconds, 1e-9), process
+
+
+def _nothing(_: object) -> None:
+    """A task that does nothing."""
+
+
+def _nothing_of(_: np.ndarray) -> None:
+    """A task that waits for a value."""
+
+
+def _bytes(size: int) -> np.ndarray:
+    return np.zeros(size // 8)
+
+
+def _memory(_: object) -> float:
+    return float(psutil.Process().memory_info().rss)
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began

@@ -1,0 +1,82 @@
+"""Unit costs: the seconds and bytes of one of each, measured, kept as JSON and given again on another machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dpdist.core.checks import POSITIVE, Wanted, check_fields, number
+from dpdist.core.errors import InputError
+
+_ZERO_OR_MORE = number(least=0)
+_RATE: Wanted[Any] = POSITIVE.or_none("as much as is asked for")
+
+
+def _cost(doc: str, wanted: Wanted[Any] = _ZERO_OR_MORE, **given: Any) -> Any:
+    return field(metadata={"doc": doc, "wanted": wanted}, **given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCosts:
+    """What one of each costs: times in seconds, sizes in bytes, rates in bytes a second.
+
+    Raises
+    ------
+    InputError
+        If one is not a number that it could be.
+    """
+
+    row: float = _cost("local step of a row, whatever the components")
+    row_component: float = _cost("local step of a row, more for each component it is looked at for")
+    candidate_row: float | None = _cost(
+        "local step of a row that is looked at for candidates only", _ZERO_OR_MORE.or_none("not measured"), default=None
+    )
+    summary_rows: float = _cost("rows of statistics in a batch summary for each component, those for moves included")
+    add: float = _cost("adding a byte of sums to another")
+    global_step: float = _cost("global step, for each component")
+    lap_end: float = _cost("moves at the end of a lap, for each component")
+    task: float = _cost("a task, at the scheduler and again at its worker")
+    submit: float = _cost("a task, at the coordinator")
+    transfer: float | None = _cost("rate between two processes", _RATE)
+    read_seconds: float = _cost("reading a partition, whatever its size")
+    read_rate: float | None = _cost("rate at which one worker reads", _RATE)
+    store_rate: float | None = _cost("rate at which the store serves all workers together", _RATE, default=None)
+    write_seconds: float = _cost("writing a file of a checkpoint, whatever its size")
+    write_rate: float | None = _cost("rate at which a checkpoint is written", _RATE)
+    process: float = _cost("memory of a process before it has data")
+
+    def __post_init__(self) -> None:
+        check_fields(self, " of the unit costs", **{each.name: each.metadata["wanted"] for each in fields(self)})
+
+    def moved(self, size: float, rate: float | None) -> float:
+        """Seconds that so many bytes take at a rate."""
+        return 0.0 if rate is None else size / rate
+
+    def joined(self, size: float, values: int) -> float:
+        """Seconds in which a worker brings `values` sums of so many bytes together."""
+        return max(0, values - 1) * size * self.add + values * self.moved(size, self.transfer)
+
+    def write(self, path: Path) -> None:
+        """Keep them as JSON, each with what it means."""
+        told = {name: {"value": value, "of": DOCS[name]} for name, value in asdict(self).items()}
+        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+DOCS = {each.name: each.metadata["doc"] for each in fields(UnitCosts)}
+
+
+def read_costs(path: Path) -> UnitCosts:
+    """The unit costs at a path; raises :class:`InputError` if there are none."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        values = {name: each["value"] for name, each in told.items()}
+    except OSError as error:
+        raise InputError(f"the unit costs {path} cannot be read ({error.strerror}); check the path.") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path} holds no unit costs; write some with: dpdist plan --save-costs {path}") from error
+    wrong = values.keys() ^ DOCS.keys()
+    if wrong:
+        raise InputError(f"{path} should hold the unit costs {', '.join(DOCS)}; {sorted(wrong)[0]} is amiss.")
+    return UnitCosts(**values)

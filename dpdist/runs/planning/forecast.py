@@ -1,0 +1,237 @@
+"""From unit costs and the shape of a run to its seconds and bytes: a queue that is worked through, number by number.
+
+A lap's batches are launched one after the other, each when the batch `lookahead + 1` before it is in, by a coordinator
+that does one thing at a time; its tasks pass a scheduler that does one at a time, and then wait in one queue for W
+workers. With tasks of t seconds that arrive at a_n, in order, the n-th ends at
+
+    d_n = max(a_n, d_{n-W}) + t
+
+so that neither workers nor batches are idle or busy on average, but as they are. A batch's sums go up a tree of tasks
+to the coordinator, which takes batches in one after the other. All numbers are of a machine where everything takes as
+long as it took when it was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from dpdist.execution.base import FAN_IN
+from dpdist.execution.grouping import group_size
+from dpdist.inference.mixture.footprint import JUDGING
+from dpdist.inference.schedules.memoized import LOOKAHEAD
+from dpdist.runs.cadence import CHECKPOINT_SECONDS, SHARE
+from dpdist.runs.planning.costs import UnitCosts
+from dpdist.runs.planning.shape import Shape
+from dpdist.storage.memo import PACK_BYTES
+
+#: What a cost may be due to, and the unit costs it is made of.
+CAUSES = {
+    "the local step of the rows": ("row", "row_component", "candidate_row"),
+    "sums on their way to the coordinator": ("add",),
+    "the coordinator, which makes posteriors and moves": ("global_step", "lap_end", "submit"),
+    "the scheduler, which hands out tasks one by one": ("task",),
+    "reading the rows": ("read_seconds",),
+}
+#: Of the same, rates.
+RATES = {"sums on their way to the coordinator": ("transfer",), "reading the rows": ("read_rate", "store_rate")}
+#: What a change has to save of a lap to be told.
+WORTH = 0.05
+
+
+class LapCost(NamedTuple):
+    """What a lap costs.
+
+    Parameters
+    ----------
+    seconds : from its beginning to the next
+    busy : seconds of all workers together in which they are at tasks
+    """
+
+    seconds: float
+    busy: float
+
+
+class Change(NamedTuple):
+    """What might be done otherwise, and the seconds of a lap it comes to."""
+
+    what: str
+    seconds: float
+
+
+class Forecast(NamedTuple):
+    """What a run will cost.
+
+    Parameters
+    ----------
+    lap, dense_lap : seconds of a lap on average, and of one that looks at every row for all components
+    share : of the workers' time that they are at tasks
+    useful_workers : that have something to do at a time
+    coordinator, worker : bytes of memory
+    checkpoint_bytes, checkpoint_seconds, checkpoint_share : of a checkpoint, and of the run's time that all take
+    bound : what most of a lap's time is due to
+    changes : what would make laps shorter
+    """
+
+    lap: float
+    dense_lap: float
+    share: float
+    useful_workers: int
+    coordinator: float
+    worker: float
+    checkpoint_bytes: float
+    checkpoint_seconds: float
+    checkpoint_share: float
+    bound: str
+    changes: tuple[Change, ...]
+
+    def run(self, laps: int) -> float:
+        """Seconds of a run of so many laps."""
+        return laps * self.lap
+
+
+def forecast(shape: Shape, costs: UnitCosts, workers: int) -> Forecast:
+    """What a run of this shape will cost on so many workers."""
+    lap = mean_lap(shape, costs, workers)
+    size = summary_bytes(shape, costs)
+    stored = shape.batches * size + 4 * _table(shape)
+    files = math.ceil(shape.batches * size / max(size, PACK_BYTES)) + 4
+    writing = files * costs.write_seconds + costs.moved(stored, costs.write_rate)
+    interval = max(lap.seconds, min(writing / SHARE, CHECKPOINT_SECONDS))
+    return Forecast(
+        lap=lap.seconds,
+        dense_lap=lap_cost(shape, costs, workers, dense=True).seconds,
+        share=lap.busy / (workers * lap.seconds),
+        useful_workers=shape.useful_workers,
+        coordinator=coordinator_bytes(shape, costs),
+        worker=worker_bytes(shape, costs),
+        checkpoint_bytes=stored,
+        checkpoint_seconds=writing,
+        checkpoint_share=writing / interval,
+        bound=_bound(shape, costs, workers, lap.seconds),
+        changes=tuple(_changes(shape, costs, workers, lap.seconds)),
+    )
+
+
+def mean_lap(shape: Shape, costs: UnitCosts, workers: int) -> LapCost:
+    """A lap on average over those that look at rows for all components and those that do not."""
+    dense = lap_cost(shape, costs, workers, dense=True)
+    if shape.dense_every == 1 or costs.candidate_row is None:
+        return dense
+    few, share = lap_cost(shape, costs, workers, dense=False), 1 / shape.dense_every
+    mixed = (share * a + (1 - share) * b for a, b in zip(dense, few, strict=True))
+    return LapCost(*mixed)
+
+
+def row_seconds(shape: Shape, costs: UnitCosts, dense: bool) -> float:
+    """Seconds that the local step of a row takes."""
+    whole = costs.row + costs.row_component * shape.components
+    return whole if dense or costs.candidate_row is None else min(whole, costs.candidate_row)
+
+
+def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCost:
+    """One lap, batch by batch and task by task."""
+    size = summary_bytes(shape, costs)
+    partition = _reading(shape, costs, workers) + shape.partition_rows * row_seconds(shape, costs, dense)
+    fold = costs.moved(size, costs.transfer) + math.ceil(math.log2(shape.batches) if shape.batches > 1 else 0) * (
+        size * costs.add
+    )
+    ends: deque[float] = deque(maxlen=workers)  # of the last W tasks
+    done: list[float] = []  # of each batch's sum
+    free = scheduled = busy = 0.0  # when the coordinator and the scheduler are free, and what workers did
+    folded: list[float] = []
+    for batch, count in enumerate(shape.batch_partitions):
+        if batch > shape.lookahead:  # the coordinator waits for an earlier batch before it launches this one
+            free = max(free, done[len(folded)]) + fold
+            folded.append(free)
+        tasks = math.ceil(count / group_size(count, partition, workers))
+        seconds = costs.task + count * partition / tasks + costs.joined(size, FAN_IN) / FAN_IN
+        free += shape.components * costs.global_step + tasks * costs.submit
+        last = 0.0
+        for _ in range(tasks):
+            scheduled = max(scheduled, free) + costs.task
+            last = max(scheduled, ends[0] if len(ends) == workers else 0.0) + seconds
+            ends.append(last)
+            busy += seconds
+        done.append(last + _levels(tasks) * (costs.task + costs.joined(size, FAN_IN)))
+    for end in done[len(folded) :]:
+        free = max(free, end) + fold
+    return LapCost(free + shape.components * costs.lap_end, busy)
+
+
+def _levels(tasks: int) -> int:
+    """Of the tree that adds what so many tasks give."""
+    return 0 if tasks <= 1 else 1 + _levels(-(-tasks // FAN_IN))
+
+
+def _reading(shape: Shape, costs: UnitCosts, workers: int) -> float:
+    """Seconds of reading a partition, where all workers read from one store."""
+    size = shape.partition_rows * shape.row_bytes
+    alone, together = costs.moved(size, costs.read_rate), workers * costs.moved(size, costs.store_rate)
+    return costs.read_seconds + max(alone, together)
+
+
+# Memory
+
+
+def _table(shape: Shape) -> float:
+    """Bytes of statistics of every component."""
+    return 8.0 * shape.columns * shape.components
+
+
+def summary_bytes(shape: Shape, costs: UnitCosts) -> float:
+    """Bytes of a batch summary."""
+    return costs.summary_rows * _table(shape)
+
+
+def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
+    """Memory of the coordinator: sums of all batches, three times over, and what judging takes."""
+    held = 3 * shape.batches * summary_bytes(shape, costs) + JUDGING * _table(shape) + 3 * shape.sample_bytes
+    return costs.process + held
+
+
+def worker_bytes(shape: Shape, costs: UnitCosts) -> float:
+    """Memory of a worker: a partition, its blocks, the posterior, sums on their way."""
+    block = 8.0 * shape.block_rows * (2 * shape.columns + 3 * shape.components)
+    sums = (FAN_IN + 2) * summary_bytes(shape, costs) + 2 * _table(shape)
+    return costs.process + 2 * shape.partition_rows * shape.row_bytes + block + sums
+
+
+# What it is due to
+
+
+def _halved(costs: UnitCosts, cause: str) -> UnitCosts:
+    """The same costs, but for one cause, of which there is half as much."""
+    given = {name: getattr(costs, name) for name in (*CAUSES[cause], *RATES.get(cause, ()))}
+    rates = RATES.get(cause, ())
+    changed = {name: (2 * value if name in rates else value / 2) for name, value in given.items() if value is not None}
+    return replace(costs, **changed)
+
+
+def _bound(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> str:
+    """What a lap is due to: that of which half as much would save most."""
+    if workers > shape.useful_workers:
+        return f"too few partitions at a time for {workers:,} workers"
+    saved = {cause: seconds - mean_lap(shape, _halved(costs, cause), workers).seconds for cause in CAUSES}
+    return max(saved, key=lambda cause: saved[cause])
+
+
+def _changes(shape: Shape, costs: UnitCosts, workers: int, seconds: float) -> Iterator[Change]:
+    """What a person may do, where it saves something."""
+    tried: list[tuple[str, Shape, int]] = [(f"{2 * workers:,} workers", shape, 2 * workers)]
+    tried += [
+        (f"lookahead = {ahead}", shape.but(lookahead=ahead), workers)
+        for ahead in (shape.lookahead + 1, shape.lookahead + 3)
+        if LOOKAHEAD.holds(ahead)
+    ]
+    if shape.batches > 1:
+        tried.append((f"batches = {shape.batches // 2}", shape.but(batches=shape.batches // 2), workers))
+    if costs.candidate_row is not None and shape.dense_every == 1:
+        tried.append(("candidates in nine laps of ten", shape.but(dense_every=10), workers))
+    for what, other, count in tried:
+        found = mean_lap(other, costs, count).seconds
+        if found < (1 - WORTH) * seconds:
+            yield Change(what, found)

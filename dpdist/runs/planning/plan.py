@@ -1,0 +1,111 @@
+"""A plan: what is asked for, over data of a shape, on so many workers, and what it will cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpdist.data.base import Source, TableSource, rows_with_weight
+from dpdist.execution import Backend
+from dpdist.inference.mixture.batches import batches_that_pay
+from dpdist.inference.mixture.engine import feature_columns
+from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.mixture.problem import Problem
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.planning.calibration import calibrate, planned
+from dpdist.runs.planning.costs import UnitCosts
+from dpdist.runs.planning.forecast import Forecast, forecast
+from dpdist.runs.planning.shape import Shape
+from dpdist.runs.specs.mixture import FitSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a run will be like.
+
+    Parameters
+    ----------
+    shape : its numbers
+    costs : of one of each
+    workers, laps : as asked for
+    forecast : what follows
+    """
+
+    shape: Shape
+    costs: UnitCosts
+    workers: int
+    laps: int
+    forecast: Forecast
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All of it as plain values, for ``--json``."""
+        told = self.forecast._asdict()
+        return {
+            **asdict(self.shape),
+            "workers": self.workers,
+            "laps": self.laps,
+            **told,
+            "run": self.forecast.run(self.laps),
+            "changes": {change.what: change.seconds for change in self.forecast.changes},
+            "costs": asdict(self.costs),
+        }
+
+
+def plan(
+    spec: FitSpec,
+    source: Source,
+    components: int,
+    workers: int,
+    laps: int,
+    backend: Backend,
+    costs: UnitCosts | None = None,
+) -> Plan:
+    """What a fit will cost.
+
+    Parameters
+    ----------
+    spec : what is asked for
+    source : the data, maybe unwritten
+    components : about as many as there will be, all the while
+    workers, laps : on so many, for so long
+    backend : where the costs of tasks are measured
+    costs : measured before; None to measure them now
+
+    Raises
+    ------
+    InputError
+        If the family does not take such rows, or may not have so many components.
+    """
+    cut = MemoizedMixture().cut(spec, source)
+    problem = planned(spec, cut, components)
+    shape = shape_of(spec, problem, cut, components)
+    known = calibrate(spec, cut, components, backend) if costs is None else costs
+    return Plan(shape, known, workers, laps, forecast(shape, known, workers))
+
+
+def shape_of(spec: FitSpec, problem: Problem, source: Source, components: int) -> Shape:
+    """The shape of a fit.
+
+    Parameters
+    ----------
+    problem : as some of the rows have it
+    source : cut as it will be
+    """
+    (rows, columns), partitions = source.shape, len(source.partitions)
+    schedule = spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source)))
+    assert schedule.batches is not None, "the schedule was told how many"
+    width, candidates = problem.preparation.width, problem.candidates
+    moving = bool(problem.moves) and schedule.moves
+    return Shape(
+        rows=rows,
+        row_bytes=columns * float(source.dtype.itemsize if isinstance(source, TableSource) else 8),
+        columns=feature_columns(problem),
+        components=components,
+        batches=min(schedule.batches, partitions),
+        partitions=partitions,
+        lookahead=schedule.lookahead,
+        dense_every=candidates.every if candidates.serve(components) else 1,
+        block_rows=block_rows(feature_columns(problem)),
+        sample_bytes=8.0 * width * components * problem.sampling.each(components, 8 * width) if moving else 0.0,
+    )

@@ -1,0 +1,55 @@
+"""Rows that are not there yet: their number, columns and type, and others drawn in their place."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.base import Cut, Partition, TableSource, cut_rows
+from dpdist.data.convert import chunk_rows
+
+#: Of drawn rows: how far apart the means of clusters are, in standard deviations of a cluster.
+APART = 2.0
+
+
+class _Nothing(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class UnwrittenSource(TableSource):
+    """Rows as ``dpdist convert`` would write them, of which only the shape is known.
+
+    Parameters
+    ----------
+    rows, columns : how many there will be
+    dtype : as they will be stored
+    """
+
+    def __init__(self, rows: int, columns: int, dtype: str) -> None:
+        super().__init__(_Nothing((rows, columns), np.dtype(dtype)), "rows that are not there yet", None, None)
+        self.cut = self.cut_for(None)
+
+    def cut_for(self, work_rows: int | None) -> Cut:
+        size = self.shape[1] * self.dtype.itemsize
+        return cut_rows(self.shape[0], size, chunk_rows(self.shape[0], size), work_rows)
+
+    def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> Partition:
+        return _Unwritten(index, start, stop)
+
+
+class _Unwritten(Partition):
+    def read(self) -> tuple[np.ndarray, None]:
+        raise InputError("rows that are not there yet cannot be read.")
+
+
+def drawn_rows(kind: str, rows: int, columns: int, clusters: int) -> np.ndarray:
+    """Rows (rows, columns) of clusters that overlap: real numbers, counts, or zeros and ones, as `kind` says."""
+    rng = np.random.default_rng(0)
+    means = APART * rng.normal(size=(clusters, columns))
+    found: np.ndarray = means[rng.integers(clusters, size=rows)] + rng.normal(size=(rows, columns))
+    if kind == "counts":
+        found = np.rint(np.exp2(np.clip(found, -4, 4)))
+    return (found > 0).astype(np.float64) if kind == "bits" else found
