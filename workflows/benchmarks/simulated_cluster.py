@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-from common import options, print_table
+from common import options
 from distributed import Client, LocalCluster
 
 from dpdist import DPMixture
@@ -48,6 +48,10 @@ from dpdist.runs.planning.unwritten import UnwrittenSource
 ROW_BYTES, APART = 128, 0.1
 #: Components and statistics of the small summaries that travel.
 COMPONENTS, COLUMNS = 50, 65
+COLUMN_NAMES = (
+    *("workers", "useful", "ahead", "lap", "measured (s)", "predicted (s)"),
+    *("ratio", "in tasks (%)", "task (ms)"),
+)
 
 
 @dataclass(frozen=True)
@@ -125,20 +129,17 @@ def cluster(workers: int, processes: int) -> Iterator[DaskBackend]:
         backend.close()
 
 
-def laps(backend: Backend, source: Source, schedule: Memoized, size: Size) -> list[float]:
+def laps(backend: Backend, source: Source, schedule: Memoized, size: Size) -> Iterator[float]:
     """Seconds of laps, each of which took every partition in once."""
     zero = BatchSummary(Summary.zeros(COMPONENTS, COLUMNS))
     given: dict[str, Any] = {"start": None, "proposals": (), "sampling_probabilities": np.zeros(COMPONENTS)}
     state, work = first_lap(schedule, 0, source, zero, COMPONENTS, **given), Sleeping(schedule, size.seconds)
-    seconds: list[float] = []
     for step in run_steps(work, source, state, backend):
-        if step.info is None:
-            continue
-        assert (step.info.total.stats == len(source.partitions)).all(), "a partition was lost or counted twice"
-        seconds.append(step.info.seconds)
-        if len(seconds) == size.laps:
-            return seconds
-    raise AssertionError("laps go on without end")
+        if step.info is not None:
+            assert (step.info.total.stats == len(source.partitions)).all(), "a partition was lost or counted twice"
+            yield step.info.seconds
+            if step.info.lap == size.laps:
+                return
 
 
 def shape_of(source: Source, schedule: Memoized) -> Shape:
@@ -193,23 +194,25 @@ def main() -> None:
     work = sum(size.seconds.of(partition) for partition in source.partitions)
     print(f"{size.rows} rows in {len(source.partitions)} partitions and {size.batches} batches", flush=True)
     print(f"{work:.0f} s of work a lap, {work / len(source.partitions):.2f} s a partition", flush=True)
-    table = []
+    print("  ".join(COLUMN_NAMES), flush=True)
     for workers in given.workers or ([8] if given.small else [256]):
         with cluster(workers, size.processes) as backend:
             assert backend.threads == workers, "a worker is missing"
-            laps(backend, UnwrittenSource(10_000, ROW_BYTES, "uint8"), Memoized(2), size._replace(laps=1))
+            list(laps(backend, UnwrittenSource(10_000, ROW_BYTES, "uint8"), Memoized(2), size._replace(laps=1)))
             for ahead in given.lookahead or ([0, 2] if given.small else [0, 1, 2]):
-                schedule = Memoized(size.batches, ahead)
-                costs = costs_of(backend, size.seconds)
-                shape = shape_of(source, schedule)
-                predicted = lap_cost(shape, costs, workers, dense=True).seconds
-                for lap, measured in enumerate(laps(backend, source, schedule, size), start=1):
-                    share = work / (workers * measured)
-                    told = [f"{measured:.1f}", f"{predicted:.1f}", f"{predicted / measured:.2f}"]
-                    cost = f"{1e3 * costs.task:.2f}"
-                    table.append([workers, shape.useful_workers, ahead, lap, *told, f"{100 * share:.0f}", cost])
-    columns = ["workers", "useful", "ahead", "lap", "measured (s)", "predicted (s)", "ratio", "in tasks (%)"]
-    print_table([*columns, "task (ms)"], table)
+                compare(backend, source, Memoized(size.batches, ahead), size, work)
+
+
+def compare(backend: Backend, source: Source, schedule: Memoized, size: Size, work: float) -> None:
+    """Laps beside what is predicted of them, a line each; `work` is what all visits of a lap sleep."""
+    shape, workers = shape_of(source, schedule), backend.threads
+    costs = costs_of(backend, size.seconds)
+    predicted = lap_cost(shape, costs, workers, dense=True).seconds
+    for lap, measured in enumerate(laps(backend, source, schedule, size), start=1):
+        told = [workers, shape.useful_workers, schedule.lookahead, lap, f"{measured:.1f}", f"{predicted:.1f}"]
+        told += [f"{predicted / measured:.2f}", f"{100 * work / (workers * measured):.0f}", f"{1e3 * costs.task:.2f}"]
+        line = (str(entry).rjust(len(name)) for entry, name in zip(told, COLUMN_NAMES, strict=True))
+        print("  ".join(line), flush=True)
 
 
 if __name__ == "__main__":  # workers import this file

