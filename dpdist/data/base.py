@@ -27,7 +27,7 @@ FEWEST_ROWS, MOST_ROWS = 256, 262_144
 #: Largest partition in bytes as stored, whatever its rows.
 MOST_BYTES = 64 * 2**20
 #: Bytes that a part of a chunk, which reads all of it, may read for the work of a task; larger ones have larger parts.
-READ_BYTES = 2**24
+READ_BYTES = 2**22
 #: Partitions that a quick look reads.
 GLANCED = 3
 #: Row weights as people give them.

@@ -37,7 +37,7 @@ from dpdist.data.zarr import COMPLETE, NAMES
 from dpdist.execution import Backend, SerialBackend
 
 #: Bounds on a chunk: rows, and bytes as stored.
-MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 65_536, 32 * 2**20
+MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 16_384, 16 * 2**20
 #: Largest piece of a file that is read at once where it is best read in large ones, in bytes.
 MOST_PIECE_BYTES = 256 * 2**20
 #: Pieces under way at once.

@@ -41,6 +41,7 @@ WORKER_SETTINGS = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "2s",
+    "distributed.worker.memory.monitor-interval": "500ms",
     "distributed.scheduler.work-stealing-interval": "500ms",
     "distributed.scheduler.worker-saturation": 2.0,
     "distributed.scheduler.allowed-failures": 10,
