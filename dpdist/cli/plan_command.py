@@ -28,7 +28,8 @@ COMPONENTS = 100
 ConfigFile = Annotated[Path | None, typer.Argument(help="TOML file with the settings of a fit; options override it.")]
 Data = Annotated[str | None, typer.Option(help="Rows, as dpdist fit takes them.")]
 Columns = Annotated[
-    str | None, typer.Option(help="Columns of files to take, separated by commas; with --rows, how many there will be.")
+    list[str] | None,
+    typer.Option(help="Columns of files to take, separated by commas; with --rows, how many there will be."),
 ]
 
 
@@ -75,7 +76,7 @@ def plan(
         OUTPUT.print(plan_tables(found))
 
 
-def _source(told: Config, rows: int | None, columns: str | None, dtype: str) -> Source:
+def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: str) -> Source:
     """The data, or as many rows as are told."""
     from dpdist.runs.planning.unwritten import UnwrittenSource
 
@@ -83,9 +84,11 @@ def _source(told: Config, rows: int | None, columns: str | None, dtype: str) -> 
         if told.data is None:
             raise InputError("plan needs data: name them with --data, or say how many there are: --rows and --columns.")
         return told.source()
-    if columns is None or not columns.isdecimal() or int(columns) < 1:
-        raise InputError(f"--columns should say how many columns the rows will have, as in 128; got {columns!r}.")
-    return UnwrittenSource(rows, int(columns), one_of(*DTYPES).take("dtype", dtype))
+    count = ",".join(columns or [])
+    if not count.isdecimal() or int(count) < 1:
+        given = repr(count) if columns else None
+        raise InputError(f"--columns should say how many columns the rows will have, as in 128; got {given}.")
+    return UnwrittenSource(rows, int(count), one_of(*DTYPES).take("dtype", dtype))
 
 
 def _components(spec: FitSpec, asked: int | None) -> int:
