@@ -48,9 +48,11 @@ from dpdist.runs.planning.unwritten import UnwrittenSource
 ROW_BYTES, APART = 128, 0.1
 #: Components and statistics of the small summaries that travel.
 COMPONENTS, COLUMNS = 50, 65
+#: Seconds of a visit of a lap that is not counted.
+WARM_SECONDS = 0.5
 COLUMN_NAMES = (
     *("workers", "useful", "ahead", "lap", "measured (s)", "predicted (s)"),
-    *("ratio", "in tasks (%)", "task (ms)"),
+    *("ratio", "in tasks (%)", "task (ms)", "trip (ms)"),
 )
 
 
@@ -142,6 +144,13 @@ def laps(backend: Backend, source: Source, schedule: Memoized, size: Size) -> It
                 return
 
 
+def warm(backend: Backend, size: Size) -> None:
+    """A short lap in which every process has something to do, and so loads its code."""
+    rows = UnwrittenSource(40_000, ROW_BYTES, "uint8")
+    few = size._replace(laps=1, seconds=Seconds(WARM_SECONDS / rows.partitions[0].rows, 0.0, 0.0))
+    list(laps(backend, rows, Memoized(1), few))
+
+
 def shape_of(source: Source, schedule: Memoized) -> Shape:
     """The shape of the laps."""
     assert schedule.batches is not None, "the schedule says how many"
@@ -158,7 +167,7 @@ def shape_of(source: Source, schedule: Memoized) -> Shape:
 
 def costs_of(backend: Backend, seconds: Seconds) -> UnitCosts:
     """What one of each costs, tasks as measured here and now."""
-    task, submit, transfer, process = cluster_costs(backend)
+    tasks = cluster_costs(backend)
     return UnitCosts(
         row=seconds.row,
         row_component=0.0,
@@ -166,14 +175,15 @@ def costs_of(backend: Backend, seconds: Seconds) -> UnitCosts:
         add=1e-9,
         global_step=seconds.global_step / COMPONENTS,
         lap_end=seconds.end / COMPONENTS,
-        task=task,
-        submit=submit,
-        transfer=transfer,
+        task=tasks.task,
+        round_trip=tasks.round_trip,
+        submit=tasks.submit,
+        transfer=tasks.transfer,
         read_seconds=0.0,
         read_rate=None,
         write_seconds=0.0,
         write_rate=None,
-        process=process,
+        process=tasks.process,
     )
 
 
@@ -198,7 +208,7 @@ def main() -> None:
     for workers in given.workers or ([8] if given.small else [256]):
         with cluster(workers, size.processes) as backend:
             assert backend.threads == workers, "a worker is missing"
-            list(laps(backend, UnwrittenSource(10_000, ROW_BYTES, "uint8"), Memoized(2), size._replace(laps=1)))
+            warm(backend, size)
             for ahead in given.lookahead or ([0, 2] if given.small else [0, 1, 2]):
                 compare(backend, source, Memoized(size.batches, ahead), size, work)
 
@@ -211,9 +221,12 @@ def compare(backend: Backend, source: Source, schedule: Memoized, size: Size, wo
     for lap, measured in enumerate(laps(backend, source, schedule, size), start=1):
         told = [workers, shape.useful_workers, schedule.lookahead, lap, f"{measured:.1f}", f"{predicted:.1f}"]
         told += [f"{predicted / measured:.2f}", f"{100 * work / (workers * measured):.0f}", f"{1e3 * costs.task:.2f}"]
+        told.append(f"{1e3 * costs.round_trip:.0f}")
         line = (str(entry).rjust(len(name)) for entry, name in zip(told, COLUMN_NAMES, strict=True))
         print("  ".join(line), flush=True)
 
 
-if __name__ == "__main__":  # workers import this file
-    main()
+if __name__ == "__main__":  # functions travel by the name of a module that workers import, as those of a run do
+    import simulated_cluster
+
+    simulated_cluster.main()

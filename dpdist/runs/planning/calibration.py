@@ -39,6 +39,8 @@ ROWS_EACH, FEWEST, MOST, MOST_NUMBERS = 64, 4_096, 65_536, 2**25
 BATCHES, LAP = 2, 2
 #: Tasks that do nothing, bytes that travel, and bytes of a trial file.
 TASKS, TRAVELLING, FILE = 200, 2**25, 2**24
+#: Tasks that are waited for one by one.
+TRIPS = 15
 #: Partitions that are read.
 READ = 3
 
@@ -82,7 +84,7 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
     with tempfile.TemporaryDirectory() as folder:
         read_seconds, read_rate = _reading(source, rows, folder)
         write_seconds, write_rate = _writing(folder)
-    task, submit, transfer, process = cluster_costs(backend)
+    tasks = cluster_costs(backend)
     return UnitCosts(
         row=max(0.0, whole.local_step - slope * whole.components) / len(rows),
         row_component=slope / len(rows),
@@ -91,14 +93,15 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         add=_adding(whole.summary_bytes),
         global_step=whole.global_step / (BATCHES * whole.components),
         lap_end=whole.moves / whole.components,
-        task=task,
-        submit=submit,
-        transfer=transfer,
+        task=tasks.task,
+        round_trip=tasks.round_trip,
+        submit=tasks.submit,
+        transfer=tasks.transfer,
         read_seconds=read_seconds,
         read_rate=read_rate,
         write_seconds=write_seconds,
         write_rate=write_rate,
-        process=process,
+        process=tasks.process,
     )
 
 
@@ -213,12 +216,22 @@ def _writing(folder: str) -> tuple[float, float]:
     return small, FILE / max(large - small, 1e-9)
 
 
-def cluster_costs(backend: Backend) -> tuple[float, float, float | None, float]:
-    """Seconds of a task and of submitting it, the rate between processes, bytes of a process."""
-    ours = float(psutil.Process().memory_info().rss)
+class TaskCosts(NamedTuple):
+    """Of :class:`UnitCosts`, those that a cluster decides."""
+
+    task: float
+    round_trip: float
+    submit: float
+    transfer: float | None
+    process: float
+
+
+def cluster_costs(backend: Backend) -> TaskCosts:
+    """What tasks cost that do nothing, and bytes that travel."""
     if not backend.threads:
-        return 0.0, 0.0, None, ours
+        return TaskCosts(0.0, 0.0, 0.0, None, float(psutil.Process().memory_info().rss))
     backend.fetch(backend.map(_nothing, range(8)))
+    trips = [_timed(lambda: backend.fetch(backend.map(_nothing, [0]))) for _ in range(TRIPS)]
     began = time.perf_counter()
     refs = backend.map(_nothing, range(TASKS))
     submitted = time.perf_counter() - began
@@ -228,7 +241,8 @@ def cluster_costs(backend: Backend) -> tuple[float, float, float | None, float]:
     backend.fetch(backend.map(_nothing_of, [made[0]]))
     seconds = _timed(lambda: backend.fetch(made))
     process = backend.fetch(backend.map(_memory, [0]))[0]
-    return tasks / TASKS, submitted / TASKS, TRAVELLING / max(seconds, 1e-9), process
+    rate = TRAVELLING / max(seconds, 1e-9)
+    return TaskCosts(tasks / TASKS, float(np.median(trips)), submitted / TASKS, rate, process)
 
 
 def _nothing(_: object) -> None:

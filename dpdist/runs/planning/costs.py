@@ -38,6 +38,7 @@ class UnitCosts:
     global_step: float = _cost("global step, for each component")
     lap_end: float = _cost("moves at the end of a lap, for each component")
     task: float = _cost("a task, at the scheduler and again at its worker")
+    round_trip: float = _cost("from a task's end to what depends on it, here or on another worker")
     submit: float = _cost("a task, at the coordinator")
     transfer: float | None = _cost("rate between two processes", _RATE)
     read_seconds: float = _cost("reading a partition, whatever its size")

@@ -33,7 +33,7 @@ CAUSES = {
     "the local step of the rows": ("row", "row_component", "candidate_row"),
     "sums on their way to the coordinator": ("add",),
     "the coordinator, which makes posteriors and moves": ("global_step", "lap_end", "submit"),
-    "the scheduler, which hands out tasks one by one": ("task",),
+    "the scheduler, which hands out tasks one by one": ("task", "round_trip"),
     "reading the rows": ("read_seconds",),
 }
 #: Of the same, rates.
@@ -136,8 +136,10 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
     """One lap, batch by batch and task by task."""
     size = summary_bytes(shape, costs)
     partition = _reading(shape, costs, workers) + shape.partition_rows * row_seconds(shape, costs, dense)
-    fold = costs.moved(size, costs.transfer) + math.ceil(math.log2(shape.batches) if shape.batches > 1 else 0) * (
-        size * costs.add
+    fold = (
+        costs.round_trip
+        + costs.moved(size, costs.transfer)
+        + math.ceil(math.log2(shape.batches) if shape.batches > 1 else 0) * (size * costs.add)
     )
     ends: deque[float] = deque(maxlen=workers)  # of the last W tasks
     done: list[float] = []  # of each batch's sum
@@ -156,7 +158,7 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
             last = max(scheduled, ends[0] if len(ends) == workers else 0.0) + seconds
             ends.append(last)
             busy += seconds
-        done.append(last + _levels(tasks) * (costs.task + costs.joined(size, FAN_IN)))
+        done.append(last + _levels(tasks) * (costs.round_trip + costs.task + costs.joined(size, FAN_IN)))
     for end in done[len(folded) :]:
         free = max(free, end) + fold
     return LapCost(free + shape.components * costs.lap_end, busy)
