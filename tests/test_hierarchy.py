@@ -173,6 +173,19 @@ def test_twenty_gaussians_cut_in_two_come_back() -> None:
     assert len({*model.labels_}) == 40 and found.bic(x) == model.bic(x)
 
 
+def test_a_tree_reads_no_partition_more_than_twice(monkeypatch) -> None:
+    x, _, model = halves(600, 2)
+    model.fit(x)
+    source, read = ArraySource(x, partition_rows=50), []
+    load = type(source.partitions[0]).read
+    monkeypatch.setattr(type(source.partitions[0]), "read", lambda part: (read.append(part.index), load(part))[1])
+    for drawn in (10**6, 100):
+        monkeypatch.setattr(growing, "DRAWN", drawn)
+        model.tree(source)
+        assert set(read) == set(range(12)) and max(map(read.count, read)) <= 2
+        read.clear()
+
+
 def test_larger_data_are_drawn_from_and_every_level_stays_exact(monkeypatch) -> None:
     x, owners, model = halves(6000, 8)
     model.fit(x)
