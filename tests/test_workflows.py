@@ -143,3 +143,16 @@ def test_a_kept_result_is_made_once_whatever_was_broken_off(tmp_path: Path) -> N
     assert kept(tmp_path).once({**key, "start": 1}, make)["value"] == 1
     assert kept(tmp_path).once({**key, "method": "stochastic-1 0.5"}, make)["value"] == 2  # the file of the first
     assert sorted(one["value"] for one in kept(tmp_path).everything()) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bars", "confidence", "nips", "stream"])
+def test_experiments_of_topics_do_what_is_left_of_them(name: str, tmp_path: Path) -> None:
+    first = run(f"hdp/{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+    kept = tmp_path / "results.jsonl"
+    lines = kept.read_text().splitlines(keepends=True)
+    kept.write_text("".join(lines[:-1]))
+    again = run(f"hdp/{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+    size = len((tmp_path / "table.txt").read_text().splitlines())
+    assert sum(line.startswith(("method", "corpus")) for line in again[:-size]) == 1 < len(lines)
+    assert [line.split()[:-1] for line in again[-size:]] == [line.split()[:-1] for line in first[-size:]]

@@ -95,13 +95,15 @@ def main() -> None:
     """Run the workflow."""
     parser = options(__doc__, "hdp_confidence")
     parser.add_argument("--corpus", choices=["nips", "kos"], default="nips", help="NIPS articles or Daily KOS entries")
-    parser.add_argument("--starts", type=int, nargs="+", default=[100], help="topics to begin with on articles")
+    parser.add_argument("--starts", type=int, nargs="*", default=[100], help="topics to begin with on articles")
     parser.add_argument("--seeds", type=int, default=3, help="of the bars")
     parser.add_argument("--passes", type=int, default=5, help="over each corpus")
+    parser.add_argument("--levels", type=float, nargs="*", default=CONFIDENCES[1:], help="confidences beside any gain")
     given = parser.parse_args()
     kept, runs, small = Kept(given.out), list[Fields](), given.small
     documents, passes = (320, 6) if small else (2000, given.passes)
-    for seed, start, confidence in itertools.product(range(1 if small else given.seeds), (10, 100), CONFIDENCES):
+    levels = (None, *given.levels)
+    for seed, start, confidence in itertools.product(range(1 if small else given.seeds), (10, 100), levels):
         if small and (start, confidence) not in {(100, None), (100, 0.95)}:
             continue
         parts = hold_out(draw_documents(documents // 10, seed=1000 + seed), 0.8, seed=2)
@@ -111,7 +113,7 @@ def main() -> None:
         runs.append(kept.once(key, partial(run, model, corpus, -(-documents // 20), True)))
     corpus = corpus_of(given, drawn(300 if small else 1740, 300, 12))
     batch = 40 if small else 200
-    for start, confidence in itertools.product((20,) if small else given.starts, CONFIDENCES[:: 2 if small else 1]):
+    for start, confidence in itertools.product((20,) if small else given.starts, levels[:: 2 if small else 1]):
         batches = -(-corpus.train.shape[0] // batch)
         model = online(start, 0, batches=batches, laps=passes, moves=OnlinePlan(confidence=confidence))
         key = {"corpus": given.corpus, "start": start, "confidence": confidence, "seed": 0, "passes": passes}
