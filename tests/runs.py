@@ -13,8 +13,10 @@ import dpdist
 from dpdist.data import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
+from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture.engine import Step, steps
-from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.mixture.kept import AnyBatchSummary, read_batch_summary
+from dpdist.inference.mixture.owners import read_owners
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
 from dpdist.runs.methods.mixture import MemoizedMixture
@@ -56,10 +58,11 @@ def is_finished(path: Any) -> bool:
     return fitted is not None and fitted.stop is not None
 
 
-def _batch_summary_bytes(batch_summary: BatchSummary) -> bytes:
-    parts = [batch_summary.summary, *batch_summary.measured]
+def _batch_summary_bytes(batch_summary: AnyBatchSummary, files: RunFiles) -> bytes:
+    found, owners = read_batch_summary(batch_summary, files), read_owners(batch_summary.owners, files)
+    parts = [found.summary, *found.measured]
     sums = b"".join(p.stats.tobytes() + p.entropy.tobytes() + np.float64(p.base).tobytes() for p in parts)
-    return sums + (b"" if batch_summary.owners is None else batch_summary.owners.tobytes())
+    return sums + (b"" if owners is None else owners.tobytes())
 
 
 def value_bytes(value: Any) -> bytes:
@@ -69,15 +72,15 @@ def value_bytes(value: Any) -> bytes:
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
 
 
-def digest(state: State) -> str:
-    """A hash of every bit that the rest of a run depends on."""
-    total = hashlib.sha256()
+def digest(state: State, path: Any = None) -> str:
+    """A hash of every bit that the rest of a run depends on; some of it may be in files of the run at a path."""
+    total, files = hashlib.sha256(), RunFiles(None if path is None else str(path))
     for batch_summary in (
         *state.batch_summaries,
         *state.queue,
         *(batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None),
     ):
-        total.update(_batch_summary_bytes(batch_summary))
+        total.update(_batch_summary_bytes(batch_summary, files))
     total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
     total.update(b"".join(map(value_bytes, state.proposals)) + state.ids.tobytes())
     total.update(state.sampling_probabilities.tobytes())
@@ -85,6 +88,6 @@ def digest(state: State) -> str:
     if state.sample is not None:
         total.update(state.sample.keys.tobytes() + np.asarray(state.sample.rows).tobytes())
         total.update(repr(state.sample.most).encode() + state.sample.weights.tobytes())
-        total.update(b"" if state.sample.seen is None else _batch_summary_bytes(state.sample.seen))
+        total.update(b"" if state.sample.seen is None else _batch_summary_bytes(state.sample.seen, files))
         total.update(b"" if state.sample.held is None else state.sample.held.tobytes())
     return total.hexdigest()

@@ -102,6 +102,14 @@ class Backend(ABC):
             level = self._join(function, groups, *([value] * len(groups) for value in shared))
         return level[0]
 
+    def promptly(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
+        """As :meth:`map`, for calls that others wait for; a backend may do them before what it was given earlier."""
+        return self.map(function, *columns)
+
+    def apply(self, function: Callable[..., Value], ref: Ref[Any], *arguments: object) -> Ref[Value]:
+        """`function` of what is behind a ref, with more `arguments`: the end of the work on it, promptly done."""
+        return self._join(function, [ref], *([each] for each in arguments))[0]
+
     def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """As :meth:`map`, for calls that make many values few; a backend may do them first."""
         return self.map(function, *columns)

@@ -17,7 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import dask
 from dask.typing import Key
@@ -106,9 +106,19 @@ class DaskBackend(Backend):
     def map(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         return [*self._submit(function, list(zip(*columns, strict=True)), _name(function))]
 
+    def promptly(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
+        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), prompt=True)]
+
+    def apply(self, function: Callable[..., Value], ref: Ref[Any], *arguments: object) -> Ref[Value]:
+        found = super().apply(function, ref, *arguments)
+        assert isinstance(found, Held), "a call is made there"
+        if isinstance(ref, Held):  # its seconds are those of what it ends
+            found.timed, found.rows = ref.timed, ref.rows
+        return found
+
     def _join(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
         """Before other tasks, so that partial results do not pile up."""
-        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), joins=True)]
+        return [*self._submit(function, list(zip(*columns, strict=True)), _name(function), joins=True, prompt=True)]
 
     def total(self, function: Callable[..., Value], *columns: Sequence[object]) -> Ref[Value]:
         self._require_cluster()
@@ -152,6 +162,7 @@ class DaskBackend(Backend):
         name: str,
         label: str | None = None,
         joins: bool = False,
+        prompt: bool = False,
     ) -> list[Held[Value]]:
         """One graph of calls. Their keys say what a person calls them, for the errors that name a key."""
         self._require_cluster()
@@ -164,7 +175,7 @@ class DaskBackend(Backend):
         calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
         with dask.config.set(_LARGE), phase(Phase.WAITING):
             futures = self.client.map(
-                perform, calls, inputs, key=keys, priority=int(joins), retries=self.limits.attempts - 1
+                perform, calls, inputs, key=keys, priority=int(prompt), retries=self.limits.attempts - 1
             )
         return [Held(future, label) for future in futures]
 

@@ -16,6 +16,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.schedules.base import Schedule
+from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import Info, State
 
 
@@ -52,6 +53,14 @@ class Work(ABC):
     @abstractmethod
     def task(self, state: State, total: Any) -> Any:
         """What workers need for one batch besides their rows, under the posterior of `total`."""
+
+    def sums(self, state: State, backend: Backend) -> Sums:
+        """The sums of the batch summaries with which a lap begins or goes on."""
+        return SumTree(state.batch_summaries)
+
+    def returned(self, backend: Backend, task: Any, batch: int, seen: Ref[Any]) -> Ref[Any]:
+        """What comes back of a batch that was `seen` under a `task`: all of it, unless workers keep some."""
+        return seen
 
     def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
         """What the batch's last visit left for the next, one a partition of so many `rows`."""
@@ -144,7 +153,8 @@ def _lay_out(work: Work, source: Source, backend: Backend) -> _Ground:
 
 def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterator[Step]:
     began, rows = time.perf_counter(), ground.rows
-    ledger = work.schedule.open(state, rows)
+    with phase(Phase.SUMS):
+        ledger = work.schedule.open(state, rows, work.sums(state, backend))
     # With look-ahead, a batch starts from the total as it was some batches earlier, so that workers need not wait for
     # stragglers. How many is fixed, and a state keeps the totals from which batches already under way took their
     # posterior: a run that goes on within a lap starts those batches again, from the same totals.
@@ -192,9 +202,10 @@ def _launch(
     """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
     batch = state.order[position]
     with one_thread(), phase(Phase.GLOBAL_STEP):
-        task = backend.share(work.task(state, total))
+        task = work.task(state, total)
+        shared = backend.share(task)
     refs = ground.batches[batch]
     known = work.known(state.batch_summaries[batch], ground.partition_rows[batch])
     with phase(Phase.LOCAL_STEP):
-        seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [task] * len(refs), known)
-    under_way.append((batch, seen, total))
+        seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [shared] * len(refs), known)
+        under_way.append((batch, work.returned(backend, task, batch, seen), total))

@@ -36,7 +36,7 @@ class Place(ABC):
         """The file `name`, or None if there is none."""
 
     @abstractmethod
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         """Write a file that must not exist, in one atomic and durable step; False if it exists, which is left as it is.
 
         Of several writers at most one is told True.

@@ -30,7 +30,7 @@ class LocalPlace(Place):
         except FileNotFoundError:
             return None
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         target = self.path / name
         with _aside(target, data) as aside:
             try:
@@ -88,7 +88,7 @@ class LocalPlace(Place):
 
 
 @contextlib.contextmanager
-def _aside(target: Path, data: bytes) -> Iterator[Path]:
+def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
     """A file beside `target` with its future content, on the disk; gone in the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")

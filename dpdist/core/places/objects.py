@@ -73,7 +73,7 @@ class ObjectPlace(Place):
         except FileNotFoundError:
             return None
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         """See :meth:`Place.create`; each attempt is signed, so that it is known by whom an object was written.
 
         A request may be answered by an error although it was carried out: the answer was lost, or a repetition
@@ -151,7 +151,7 @@ class ObjectPlace(Place):
                     raise
             time.sleep(PAUSE)
 
-    def _put_new(self, name: str, data: bytes, writer: str) -> Exception | None:
+    def _put_new(self, name: str, data: bytes | memoryview, writer: str) -> Exception | None:
         """Put an object that must not exist; the failure, if it is one after which the object may be there."""
         exceptions = library("obstore.exceptions")
         try:

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from dpdist.data.base import Source, rows_with_weight
-from dpdist.execution.base import Backend
+from dpdist.execution.base import Backend, Ref
+from dpdist.inference.files import RunFiles
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
+from dpdist.inference.mixture import kept
+from dpdist.inference.mixture.candidates import owner_type
+from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, KeptVisit, keep_visit
+from dpdist.inference.mixture.kept_sums import KeptSums
 from dpdist.inference.mixture.lap_moves import LapMoves, arm, take_lap_moves
-from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
+from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, Visit, visit
+from dpdist.inference.mixture.owners import AnyOwners, owners_of_partitions
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import Info, State
 from dpdist.models.sufficient_statistics import Summary
 
@@ -78,26 +84,32 @@ def feature_columns(problem: Problem) -> int:
     return int(problem.model.family.features(np.zeros((1, width))).shape[1])
 
 
-def laps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[tuple[State, Info]]:
+def laps(
+    problem: Problem, source: Source, state: State, backend: Backend, path: str | None = None
+) -> Iterator[tuple[State, Info]]:
     """Run laps from `state` without end; the caller decides when to stop.
+
+    Parameters
+    ----------
+    path : where the run is stored, and large batch summaries can be kept; None for nowhere
 
     Yields
     ------
     state, info : after each lap
     """
-    for step in steps(problem, source, state, backend):
+    for step in steps(problem, source, state, backend, path):
         if step.info is not None:
             yield step.state, step.info
 
 
-def steps(problem: Problem, source: Source, state: State, backend: Backend) -> Iterator[Step]:
+def steps(problem: Problem, source: Source, state: State, backend: Backend, path: str | None = None) -> Iterator[Step]:
     """As :func:`laps`, stopping after every batch."""
-    return run_steps(_MixtureWork(problem), source, state, backend)
+    return run_steps(_MixtureWork(problem, source.shape[0], RunFiles.at(path, backend)), source, state, backend)
 
 
 class _MixtureWork(Work):
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, rows: int, files: RunFiles) -> None:
+        self._problem, self._rows, self._files = problem, rows, files
         self.schedule, self.shared, self.visit = problem.schedule, problem.preparation, visit
 
     def task(self, state: State, total: BatchSummary) -> LocalStepTask:
@@ -107,15 +119,48 @@ class _MixtureWork(Work):
         drawn = int(np.count_nonzero(state.sampling_probabilities))
         most = problem.sampling.each(drawn, _row_bytes(problem))
         owned = problem.candidates.serve(len(state.ids))
-        sampling = state.sampling_probabilities, most
-        return LocalStepTask(posterior, proposals, *sampling, problem.seed, state.lap, state.candidates, owned)
+        return LocalStepTask(
+            posterior=posterior,
+            proposals=proposals,
+            sampling_probabilities=state.sampling_probabilities,
+            most=most,
+            seed=problem.seed,
+            lap=state.lap,
+            candidates=state.candidates,
+            owned=owned,
+            files=self._files,
+            keeps=self._keeps(state),
+        )
 
-    def known(self, batch_summary: BatchSummary, rows: Sequence[int]) -> list[Any]:
-        owners = batch_summary.owners
-        return [None] * len(rows) if owners is None else np.split(owners, np.cumsum(rows[:-1]))
+    def sums(self, state: State, backend: Backend) -> Sums:
+        if self._keeps(state) or any(isinstance(each, KeptBatchSummary) for each in state.batch_summaries):
+            return KeptSums(state.batch_summaries, self._files, backend)
+        return super().sums(state, backend)
+
+    def returned(
+        self, backend: Backend, task: LocalStepTask, batch: int, seen: Ref[Visit]
+    ) -> Ref[Visit] | Ref[KeptVisit]:
+        if not task.keeps:
+            return seen
+        return backend.apply(keep_visit, seen, self._files, task.lap, batch)
+
+    def _keeps(self, state: State) -> bool:
+        """Whether what the batches of a lap leave goes to files."""
+        return self._files.path is not None and memo_bytes(self._problem, state, self._rows) > kept.MOST_BYTES
+
+    def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
+        return owners_of_partitions(batch_summary.owners, rows)
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         return _end(self._problem, backend, last, rows, seconds)
+
+
+def memo_bytes(problem: Problem, state: State, rows: int) -> int:
+    """Bytes of all batch summaries of a lap, with the owners of so many `rows`."""
+    columns, components = feature_columns(problem), len(state.ids)
+    each = components + sum(len(proposals.blank(columns).stats) for proposals in state.proposals)
+    owned = np.dtype(owner_type(components)).itemsize if problem.candidates.serve(components) else 0
+    return 8 * each * columns * len(state.batch_summaries) + owned * rows
 
 
 def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: float) -> Step:

@@ -9,7 +9,9 @@ import numpy as np
 
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.candidates import Heirs
+from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary
 from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.mixture.owners import owners_after
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import AnyMove, Following, LapEnd, Proposals
@@ -38,12 +40,14 @@ class ComponentMap:
     carried: tuple[np.ndarray, ...]
     heirs: Heirs
 
-    def batch_summary(self, old: BatchSummary) -> BatchSummary:
+    def batch_summary(self, old: AnyBatchSummary) -> AnyBatchSummary:
         """An old batch summary in the new components; what is newly proposed has measured nothing in it yet."""
+        if isinstance(old, KeptBatchSummary):
+            return old.after(self)
         summary = self.change.apply(old.summary, self.before, old.measured)
         blank = [proposals.blank(summary.stats.shape[1]) for proposals in self.after]
-        owners = None if old.owners is None else self.heirs.owners(old.owners)
-        return BatchSummary(summary, tuple(map(_carried_on, old.measured, self.carried, blank)), owners)
+        measured = tuple(map(_carried_on, old.measured, self.carried, blank))
+        return BatchSummary(summary, measured, owners_after(old.owners, self.heirs))
 
 
 def _carried_on(measured: Summary, rows: np.ndarray, blank: Summary) -> Summary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Annotated
 
@@ -14,7 +14,9 @@ from dpdist.core.randomness import generator
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
+from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture.candidates import RowGroup, owner_type, row_groups
+from dpdist.inference.mixture.owners import AnyOwners, KeptOwners, join_owners, keep_owners, read_owners
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.transform import Preparation
 from dpdist.kernels.owners import add_held
@@ -38,12 +40,13 @@ class BatchSummary:
     ----------
     summary : of components
     measured : of each move's proposals
-    owners : (n,) the component that holds most of each row, where candidates go by it; None in sums over batches
+    owners : (n,) the component that holds most of each row, or in which files they are, where candidates go by it; None
+        in sums over batches
     """
 
     summary: Summary
     measured: tuple[Summary, ...] = ()
-    owners: Annotated[np.ndarray | None, Stored(("row",), "component that holds most of a row")] = None
+    owners: Annotated[AnyOwners, Stored(("row",), "component that holds most of a row")] = None
 
     def __add__(self, other: BatchSummary) -> BatchSummary:
         measured = tuple(a + b for a, b in zip(self.measured, other.measured, strict=True))
@@ -52,19 +55,19 @@ class BatchSummary:
     @property
     def layout(self) -> tuple[object, ...]:
         """Shapes of what is stored of it, and whether owners are, the same for all that can be stored as one."""
-        parts = (self.summary, *self.measured)
-        return *(shape for part in parts for shape in (part.stats.shape, part.entropy.shape)), self.owners is not None
+        shapes = [shape for part in (self.summary, *self.measured) for shape in (part.stats.shape, part.entropy.shape)]
+        return *shapes, type(self.owners).__name__
 
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        own = 0 if self.owners is None else self.owners.nbytes
+        own = self.owners.nbytes if isinstance(self.owners, np.ndarray) else 0
         return own + sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
 
     @property
     def files(self) -> dict[str, dict[str, str]]:
-        """Digests of the files that go with it, by folder: none."""
-        return {}
+        """Digests of the files that go with it, by folder."""
+        return self.owners.files if isinstance(self.owners, KeptOwners) else {}
 
     def scaled(self, factor: float) -> BatchSummary:
         """Every entry times `factor`."""
@@ -135,10 +138,9 @@ class Visit:
 
     def __add__(self, other: Visit) -> Visit:
         """Of rows of the same batch, one after the other."""
-        batch_summary = self.batch_summary + other.batch_summary
-        mine, others = self.batch_summary.owners, other.batch_summary.owners
-        owners = None if mine is None or others is None else np.concatenate([mine, others])
-        return Visit(replace(batch_summary, owners=owners), self.sample + other.sample)
+        owners = join_owners(self.batch_summary.owners, other.batch_summary.owners)
+        joined = replace(self.batch_summary + other.batch_summary, owners=owners)
+        return Visit(joined, self.sample + other.sample)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +156,8 @@ class LocalStepTask:
     seed, lap : key of the draws
     candidates : (K, K) bool, of the rows of each owner; None for all components
     owned : whether the next visit goes by the owners that this one finds
+    files : where workers keep what they leave
+    keeps : whether batch summaries and owners go to files
     """
 
     posterior: Posterior
@@ -164,12 +168,12 @@ class LocalStepTask:
     lap: int
     candidates: np.ndarray | None = None
     owned: bool = False
+    files: RunFiles = field(default_factory=RunFiles)
+    keeps: bool = False
 
 
-def visit(
-    partition: Partition, preparation: Preparation, task: LocalStepTask, owners: np.ndarray | None = None
-) -> Visit:
-    """Visit one partition; where rows have candidates, by the `owners` that its last visit found.
+def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, known: AnyOwners = None) -> Visit:
+    """Visit one partition; where rows have candidates, by the owners `known` from its last visit.
 
     Raises
     ------
@@ -179,7 +183,8 @@ def visit(
     rows, weights, kept = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
     rng = generator(task.seed, "sample", task.lap, partition.index)
-    sums, samples = _Sums(task, partition.rows), []
+    owners = None if task.candidates is None else read_owners(known, task.files)
+    sums, samples = _Sums(task, partition), []
     with one_thread():
         log_volume = preparation.transform.log_volume
         for group in groups_of_rows(len(kept), None if owners is None else owners[kept], task):
@@ -270,11 +275,12 @@ def _spread(resp: np.ndarray, components: np.ndarray, all_components: int) -> np
 class _Sums:
     """What the visits of a partition's groups of rows come to; what is of components is added in place."""
 
-    def __init__(self, task: LocalStepTask, rows: int) -> None:
+    def __init__(self, task: LocalStepTask, partition: Partition) -> None:
+        self._task, self._partition = task, partition
         columns, components = task.posterior.coefficients.shape
         self._total = Summary.zeros(components, columns)
         self._measured: tuple[Summary, ...] | None = None
-        self._owners = np.zeros(rows, owner_type(components)) if task.owned else None
+        self._owners = np.zeros(partition.rows, owner_type(components)) if task.owned else None
         self._held = np.zeros((components, components)) if task.owned and task.candidates is None else None
 
     def take(self, found: Summary, measured: tuple[Summary, ...], components: np.ndarray | None) -> None:
@@ -296,8 +302,11 @@ class _Sums:
     def visit(self, samples: list[Sample]) -> Visit:
         """All of it."""
         assert self._measured is not None, "there is at least one group of rows"
-        sample = replace(join_samples(samples), held=self._held)
-        return Visit(BatchSummary(self._total, self._measured, self._owners), sample)
+        sample, task, owners = replace(join_samples(samples), held=self._held), self._task, self._owners
+        if task.keeps and owners is not None:
+            kept = keep_owners(task.files, task.lap, self._partition.index, owners)
+            return Visit(BatchSummary(self._total, self._measured, kept), sample)
+        return Visit(BatchSummary(self._total, self._measured, owners), sample)
 
 
 def _draw(

@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from dpdist.core.randomness import generator
 from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
 #: Most batches where nobody says how many: more would hold little each, and all have to be kept.
@@ -22,8 +23,8 @@ class Ledger(ABC):
     """The running account of one lap; mutable, owned by the loop."""
 
     @abstractmethod
-    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
-        """Take in the summary of a batch just visited."""
+    def fold(self, batch: int, batch_summary: Any) -> None:
+        """Take in the summary of a batch just visited, wherever its numbers are."""
 
     @abstractmethod
     def total(self) -> BatchSummary:
@@ -34,7 +35,7 @@ class Ledger(ABC):
         """The sum over all batches of their last visits."""
 
     @abstractmethod
-    def batch_summaries(self) -> tuple[BatchSummary, ...]:
+    def batch_summaries(self) -> tuple[Any, ...]:
         """One summary a batch, for the state."""
 
     def running(self) -> BatchSummary | None:
@@ -63,8 +64,15 @@ class Schedule(ABC):
         return replace(self, batches=number) if self.batches is None else self  # type: ignore[type-var]
 
     @abstractmethod
-    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
-        """The account of the lap that `state` stands in; `batch_rows` holds the rows of each batch, by weight."""
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+        """The account of the lap that a state stands in.
+
+        Parameters
+        ----------
+        state : its lap is under way, or about to start
+        batch_rows : of each batch, by weight
+        sums : of its batch summaries; None for sums in memory
+        """
 
     def order(self, lap: int, seed: int, batches: int) -> tuple[int, ...]:
         """In which order a lap visits the batches."""

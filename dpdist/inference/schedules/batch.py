@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import Memoized
+from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
 
@@ -23,8 +24,8 @@ class Batch(Schedule):
     batches = 1
     lookahead = 0
 
-    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
-        return Memoized(batches=1).open(state, batch_rows)
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+        return Memoized(batches=1).open(state, batch_rows, sums)
 
     def rate(self, step: int) -> float:
         """rho of every step: nothing is kept of what was before."""

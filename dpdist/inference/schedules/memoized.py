@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpdist.core.checks import COUNT, FLAG, whole
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
-from dpdist.inference.schedules.tree import SumTree
+from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import State
 
 #: Batches that may start before the one before them is in.
@@ -46,29 +47,29 @@ class Memoized(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
-        return _Memo(self, state, batch_rows)
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+        return _Memo(self, state, batch_rows, sums or SumTree(state.batch_summaries))
 
 
 class _Memo(Ledger):
-    def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float]) -> None:
-        self._tree, self._start, self._rows = SumTree(state.batch_summaries), state.start, batch_rows
+    def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
+        self._sums, self._start, self._rows = sums, state.start, batch_rows
         self._seen = sum(batch_rows[batch] for batch in state.order[: state.visit])
         self._keep = schedule.keep_start or state.lap > 1
 
-    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
-        self._tree.replace(batch, batch_summary)
+    def fold(self, batch: int, batch_summary: Any) -> None:
+        self._sums.replace(batch, batch_summary)
         self._seen += self._rows[batch]
 
     def total(self) -> BatchSummary:
         unseen = 1 - self._seen / sum(self._rows)
         if self._start is None or unseen <= 0 or (self._seen and not self._keep):
-            return self._tree.root
-        total: BatchSummary = self._tree.root + self._start.scaled(unseen)
+            return self._sums.root
+        total: BatchSummary = self._sums.root + self._start.scaled(unseen)
         return total
 
     def exact(self) -> BatchSummary:
-        return self._tree.root
+        return self._sums.root
 
-    def batch_summaries(self) -> tuple[BatchSummary, ...]:
-        return self._tree.batch_summaries
+    def batch_summaries(self) -> tuple[Any, ...]:
+        return self._sums.batch_summaries

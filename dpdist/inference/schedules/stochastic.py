@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpdist.core.checks import COUNT, number
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import AHEAD, LOOKAHEAD
-from dpdist.inference.schedules.tree import SumTree
+from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import State
 
 
@@ -35,8 +36,8 @@ class Stochastic(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float]) -> Ledger:
-        return _Average(self, state, batch_rows)
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+        return _Average(self, state, batch_rows, sums or SumTree(state.batch_summaries))
 
     def rate(self, step: int) -> float:
         """rho_t of the step with index `step`, counted from 0: (tau + step + 1)^-kappa."""
@@ -44,29 +45,29 @@ class Stochastic(Schedule):
 
 
 class _Average(Ledger):
-    def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float]) -> None:
+    def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
         self._schedule, self._rows = schedule, batch_rows
         self._step = (state.lap - 1) * len(batch_rows) + state.visit
-        self._tree = SumTree(state.batch_summaries)
+        self._sums = sums
         running = state.running if state.running is not None else state.start
-        self._running = running if running is not None else self._tree.root
+        self._running = running if running is not None else self._sums.root
 
-    def fold(self, batch: int, batch_summary: BatchSummary) -> None:
+    def fold(self, batch: int, batch_summary: Any) -> None:
         rate = self._schedule.rate(self._step)
         if self._rows[batch] > 0:  # one whose rows all weigh nothing says nothing
-            amplified = batch_summary.scaled(rate * sum(self._rows) / self._rows[batch])
+            amplified = self._sums.numbers(batch_summary).scaled(rate * sum(self._rows) / self._rows[batch])
             self._running = self._running.scaled(1 - rate) + amplified
-        self._tree.replace(batch, batch_summary)
+        self._sums.replace(batch, batch_summary)
         self._step += 1
 
     def total(self) -> BatchSummary:
         return self._running
 
     def exact(self) -> BatchSummary:
-        return self._tree.root
+        return self._sums.root
 
-    def batch_summaries(self) -> tuple[BatchSummary, ...]:
-        return self._tree.batch_summaries
+    def batch_summaries(self) -> tuple[Any, ...]:
+        return self._sums.batch_summaries
 
     def running(self) -> BatchSummary | None:
         return self._running

@@ -3,13 +3,37 @@ leaves alone, not on the order in which they came."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from dpdist.inference.mixture.local_step import BatchSummary
 
 
-class SumTree:
-    """Sums of `batch_summaries` with a fixed shape."""
+class Sums(ABC):
+    """Batch summaries, one a batch, and their sum in a tree whose shape is fixed."""
+
+    @property
+    @abstractmethod
+    def batch_summaries(self) -> tuple[Any, ...]:
+        """The leaves, in order, wherever their numbers are."""
+
+    @property
+    @abstractmethod
+    def root(self) -> BatchSummary:
+        """The sum of all leaves."""
+
+    @abstractmethod
+    def replace(self, index: int, batch_summary: Any) -> None:
+        """Put `batch_summary` at `index` and renew the sums above it."""
+
+    @abstractmethod
+    def numbers(self, batch_summary: Any) -> BatchSummary:
+        """What is summed of a leaf."""
+
+
+class SumTree(Sums):
+    """Sums of `batch_summaries` that are in memory."""
 
     def __init__(self, batch_summaries: Sequence[BatchSummary]) -> None:
         self._levels: list[list[BatchSummary]] = [list(batch_summaries)]
@@ -19,20 +43,20 @@ class SumTree:
 
     @property
     def batch_summaries(self) -> tuple[BatchSummary, ...]:
-        """The leaves, in order."""
         return tuple(self._levels[0])
 
     @property
     def root(self) -> BatchSummary:
-        """The sum of all leaves."""
         return self._levels[-1][0]
 
     def replace(self, index: int, batch_summary: BatchSummary) -> None:
-        """Put `batch_summary` at `index` and renew the sums above it."""
         self._levels[0][index] = batch_summary
         for level in range(1, len(self._levels)):
             index //= 2
             self._levels[level][index] = _pair(self._levels[level - 1], index)
+
+    def numbers(self, batch_summary: BatchSummary) -> BatchSummary:
+        return batch_summary
 
 
 def _pair(below: list[BatchSummary], index: int) -> BatchSummary:

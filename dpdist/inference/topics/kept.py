@@ -9,16 +9,13 @@ summaries instead, and computes the same bits.
 from __future__ import annotations
 
 import io
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpdist.core.digests import digest_of
-from dpdist.core.errors import CheckpointError
-from dpdist.core.places import place_of
 from dpdist.execution.base import Backend
+from dpdist.inference.files import RunFiles
 from dpdist.inference.topics.documents import DocumentTopics, join_documents
 
 
@@ -59,63 +56,27 @@ class KeptDocuments:
 
 
 @dataclass(frozen=True)
-class DocumentFiles:
-    """Where a run keeps its documents' topics.
+class DocumentFiles(RunFiles):
+    """Where a run keeps its documents' topics; without a path, in its batch summaries."""
 
-    Parameters
-    ----------
-    path : of the run; None for in its batch summaries
-    session : sets apart what different coordinators of one run had written
-    """
-
-    path: str | None = None
-    session: str = ""
-
-    @staticmethod
-    def at(path: str | None, backend: Backend) -> DocumentFiles:
-        """Those of the run at `path`, if workers reach it; else, or without a path, none."""
-        if path is None or backend.fetch(backend.map(_problems_at, [path]))[0] != _problems_at(path):
-            return DocumentFiles()
-        return DocumentFiles(path, uuid.uuid4().hex[:6])
+    holding = "documents' topics"
 
     def folder(self, lap: int) -> str:
         """Of the visits of a lap."""
-        return f"objects/{lap:06d}-documents-{self.session}"
+        return self.folder_of(lap, "documents")
 
     def put(self, lap: int, partition: int, visited: VisitedDocuments) -> KeptDocuments:
         """Keep what a visit of a lap left of a partition; a task that is made again writes the same."""
         name = f"{partition:06d}.npz"
         if self.path is None:
             return KeptDocuments(name, "", visited)
-        data = bytes(visited)
-        place_of(self.path).create(f"{self.folder(lap)}/{name}", data)
-        return KeptDocuments(name, digest_of(data))
+        return KeptDocuments(name, self.write(self.folder(lap), name, bytes(visited)).digest)
 
     def take(self, folder: str, kept: KeptDocuments) -> VisitedDocuments:
-        """What a visit left.
-
-        Raises
-        ------
-        CheckpointError
-            If the file is missing or damaged.
-        """
+        """What a visit left; raises :class:`CheckpointError` as :meth:`read` does."""
         if kept.here is not None:
             return kept.here
-        if self.path is None:
-            raise CheckpointError(
-                "the run has documents' topics in files beside its checkpoint, which its workers do not reach; go on "
-                "where they do, as where it was begun."
-            )
-        data = place_of(self.path).read(f"{folder}/{kept.name}")
-        if data is None or digest_of(data) != kept.digest:
-            told = "missing" if data is None else "damaged"
-            raise CheckpointError(f"{self.path}/{folder}/{kept.name} is {told}; restore it from a copy.")
-        return VisitedDocuments.of(data)
-
-
-def _problems_at(path: str) -> list[str]:
-    """Random names that no two runs share."""
-    return place_of(path).names("problems")
+        return VisitedDocuments.of(self.read(folder, kept.name, kept.digest))
 
 
 @dataclass(frozen=True, eq=False)

@@ -157,7 +157,7 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
     def steps(
         self, problem: Problem, source: Source, state: State, backend: Backend, path: str | None
     ) -> Iterator[Step]:
-        return steps(problem, source, state, backend)
+        return steps(problem, source, state, backend, path)
 
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:
         return MixturePredictor(problem.model, problem.preparation, total, ids)

@@ -1,0 +1,150 @@
+"""Batch summaries in files: what a visit summed stays where it was made, and a name and a digest come back.
+
+With K components, each with M replacements that moves measure, F columns and B batches, all batch summaries take
+8 K (1 + M) F B bytes: 8 GB for a thousand full-covariance Gaussians in 128 columns with splits in two, in 40 batches.
+So where they would be large, the worker that finishes a batch's sum writes it to a file at the run's place
+(:mod:`dpdist.inference.files`), and the coordinator, whose checkpoint names that file, holds no numbers of it. A file
+is one array of float64 in NumPy's own format: the base measures of the components and of each move's measurement, then
+of each of these in turn the statistics, row by row, and the entropies.
+
+What a lap's end makes of every batch summary, a small component map, waits until the file is read; by the end of the
+next lap there is another one. Where batch summaries are never decides a bit.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol
+
+import numpy as np
+
+from dpdist.core.stored import Stored
+from dpdist.inference.files import RunFiles
+from dpdist.inference.mixture.candidates import Heirs
+from dpdist.inference.mixture.local_step import BatchSummary, Sample, Visit
+from dpdist.inference.mixture.owners import AnyOwners, KeptOwners, owners_after
+from dpdist.models.sufficient_statistics import Summary
+
+#: Bytes that all batch summaries may take in memory; beyond, they are in files wherever workers reach the run's place.
+MOST_BYTES = 2**30
+
+
+class ComponentMap(Protocol):
+    """What a lap's end makes of every batch summary."""
+
+    @property
+    def heirs(self) -> Heirs:
+        """Where the rows of the old components are."""
+
+    def batch_summary(self, old: Any, /) -> Any:
+        """A batch summary after it."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptBatchSummary:
+    """A batch summary that is in a file.
+
+    Parameters
+    ----------
+    folder, name, digest : of the file
+    shapes : rows, columns and entropies of its parts: components, then what each move's proposals measured
+    owners : of the batch's rows; None where candidates do not go by them
+    component_map : what a lap's end makes of it once it is read; None for nothing
+    """
+
+    folder: str
+    name: str
+    digest: str
+    shapes: tuple[tuple[int, int, int], ...]
+    owners: Annotated[AnyOwners, Stored(("row",), "component that holds most of a row")] = None
+    component_map: ComponentMap | None = None
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """The same for those that can be stored as one."""
+        return "in a file", type(self.owners).__name__, self.component_map is None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of what is here, in bytes."""
+        return self.owners.nbytes if isinstance(self.owners, np.ndarray) else 0
+
+    @property
+    def files(self) -> dict[str, dict[str, str]]:
+        """Digests of files by name, by folder."""
+        own = {self.folder: {self.name: self.digest}}
+        return {**own, **self.owners.files} if isinstance(self.owners, KeptOwners) else own
+
+    def after(self, component_map: ComponentMap) -> KeptBatchSummary:
+        """The same batch summary after a lap's end."""
+        assert self.component_map is None, "every lap visits every batch"
+        return replace(self, owners=owners_after(self.owners, component_map.heirs), component_map=component_map)
+
+    def read(self, files: RunFiles) -> BatchSummary:
+        """The numbers, without owners; raises :class:`CheckpointError` if the file is missing or damaged."""
+        first, *others = _parts(_values_of(files.read(self.folder, self.name, self.digest)), self.shapes)
+        found = BatchSummary(first, tuple(others))
+        return found if self.component_map is None else self.component_map.batch_summary(found)
+
+
+#: A batch summary in memory or in a file.
+AnyBatchSummary = BatchSummary | KeptBatchSummary
+
+
+@dataclass(frozen=True, eq=False)
+class KeptVisit:
+    """What comes back from the rows of a batch where its summary goes to a file."""
+
+    batch_summary: KeptBatchSummary
+    sample: Sample
+
+
+def keep_visit(visit: Visit, files: RunFiles, lap: int, batch: int) -> KeptVisit:
+    """The visit of a batch with its summary in a file; a task that is made again writes the same."""
+    summary = visit.batch_summary
+    parts = summary.summary, *summary.measured
+    folder, name = files.folder_of(lap, "batches"), f"{batch:06d}.npy"
+    kept = files.write(folder, name, _bytes_of(parts))
+    return KeptVisit(KeptBatchSummary(folder, name, kept.digest, _shapes_of(parts), summary.owners), visit.sample)
+
+
+def read_batch_summary(batch_summary: AnyBatchSummary, files: RunFiles) -> BatchSummary:
+    """The numbers of a batch summary, wherever they are."""
+    return batch_summary.read(files) if isinstance(batch_summary, KeptBatchSummary) else batch_summary
+
+
+def _bytes_of(parts: Sequence[Summary]) -> memoryview:
+    """Summaries as an array in a file of NumPy's, copied once."""
+    size, head = sum(part.stats.size + part.entropy.size + 1 for part in parts), io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (size,)})
+    written = bytearray(head.tell() + 8 * size)
+    written[: head.tell()] = head.getbuffer()
+    values = np.frombuffer(written, "<f8", offset=head.tell())
+    values[: len(parts)] = [part.base for part in parts]
+    for part, own in zip(parts, _parts(values, _shapes_of(parts)), strict=True):
+        own.stats[...], own.entropy[...] = part.stats, part.entropy
+    return memoryview(written)
+
+
+def _values_of(data: bytes) -> np.ndarray:
+    """The array in a file of NumPy's, where it is."""
+    stream = io.BytesIO(data)
+    np.lib.format.read_magic(stream)
+    np.lib.format.read_array_header_1_0(stream)
+    return np.frombuffer(data, "<f8", offset=stream.tell())
+
+
+def _shapes_of(parts: Sequence[Summary]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((*part.stats.shape, len(part.entropy)) for part in parts)
+
+
+def _parts(values: np.ndarray, shapes: Sequence[tuple[int, int, int]]) -> list[Summary]:
+    """Summaries whose numbers are parts of an array."""
+    found, begin = [], len(shapes)
+    for (rows, columns, entropies), base in zip(shapes, values[: len(shapes)].tolist(), strict=True):
+        middle, end = begin + rows * columns, begin + rows * columns + entropies
+        found.append(Summary(values[begin:middle].reshape(rows, columns), values[middle:end], base))
+        begin = end
+    return found

@@ -1,0 +1,130 @@
+"""The tree of sums of batch summaries that are in files: made by workers, of whom the coordinator asks the root.
+
+The tree is that of :class:`dpdist.inference.schedules.tree.SumTree`, and so are the bits. Of its nodes, workers hold
+those in the middle, each the sum of some sqrt(batches) leaves next to each other: one task reads these leaves and
+adds them, another adds the nodes. A leaf that is replaced renews its node and the root. What is lost with a worker is
+made again from the files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdist.core.phases import Phase, phase
+from dpdist.core.threads import one_thread
+from dpdist.core.trees import join_pairwise, join_stream
+from dpdist.execution.base import Backend, Ref
+from dpdist.inference.files import RunFiles
+from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, read_batch_summary
+from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.schedules.tree import Sums
+from dpdist.models.sufficient_statistics import Summary
+
+
+class KeptSums(Sums):
+    """Sums of `batch_summaries`, any of which may be in files.
+
+    Parameters
+    ----------
+    batch_summaries : one a batch
+    files : where they are
+    backend : whose workers add them
+    """
+
+    def __init__(self, batch_summaries: Sequence[AnyBatchSummary], files: RunFiles, backend: Backend) -> None:
+        self._leaves, self._files, self._backend = list(batch_summaries), files, backend
+        self._refs: dict[int, Ref[BatchSummary]] = {}  # of leaves in memory, by identity
+        self._size = leaves_of_a_node(len(self._leaves))
+        self._nodes = self._sums(range(0, len(self._leaves), self._size))
+        self._root: BatchSummary | None = None
+
+    @property
+    def batch_summaries(self) -> tuple[AnyBatchSummary, ...]:
+        return tuple(self._leaves)
+
+    @property
+    def root(self) -> BatchSummary:
+        if self._root is None:
+            self._root = self._backend.fetch(self._backend.promptly(_sum_of_nodes, [self._nodes]))[0]
+        return self._root
+
+    def replace(self, index: int, batch_summary: AnyBatchSummary) -> None:
+        self._leaves[index], self._root = batch_summary, None
+        node = index // self._size
+        self._nodes[node] = self._sums([node * self._size])[0]
+
+    def numbers(self, batch_summary: AnyBatchSummary) -> BatchSummary:
+        if not isinstance(batch_summary, KeptBatchSummary):
+            return batch_summary
+        return self._backend.fetch(self._backend.promptly(read_batch_summary, [batch_summary], [self._files]))[0]
+
+    def _sums(self, begins: Sequence[int]) -> list[Ref[BatchSummary]]:
+        """The nodes whose leaves begin at some places."""
+        there = {id(leaf) for leaf in self._leaves}
+        self._refs = {key: ref for key, ref in self._refs.items() if key in there}
+        columns = [[self._leaf(leaf) for leaf in self._leaves[begin : begin + self._size]] for begin in begins]
+        return self._backend.promptly(_sum_of_leaves, columns, [self._files] * len(begins))
+
+    def _leaf(self, leaf: AnyBatchSummary) -> object:
+        """What is sent of a leaf: one in memory once, for all that it stands for."""
+        if isinstance(leaf, KeptBatchSummary):
+            return leaf
+        if id(leaf) not in self._refs:
+            self._refs[id(leaf)] = self._backend.share(leaf)
+        return self._refs[id(leaf)]
+
+
+def leaves_of_a_node(leaves: int) -> int:
+    """Leaves below each node that is held: a power of two, from the root of their number on."""
+    return int(2 ** math.ceil(math.log2(max(1, leaves)) / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """A sum; `own` if it is of two others, so that nobody else has its arrays and more can be added in place."""
+
+    value: BatchSummary
+    own: bool = False
+
+    def __add__(self, other: _Sum) -> _Sum:
+        if self.own or other.own:  # the sum of two numbers has the same bits either way around
+            own, given = (self, other) if self.own else (other, self)
+            return _Sum(_added_in_place(own.value, given.value), own=True)
+        return _Sum(self.value + other.value, own=True)
+
+
+def _sum_of_leaves(leaves: Sequence[AnyBatchSummary], files: RunFiles) -> BatchSummary:
+    """The sum of neighbours, few of which are in memory at a time."""
+    with one_thread():
+        return join_stream((_Sum(_without_owners(read_batch_summary(each, files))) for each in leaves), _joined).value
+
+
+def _sum_of_nodes(nodes: Sequence[BatchSummary]) -> BatchSummary:
+    with one_thread():
+        return join_pairwise([_Sum(each) for each in nodes], _joined).value
+
+
+def _joined(first: _Sum, second: _Sum) -> _Sum:
+    with phase(Phase.SUMS):
+        return first + second
+
+
+def _without_owners(batch_summary: BatchSummary) -> BatchSummary:
+    return BatchSummary(batch_summary.summary, batch_summary.measured)
+
+
+def _added_in_place(into: BatchSummary, other: BatchSummary) -> BatchSummary:
+    """The sum, in the arrays of the first."""
+    pairs = zip((into.summary, *into.measured), (other.summary, *other.measured), strict=True)
+    first, *others = [_summary_added_in_place(mine, given) for mine, given in pairs]
+    return BatchSummary(first, tuple(others))
+
+
+def _summary_added_in_place(into: Summary, other: Summary) -> Summary:
+    np.add(into.stats, other.stats, out=into.stats)
+    np.add(into.entropy, other.entropy, out=into.entropy)
+    return Summary(into.stats, into.entropy, into.base + other.base)
