@@ -95,15 +95,16 @@ class Run(Viewable):
                 if stop is not None:
                     return
 
-    def save(self) -> None:
-        """Begin to write a checkpoint of the present moment; raises what became of the one before."""
+    def save(self, over: bool = False) -> None:
+        """Begin to write a checkpoint of the present moment, the last if the run is `over`; raises what became of the
+        one before."""
         place = self.state.lap, self.state.visit
         if self.store is not None and self._saved != place:
             self.settle()
             self._cadence.begin()
             history = self.history.before(self.state.lap)
             manifest, packs = self._memo.manifest(self.state)
-            given = (history, self.state, manifest, self._memo.superseded())
+            given = (history, self.state, manifest, self._memo.superseded(over))
             self._writing = self._writer.submit(self._write, self.store, packs, self.fitted, given)
             self._memo.stored(self.state, manifest)
             self._saved = place
@@ -166,7 +167,7 @@ class Run(Viewable):
         if self._writing is not None and self._writing.done():
             self.settle()
         if stop is not None or self._cadence.due(self.checkpoint_seconds):
-            self.save()
+            self.save(over=stop is not None)
 
     def _write(
         self,

@@ -163,9 +163,9 @@ class Memo:
             files=files_of(state),
         ), packs
 
-    def superseded(self) -> list[str]:
-        """Folders of files that go with no state any more, those told before apart."""
-        used = files_of(self._now.state).keys() | files_of(self._before.state).keys()
+    def superseded(self, over: bool = False) -> list[str]:
+        """Folders of files that go with no state any more, those told before apart; `over` if none follows this one."""
+        used = files_of(self._now.state).keys() | (set() if over else files_of(self._before.state).keys())
         found = sorted(self._folders - used)
         self._folders -= set(found)
         return found
