@@ -30,6 +30,7 @@ PROMISED = {
     "lookahead": r"digits +0 +4( +-?\d+\.\d{4}){4} +-\d+\.\d{4} +\d+ +(\d+|-)",
     "memory": r"peak at 100000 rows / peak at 10000: coordinator \d\.\d\d, workers \d\.\d\d",
     "memory_components": r"200 +\d+ +\d+ +\d+",
+    "memory_coordinator": r"12 +3 +files +\d+ MB +0 MB +\d+ MB +\d+ MB",
     "topic_laps": r"4 +\d+ +-\d\.\d{4} +-\d\.\d{4} +\d+\.\d\d +\d+ +\d+ +[a-z, ]+",
     "memory_documents": r"peak at 3000 documents / peak at 300: coordinator \d\.\d\d, workers \d\.\d\d",
     "one_pass": r"clusters +diagonal( +\d+ +-\d+\.\d{3}){3}",

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from dpdist.execution.base import FAN_IN
 from dpdist.execution.grouping import group_size
 from dpdist.inference.mixture.footprint import JUDGING
+from dpdist.inference.mixture.kept import MOST_BYTES
 from dpdist.inference.schedules.memoized import LOOKAHEAD
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, SHARE
 from dpdist.runs.planning.costs import UnitCosts
@@ -190,9 +191,13 @@ def summary_bytes(shape: Shape, costs: UnitCosts) -> float:
 
 
 def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
-    """Memory of the coordinator: sums of all batches, three times over, and what judging takes."""
-    held = 3 * shape.batches * summary_bytes(shape, costs) + JUDGING * _table(shape) + 3 * shape.sample_bytes
-    return costs.process + held
+    """Memory of the coordinator: sums of all batches, three times over, and what judging takes.
+
+    Sums that are too large to stay there are in files, and count as the largest that do.
+    """
+    size = summary_bytes(shape, costs)
+    held = 3 * max(size, min(shape.batches * size, MOST_BYTES))
+    return costs.process + held + JUDGING * _table(shape) + 3 * shape.sample_bytes
 
 
 def worker_bytes(shape: Shape, costs: UnitCosts) -> float:
