@@ -20,6 +20,7 @@ from dpdist.kernels.jit import jit, jit_methods
 RowsType = TypeVar("RowsType")
 RowsIn = TypeVar("RowsIn", contravariant=True)
 RowType = TypeVar("RowType")
+RowOf = TypeVar("RowOf", contravariant=True)
 
 
 class Law(NamedTuple):
@@ -49,8 +50,11 @@ class Components(Protocol[RowsIn, RowType]):
     def row(self, rows: RowsIn, n: int, count: int) -> RowType:
         """Row n in the form that the other methods take; there are `count` components."""
 
-    def score(self, k: int, row: RowType, least: float) -> float:
-        """log w_k + h_k, or minus infinity if it is below `least`; row `count` scores for a new component."""
+    def compare(self, row: RowType, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        """Write log w_k + h_k of the first `offered` components to `scores`; that after the last is for a new one.
+
+        What lies by `log_floor` or more below the largest may be minus infinity; component `likely` may be the best.
+        """
 
     def open(self, count: int) -> None:
         """Make row `count`, the prior, a component; the prior is in the row after it then."""
@@ -68,27 +72,61 @@ class LevelledArrays(Protocol):
         """Compute that part from what else is kept."""
 
 
-jit_methods(Components, LevelledArrays)
+class ComparedInTurn(Protocol[RowOf]):
+    """Components that are compared one after the other, each left as soon as it falls behind."""
+
+    def score(self, k: int, row: RowOf, least: float) -> float:
+        """log w_k + h_k, or minus infinity if it is below `least`; row `count` scores for a new component."""
+
+
+jit_methods(Components, ComparedInTurn, LevelledArrays)
+
+
+@jit
+def compare_in_turn(
+    components: ComparedInTurn[RowType], row: RowType, offered: int, likely: int, log_floor: float, scores: np.ndarray
+) -> None:
+    """What :meth:`Components.compare` asks, of components that have a method ``score``: the likely one first."""
+    scores[likely] = components.score(likely, row, -np.inf)
+    top = scores[likely]
+    for k in range(offered):
+        if k != likely:
+            scores[k] = components.score(k, row, top + log_floor)
+            top = max(top, scores[k])
+
+
+#: Scores compared at once: a cache line of float32. Fewer than so many lines are compared one after the other.
+_LANES, _FEW = 16, 2
 
 
 @jit
 def highest(scores: np.ndarray) -> float:
     """The largest score, whatever are not numbers apart; minus infinity if there is none.
 
-    Four running maxima, because one would wait for itself at every score.
+    A running maximum a lane, because a single one would wait for itself at every score.
     """
-    if scores.shape[0] == 0:
-        return -np.inf
-    a = b = c = d = scores[0]
-    whole = scores.shape[0] - scores.shape[0] % 4
-    for k in range(0, whole, 4):
-        a = scores[k] if scores[k] > a else a
-        b = scores[k + 1] if scores[k + 1] > b else b
-        c = scores[k + 2] if scores[k + 2] > c else c
-        d = scores[k + 3] if scores[k + 3] > d else d
-    for k in range(whole, scores.shape[0]):
-        a = scores[k] if scores[k] > a else a
-    return np.float64(max(max(a, b), max(c, d)))
+    top, begin = scores.dtype.type(-np.inf), 0
+    if scores.shape[0] >= _FEW * _LANES:
+        begin = scores.shape[0] - scores.shape[0] % _LANES
+        lanes = scores[:_LANES].copy()
+        for start in range(_LANES, begin, _LANES):
+            for lane in range(_LANES):
+                score = scores[start + lane]
+                lanes[lane] = score if score > lanes[lane] else lanes[lane]
+        for lane in range(_LANES):
+            top = lanes[lane] if lanes[lane] > top else top
+    for k in range(begin, scores.shape[0]):
+        top = scores[k] if scores[k] > top else top
+    return np.float64(top)
+
+
+@jit
+def _reaching(scores: np.ndarray, least: float) -> int:
+    """How many scores are not below one; no branch, so that they are compared at once."""
+    found = 0
+    for k in range(scores.shape[0]):
+        found += not scores[k] < least
+    return found
 
 
 @jit
@@ -114,12 +152,16 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
     found = 0
     total = 0.0
     least = scores.dtype.type(top + law.log_floor)
-    for k in range(count):
-        if not scores[k] < least:  # what is not a number shows in the total
-            shares[found] = np.exp(np.float64(scores[k]) - top)
-            active[found] = k
-            total += shares[found]
-            found += 1
+    for start in range(0, count, _LANES * 2):
+        stop = min(count, start + _LANES * 2)
+        if _reaching(scores[start:stop], least) == 0:
+            continue
+        for k in range(start, stop):
+            if not scores[k] < least:  # what is not a number shows in the total
+                shares[found] = np.exp(np.float64(scores[k]) - top)
+                active[found] = k
+                total += shares[found]
+                found += 1
     if np.isnan(total):
         return -1, False
     new = np.exp(scores[count] - top) if may_open else 0.0
@@ -172,7 +214,7 @@ def take_rows(
     """
     capacity = components.level.shape[0]
     scores, shares, active = np.empty_like(components.level), np.empty(capacity), np.empty(capacity, np.int64)
-    likely = 0
+    likely = 0  # the best component of the row before
     for n in range(weights.shape[0]):
         if count + 1 >= capacity:
             return n, count
@@ -180,13 +222,7 @@ def take_rows(
         if weight == 0.0:
             continue
         row = components.row(rows, n, count)
-        # The best component of the row before comes first: others are left as soon as they fall behind it.
-        scores[likely] = components.score(likely, row, -np.inf)
-        top = scores[likely]
-        for k in range(count + (count < law.most)):
-            if k != likely:
-                scores[k] = components.score(k, row, top + law.log_floor)
-                top = max(top, scores[k])
+        components.compare(row, count + (count < law.most), likely, law.log_floor, scores)
         found, opens = share_row(scores, count, law, shares, active)
         if found < 0:
             return -1, count

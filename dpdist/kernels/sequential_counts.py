@@ -12,6 +12,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit
 from dpdist.kernels.rows import add_to_row, copy_row
+from dpdist.kernels.sequential import compare_in_turn
 
 #: Largest x for which Gamma(p + x) / Gamma(p) is taken as a product.
 _SHORT = 16.0
@@ -73,6 +74,9 @@ class Urns(NamedTuple):
     def row(self, rows: Sparse, n: int, count: int) -> Entries:
         return _entries(rows, n)
 
+    def compare(self, row: Entries, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
+
     def score(self, k: int, row: Entries, least: float) -> float:
         parameter = self.parameter[k]
         score = self.level[k] - log_rising(self.total[k], row.total)
@@ -106,6 +110,9 @@ class Rates(NamedTuple):
 
     def row(self, rows: Sparse, n: int, count: int) -> Entries:
         return _entries(rows, n)
+
+    def compare(self, row: Entries, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
 
     def score(self, k: int, row: Entries, least: float) -> float:
         shape, slope, score = self.shape[k], self.slope[k], self.level[k]
@@ -151,6 +158,9 @@ class Coins(NamedTuple):
 
     def row(self, rows: Sparse, n: int, count: int) -> Entries:
         return _entries(rows, n)
+
+    def compare(self, row: Entries, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
 
     def score(self, k: int, row: Entries, least: float) -> float:
         odds, score = self.odds[k], self.level[k]

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import copy_row
+from dpdist.kernels.sequential import compare_in_turn
 
 #: Factors multiplied before a logarithm is taken.
 _TOGETHER = 8
@@ -71,6 +72,9 @@ class Boxes(NamedTuple):
 
     def row(self, rows: np.ndarray, n: int, count: int) -> np.ndarray:
         return rows[n]  # type: ignore[no-any-return]
+
+    def compare(self, row: np.ndarray, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
 
     def score(self, k: int, row: np.ndarray, least: float) -> float:
         power = self.shape[k] + 0.5

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import add_to_row, copy_row
-from dpdist.kernels.sequential import Law, advance
+from dpdist.kernels.sequential import Law, advance, compare_in_turn
 
 #: Where the asymptotic series of the polygamma functions begin.
 _FAR = 8.0
@@ -270,6 +270,9 @@ class Simplices(NamedTuple):
 
     def row(self, rows: Observed, n: int, count: int) -> Point:
         return Point(rows.logs[n], rows.logs[n].sum(), rows.evidence[n], rows.start[n], rows.seen[n], count)
+
+    def compare(self, row: Point, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
 
     def score(self, k: int, row: Point, least: float) -> float:
         if k == row.known:

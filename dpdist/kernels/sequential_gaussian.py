@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist.kernels.jit import jit
 from dpdist.kernels.rows import copy_row
+from dpdist.kernels.sequential import compare_in_turn
 
 
 @jit
@@ -98,6 +99,9 @@ class Ellipsoids(NamedTuple):
 
     def row(self, rows: np.ndarray, n: int, count: int) -> Row:
         return Row(rows[n], np.empty(rows.shape[1]))
+
+    def compare(self, row: Row, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        compare_in_turn(self, row, offered, likely, log_floor, scores)
 
     def score(self, k: int, row: Row, least: float) -> float:
         shrink, power = _shrink(self.precision[k]), 0.5 * (self.degrees[k] + 1)

@@ -2,7 +2,9 @@
 
 With P = X M^T and the Gram matrix G = X X^T of a block, the update  m <- m + g (x_i - m)  changes the products of
 later rows j to  P_j + g (G_ij - P_j)  and  |m|^2  to  (1-g)^2 |m|^2 + 2 g (1-g) P_i + g^2 G_ii. Means are made anew
-from the statistics after each block.
+from the statistics after each block. Products are made some components at a time, so few that BLAS need not copy what
+it multiplies, and kept twice: a row's side by side, as all of them are read when it comes, and a component's, as those
+of few components change.
 """
 
 from __future__ import annotations
@@ -54,10 +56,12 @@ def _read(rows: np.ndarray, x: np.ndarray, own: np.ndarray, near: np.ndarray) ->
 
 
 @jit_reassociated
-def _score(squares: np.ndarray, halves: np.ndarray, levels: np.ndarray, own: float, scores: np.ndarray) -> None:
-    """Scores, in place of a row's products with the means."""
+def _score(
+    products: np.ndarray, squares: np.ndarray, halves: np.ndarray, levels: np.ndarray, own: float, scores: np.ndarray
+) -> None:
+    """Scores of a row, from its products with the means."""
     for k in range(scores.shape[0]):
-        scores[k] = levels[k] - halves[k] * (own - (scores[k] + scores[k]) + squares[k])
+        scores[k] = levels[k] - halves[k] * (own - (products[k] + products[k]) + squares[k])
 
 
 @jit
@@ -99,6 +103,8 @@ def _renew(
 
 #: Rows turned at once: a cache line of float32.
 _LINE = 16
+#: Components multiplied at once.
+_TOGETHER = 64
 
 
 @jit
@@ -113,6 +119,14 @@ def _turn(rows: np.ndarray, across: np.ndarray) -> None:
     for i in range(whole, size):
         for d in range(dimension):
             across[d, i] = rows[i, d]
+
+
+@jit
+def _multiply(means: np.ndarray, across: np.ndarray, products: np.ndarray) -> None:
+    """``products = means @ across``."""
+    for start in range(0, means.shape[0], _TOGETHER):
+        stop = min(start + _TOGETHER, means.shape[0])
+        np.dot(means[start:stop], across, products[start:stop])
 
 
 @jit
@@ -136,9 +150,9 @@ class Block(NamedTuple):
     ----------
     sphere : constants of the family
     squares, halves, level : (C,) |m|^2, half the inverse of the predictive variance, log weight with its constant
-    scores : (C,) of the row that is taken
     touched : (C,) whether the mean moved since it was made
     products : (K, n) m^T x, for all components that there may be by the end of the block
+    by_row : (n, K) the same
     gram : (n, n) x^T x
     own, near : (n,) |x|^2 in float64 and in the dtype of the products
     """
@@ -147,34 +161,33 @@ class Block(NamedTuple):
     squares: np.ndarray
     halves: np.ndarray
     level: np.ndarray
-    scores: np.ndarray
     touched: np.ndarray
     products: np.ndarray
+    by_row: np.ndarray
     gram: np.ndarray
     own: np.ndarray
     near: np.ndarray
 
     def row(self, rows: np.ndarray, n: int, count: int) -> Row:
-        """A row of the block, of which all scores are computed at once."""
-        held = count + 1
-        copy_row(self.products[:held, n], self.scores[:held])
-        _score(self.squares[:held], self.halves[:held], self.level[:held], self.near[n], self.scores[:held])
         return Row(rows[n], n)
 
-    def score(self, k: int, row: Row, least: float) -> float:
-        return self.scores[k]  # type: ignore[no-any-return]
+    def compare(self, row: Row, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        i, squares, halves, level = row.place, self.squares, self.halves, self.level
+        _score(self.by_row[i], squares, halves, level, self.near[i], scores[:offered])
 
     def open(self, count: int) -> None:
         self.squares[count + 1], self.level[count + 1] = self.squares[count], self.level[count]
         self.halves[count + 1] = self.halves[count]
         copy_row(self.products[count], self.products[count + 1])
+        copy_row(self.products[count], self.by_row[:, count + 1])
         self.touched[count + 1] = True
 
     def absorb(self, k: int, row: Row, gained: float, stats: np.ndarray) -> None:
-        i, sphere, squares, products = row.place, self.sphere, self.squares, self.products
+        i, sphere, squares, products = row.place, self.sphere, self.squares, self.products[k]
         gain = gained / (sphere.variance * sphere.precision + stats[-1] + gained)
-        squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[k, i] + gain**2 * self.own[i]
-        _shift(products[k, i + 1 :], self.gram[i, i + 1 :], self.level.dtype.type(gain))
+        squares[k] = (1 - gain) ** 2 * squares[k] + 2 * gain * (1 - gain) * products[i] + gain**2 * self.own[i]
+        _shift(products[i + 1 :], self.gram[i, i + 1 :], self.level.dtype.type(gain))
+        copy_row(products[i + 1 :], self.by_row[i + 1 :, k])
         _add_row(stats, row.values, self.own[i], gained)
         self.level[k], self.halves[k] = _level(stats[-1], np.log(stats[-1]), row.values.shape[0], sphere)
         self.touched[k] = True
@@ -212,9 +225,9 @@ def advance_isotropic(
     length, dimension = rows.shape
     capacity, dtype = len(stats), means.dtype
     squares, halves, level = np.empty(capacity, dtype), np.empty(capacity, dtype), np.empty(capacity, dtype)
-    scores, touched = np.empty(capacity, dtype), np.ones(capacity, np.bool_)
+    touched = np.ones(capacity, np.bool_)
     x, turned = np.empty((block, dimension), dtype), np.empty(dimension * block, dtype)
-    inner = np.empty(capacity * block, dtype)
+    inner, outer = np.empty(capacity * block, dtype), np.empty(capacity * block, dtype)
     own, near = np.empty(block), np.empty(block, dtype)
     furthest = 0.1 * sphere.variance / (8.0 * np.finfo(dtype).eps)
     for k in range(count):
@@ -229,10 +242,12 @@ def advance_isotropic(
         across = turned[: dimension * size].reshape((dimension, size))
         _turn(x[:size], across)
         held = count + 1
-        np.dot(means[:held], across, inner[: held * size].reshape((held, size)))
         products = inner[: (held + size) * size].reshape((held + size, size))
+        _multiply(means[:held], across, products)
+        by_row = outer[: (held + size) * size].reshape((size, held + size))
+        _turn(products[:held], by_row)
         gram = np.dot(x[:size], across)
-        cells = Block(sphere, squares, halves, level, scores, touched, products, gram, own, near)
+        cells = Block(sphere, squares, halves, level, touched, products, by_row, gram, own, near)
         stop = begin + size
         done, count = advance(rows[begin:stop], weights[begin:stop], count, law, cells, stats, overlap)
         if done < 0:

@@ -145,8 +145,8 @@ class _Predicted(Components[Rows, np.ndarray]):
         self.scores[: count + 1] = log_weights + self.family.log_predictive(dense, self.stats[: count + 1])[0]
         return dense
 
-    def score(self, k: int, row: np.ndarray, least: float) -> float:
-        return float(self.scores[k])
+    def compare(self, row: np.ndarray, offered: int, likely: int, log_floor: float, scores: np.ndarray) -> None:
+        scores[:offered] = self.scores[:offered]
 
     def open(self, count: int) -> None:
         """The row after this one is zero, as the prior's statistics are."""
