@@ -1,7 +1,8 @@
 """Example patches of clusters of SIFT vectors: a line of pictures a cluster, as a PNG.
 
 Shown are the largest clusters, and some drawn at random from the others. A cluster's examples are the vectors of a
-sample with the highest responsibilities. Where these are equal, as they often are in 128 dimensions, chance decides.
+sample with the highest responsibilities, turned as their keypoints see them. Where responsibilities are equal, as they
+often are in 128 dimensions, chance decides.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from extract import SIDE, Vectors, read_picture, sample
+import zarr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from views import SIDE, Collection, patch
 
 #: Clusters shown, patches of each, and vectors of the sample.
 LARGEST, DRAWN, EXAMPLES, SAMPLE = 20, 10, 12, 100_000
@@ -21,8 +23,9 @@ GAP = 2
 
 
 class Assignment(NamedTuple):
-    """The best cluster of each row: ``cluster`` (n,) position, ``responsibility`` (n,)."""
+    """The best cluster of some rows: their numbers ``row`` (n,), ``cluster`` (n,) position, ``responsibility`` (n,)."""
 
+    row: np.ndarray
     cluster: np.ndarray
     responsibility: np.ndarray
 
@@ -48,40 +51,30 @@ def choose_clusters(weights: np.ndarray, sizes: np.ndarray, seed: int) -> tuple[
 
 
 def examples(assigned: Assignment, cluster: int, seed: int) -> np.ndarray:
-    """Rows of the sample with the highest responsibilities of a cluster, at most 12; ties in random order."""
+    """Numbers of the rows with the highest responsibilities of a cluster, at most 12; ties in random order."""
     members = np.flatnonzero(assigned.cluster == cluster)
     members = np.random.default_rng([seed, cluster]).permutation(members)
     order = np.argsort(-assigned.responsibility[members], kind="stable")
-    return members[order[:EXAMPLES]]
-
-
-def cut_patch(folder: Path, vectors: Vectors, row: int) -> np.ndarray:
-    """The patch that a vector describes, (32, 32) uint8."""
-    picture = read_picture(folder / f"{vectors.image[row]}.jpg")
-    top, left = int(vectors.y[row]) - SIDE // 2, int(vectors.x[row]) - SIDE // 2
-    return picture[top : top + SIDE, left : left + SIDE]
+    return assigned.row[members[order[:EXAMPLES]]]
 
 
 def patch_line(patches: list[np.ndarray]) -> np.ndarray:
     """Patches side by side on white, with room for 12."""
     line = np.full((SIDE, EXAMPLES * (SIDE + GAP) - GAP), 255, np.uint8)
-    for place, patch in enumerate(patches):
+    for place, cut in enumerate(patches):
         start = place * (SIDE + GAP)
-        line[:, start : start + SIDE] = patch
+        line[:, start : start + SIDE] = cut
     return line
 
 
-def draw_gallery(
-    vectors: Vectors, assigned: Assignment, weights: np.ndarray, folder: Path, path: Path, seed: int = 0
-) -> None:
+def draw_gallery(collection: Collection, assigned: Assignment, weights: np.ndarray, path: Path, seed: int = 0) -> None:
     """Write the PNG: the largest clusters on the left, others on the right.
 
     Parameters
     ----------
-    vectors : the sample
-    assigned : its clusters
+    collection : the pictures that the rows are of
+    assigned : a sample of the rows with their clusters
     weights : (K,) of the clusters
-    folder : of the pictures
     path : where the PNG goes
     seed : of the clusters drawn and of the order among equal examples
     """
@@ -94,15 +87,30 @@ def draw_gallery(
     for title, clusters, column in zip(("largest clusters", "others, drawn"), columns, axes.T, strict=True):
         column[0].set_title(title, fontsize=9)
         for axis, cluster in zip(column, clusters, strict=False):
-            rows = examples(assigned, cluster, seed)
-            axis.imshow(patch_line([cut_patch(folder, vectors, row) for row in rows]), cmap="gray", vmin=0, vmax=255)
+            patches = [patch(collection, int(row)) for row in examples(assigned, cluster, seed)]
+            axis.imshow(patch_line(patches), cmap="gray", vmin=0, vmax=255)
             axis.text(-6, SIDE / 2, f"{weights[cluster]:.2%}", ha="right", va="center", fontsize=8)
     FigureCanvasAgg(figure).print_png(str(path))
 
 
-def draw_model(model: Any, train: Path, folder: Path, path: Path, seed: int = 0) -> None:
-    """The gallery of a fitted mixture, with examples from the rows that it was fitted to."""
-    vectors = sample(train, SAMPLE, seed)
-    cluster, responsibility = model.predict_top(vectors.rows, 1)
-    assigned = Assignment(np.asarray(cluster)[:, 0], np.asarray(responsibility)[:, 0])
-    draw_gallery(vectors, assigned, np.asarray(model.weights_), folder, path, seed)
+def draw_model(model: Any, rows: Path, collection: Collection, path: Path, seed: int = 0) -> None:
+    """The gallery of a fitted mixture, with examples from the rows of a collection that it was fitted to."""
+    drawn, values = sample(rows, SAMPLE, seed)
+    cluster, responsibility = model.predict_top(values, 1)
+    assigned = Assignment(drawn, np.asarray(cluster)[:, 0], np.asarray(responsibility)[:, 0])
+    draw_gallery(collection, assigned, np.asarray(model.weights_), path, seed)
+
+
+def sample(path: Path, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers (n,) of rows drawn from an array without replacement, in order, and the rows (n, 128) uint8.
+
+    They are of at most 64 chunks, so that only these are read.
+    """
+    array, rng = zarr.open_array(path, mode="r"), np.random.default_rng(seed)
+    rows, chunk = array.shape[0], array.chunks[0]
+    chunks = np.sort(rng.permutation(-(-rows // chunk))[:64])
+    near = np.concatenate([np.arange(each * chunk, min((each + 1) * chunk, rows)) for each in chunks])
+    drawn = np.sort(rng.choice(near, min(count, len(near)), replace=False))
+    return drawn, np.concatenate(
+        [array[each * chunk : (each + 1) * chunk][drawn[drawn // chunk == each] % chunk] for each in chunks]
+    )
