@@ -38,10 +38,11 @@ from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
-from dpdist.runs.opening import method_of, open_run, stored_laps
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import being_prepared, method_of, open_run, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
-from dpdist.storage.commits import claim, commits
+from dpdist.storage.commits import claim, commits, preparation_told
 from dpdist.storage.lease import describe, latest_lease, lives
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
@@ -207,11 +208,12 @@ def _request_of(place: Place) -> Request:
     """The request in force, or one made of what a run begun in the foreground keeps."""
     if newest_request(place):
         return latest_request(place)[1]
-    command = method_of(place.label).command
-    settings = open_run(place.label).settings
+    begun = being_prepared(place.label)
+    command = METHODS[begun.told["method"]].command if begun else method_of(place.label).command
+    settings = begun.told["settings"] if begun else open_run(place.label).settings
     if not settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
-    return Request(_new_id(), command, settings, fresh=False)
+    return Request(_new_id(), command, settings, after=_last(place), fresh=begun is not None)
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:
@@ -296,8 +298,10 @@ def _status(place: Place) -> dict[str, object]:
         if end is not None and state not in (JobState.WAITING, JobState.RUNNING):
             # A job that was put back has an end from its life before.
             values["ended"] = f"status {end.status} at {end.time}: {end.sentence}"
-    elif not commits(place):
+    elif not commits(place) and preparation_told(place) is None:
         raise CheckpointError(f"there is no dpdist run at {place.label}; check the path.")
+    if (where := preparation_told(place)) is not None:
+        values["preparing"] = where
     _, found = latest_lease(place)
     if found is not None and not found["released"]:
         values["coordinator"] = describe(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -25,16 +26,25 @@ from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.places import absolute
-from dpdist.data import Source, as_source
+from dpdist.data import Source, as_source, chosen_source
 from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import check_limited, limits_of, method_of, open_run, resumed
+from dpdist.runs.opening import (
+    being_prepared,
+    check_limited,
+    limits_of,
+    method_of,
+    open_run,
+    prepared_again,
+    resumed,
+)
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import claim
+from dpdist.storage.preparing import PreparationStore
 
 Rows = Annotated[
     str | None,
@@ -115,10 +125,13 @@ def _told(command: str, config: Path | None, options: Options) -> Config:
 def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
     """Make the model that is asked for, once the output is its own to write."""
     claim(out, overwrite)
-    source = told.source()
+    source, tries = told.source(), count()
 
     def prepare(backend: Backend) -> Run:
-        run = told.prepare(source, out, overwrite, backend)
+        if next(tries) and (begun := being_prepared(out)) is not None:  # the cluster was lost meanwhile
+            run = prepared_again(begun, source, backend, None, None)
+        else:
+            run = told.prepare(source, out, overwrite, backend)
         run.checkpoint_seconds = seconds
         return run
 
@@ -169,9 +182,14 @@ def resume(
         resume_on(run, cluster, max_laps, max_time, data)
         return
     launch_for = partial(launcher_of, workers, scheduler, serial)
-    store, method = open_run(run), method_of(run)
     bounds = {"--max-laps": max_laps, "--max-time": max_time}
-    check_limited(store, [name for name, bound in bounds.items() if bound is not None])
+    limits = [name for name, bound in bounds.items() if bound is not None]
+    if (begun := being_prepared(run)) is not None:
+        check_limited(begun.told["method"], run, limits)
+        _prepare_again(begun, data, max_laps, max_time, checkpoint_seconds, launch_for)
+        return
+    store, method = open_run(run), method_of(run)
+    check_limited(store.method, run, limits)
     fitted = store.fitted()
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
         remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
@@ -186,3 +204,25 @@ def resume(
         return going
 
     drive_here(prepare, launch_for(source, method.updates), run)
+
+
+def _prepare_again(
+    begun: PreparationStore,
+    data: str | None,
+    max_laps: int | None,
+    max_time: float | None,
+    seconds: float,
+    launch_for: Callable[[Source, int], Launch],
+) -> None:
+    """Go on with a run that has no checkpoint yet."""
+    path, settings = begun.place.label, begun.told["settings"]
+    source = chosen_source(data_of(settings.get("data"), data), settings.get("columns"), settings.get("drop") or ())
+
+    def prepare(backend: Backend) -> Run:
+        found = being_prepared(path)  # anew, where the cluster was lost meanwhile
+        assert found is not None, "it stays there until there is a checkpoint"
+        run = prepared_again(found, source, backend, max_laps, max_time)
+        run.checkpoint_seconds = seconds
+        return run
+
+    drive_here(prepare, launch_for(source, METHODS[begun.told["method"]].updates), path)

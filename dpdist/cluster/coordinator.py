@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Mapping
 from functools import partial
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import limits_of, open_run, resumed
+from dpdist.runs.opening import being_prepared, limits_of, open_run, prepared_again, resumed
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
@@ -131,8 +132,11 @@ def _found_before(place: Place, request: Request) -> str | None:
 def _prepared(place: Place, request: Request, backend: Backend) -> Run:
     """The run, from its beginning or its last checkpoint."""
     if request.fresh and _is_new(place, request):
-        told = parse_config(request.command, request.settings)
-        run = told.prepare(told.source(), place.label, True, backend)
+        told, begun = parse_config(request.command, request.settings), being_prepared(place.label)
+        if begun is not None and _same_but_for_data(begun.told["settings"], request.settings):
+            run = prepared_again(begun, told.source(), backend, request.max_laps, request.max_time)
+        else:
+            run = told.prepare(told.source(), place.label, True, backend)
     else:
         store = open_run(place.label)
         source = as_source(request.settings["data"], known=store.problem().names)
@@ -141,3 +145,8 @@ def _prepared(place: Place, request: Request, backend: Backend) -> Run:
     assert run.store is not None, "a submitted run is stored"
     run.checkpoint_seconds, run.store.keep = request.checkpoint_seconds, request.keep
     return run
+
+
+def _same_but_for_data(settings: Mapping[str, object], others: Mapping[str, object]) -> bool:
+    """Whether two runs are asked for the same, of data that may have moved."""
+    return {**settings, "data": None} == {**others, "data": None}

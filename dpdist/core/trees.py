@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
@@ -18,17 +18,37 @@ def join_pairwise(values: Sequence[Value], join: Callable[[Value, Value], Value]
 
 
 def join_stream(values: Iterable[Value], join: Callable[[Value, Value], Value]) -> Value:
-    """The value of :func:`join_pairwise`, holding one partial result for each binary digit of the number so far.
+    """The value of :func:`join_pairwise`, holding one partial result for each binary digit of the number so far."""
+    joined = Joined(join)
+    for value in values:
+        joined.add(value)
+    return joined.total()
+
+
+class Joined(Generic[Value]):
+    """Values joined as they come, in the tree of :func:`join_pairwise`.
 
     As a binary counter carries, two neighbours of equal size are joined as soon as both are there.
+
+    Parameters
+    ----------
+    join : makes one value of two
+    parts : how many values each partial result stands for, and the result
     """
-    parts: list[tuple[int, Value]] = []
-    for value in values:
+
+    def __init__(self, join: Callable[[Value, Value], Value], parts: Iterable[tuple[int, Value]] = ()) -> None:
+        self._join, self.parts = join, list(parts)
+
+    def add(self, value: Value) -> None:
+        """Take the next value."""
         size = 1
-        while parts and parts[-1][0] == size:
-            value, size = join(parts.pop()[1], value), 2 * size
-        parts.append((size, value))
-    total = parts.pop()[1]
-    while parts:
-        total = join(parts.pop()[1], total)
-    return total
+        while self.parts and self.parts[-1][0] == size:
+            value, size = self._join(self.parts.pop()[1], value), 2 * size
+        self.parts.append((size, value))
+
+    def total(self) -> Value:
+        """All values so far as one; there is at least one."""
+        *before, (_, total) = self.parts
+        for _, value in reversed(before):
+            total = self._join(value, total)
+        return total

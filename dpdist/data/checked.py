@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -16,20 +16,20 @@ class CheckedSource(Source):
     Parameters
     ----------
     source : as it is now, cut as it was
-    digests : of each partition when the run began
+    digests : of each partition when the run began, or of some, by their index
     run : how messages name the run
     """
 
-    def __init__(self, source: Source, digests: Sequence[str], run: str) -> None:
+    def __init__(self, source: Source, digests: Sequence[str] | Mapping[int, str], run: str) -> None:
         self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights
         self.names = source.names
-        self.digests, session = tuple(digests), uuid.uuid4().hex
-        self._source, self._expected = source, [Expected(each, session, run) for each in digests]
+        known, session = digests if isinstance(digests, Mapping) else dict(enumerate(digests)), uuid.uuid4().hex
+        self.digests = None if isinstance(digests, Mapping) else tuple(digests)
+        self._source, self._expected = source, {i: Expected(each, session, run) for i, each in known.items()}
 
     @cached_property
     def partitions(self) -> list[Partition]:
-        pairs = zip(self._source.partitions, self._expected, strict=True)
-        return [replace(partition, expected=expected) for partition, expected in pairs]
+        return [replace(each, expected=self._expected.get(each.index)) for each in self._source.partitions]
 
     def identity(self) -> dict[str, object]:
         return self._source.identity()

@@ -24,11 +24,12 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.opening import check_limited, limits_of, open_run, resumed
+from dpdist.runs.opening import being_prepared, check_limited, limits_of, open_run, prepared_again, resumed
 from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.storage.checkpoint import FINDINGS, RunStore
 from dpdist.storage.importing import imported_class, made
+from dpdist.storage.preparing import PreparationStore
 
 
 @documented_by(MixtureSpec, Starts)
@@ -215,11 +216,16 @@ def resume(
         If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
         be imported.
     """
-    source, backend, store = as_source(x, sample_weight), chosen_backend(backend), open_run(path)
+    source, backend = as_source(x, sample_weight), chosen_backend(backend)
     limits = {"max_laps": max_laps, "max_time": max_time}
     given = {name: limit for name, limit in limits.items() if limit is not None}
-    check_limited(store, given)
-    model: Mixture | SVA | HDPTopicModel = _estimator_of(store).set_params(**given)
+    if (begun := being_prepared(path)) is not None:
+        check_limited(begun.told["method"], path, given)
+        model: Mixture | SVA | HDPTopicModel = _estimator_of(begun).set_params(**given)
+        return _at_its_end(model, prepared_again(begun, source, backend, max_laps, max_time))
+    store = open_run(path)
+    check_limited(store.method, path, given)
+    model = _estimator_of(store).set_params(**given)
     return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time)))
 
 
@@ -291,7 +297,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     return model
 
 
-def _estimator_of(store: RunStore) -> Mixture | SVA | HDPTopicModel:
+def _estimator_of(store: RunStore | PreparationStore) -> Mixture | SVA | HDPTopicModel:
     """The estimator that was asked for what is stored, not fitted."""
     asked = store.asked()
     found: Mixture | SVA | HDPTopicModel = made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)

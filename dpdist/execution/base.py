@@ -90,6 +90,25 @@ class Backend(ABC):
         """The sum of `function` over the rows of `columns`, to the bits of ``sum(map(function, *columns))``."""
         return self.sum(self.map(function, *columns))
 
+    def gathered(self, name: str, function: Callable[..., Value], *columns: Sequence[object]) -> Value:
+        """What :meth:`total` gives, here; where results are kept, only what was not kept before is computed.
+
+        Parameters
+        ----------
+        name : what a person calls the pass
+        """
+        return self.fetch([self.total(function, *columns)])[0]
+
+    def kept(self, name: str, compute: Callable[[], Value]) -> Value:
+        """What `compute` gives; where results are kept, what it gave before.
+
+        Parameters
+        ----------
+        name : what a person calls it
+        compute : depends on data, settings and what was computed before; may compute what has names of its own
+        """
+        return compute()
+
     def sum(self, refs: Sequence[Ref[Value]]) -> Ref[Value]:
         """Add values with ``+`` in a tree that depends on their number only."""
         return self.reduce(add_pairwise, refs)

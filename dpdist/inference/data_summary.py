@@ -94,8 +94,8 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
         If rows hold NaN or infinity, naming how many, the first of them and their columns, or squares overflow.
     """
     partitions = source.partitions
-    total = backend.total(summarise_partition, backend.share_each(partitions), [products] * len(partitions))
-    data_summary: DataSummary = backend.fetch([total])[0]
+    columns = backend.share_each(partitions), [products] * len(partitions)
+    data_summary = backend.gathered("data summary", summarise_partition, *columns)
     if data_summary.bad:
         named = ", ".join(str(row) for row in data_summary.first_bad)
         more = "" if data_summary.bad <= len(data_summary.first_bad) else ", ..."

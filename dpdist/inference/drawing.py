@@ -16,8 +16,7 @@ def draw_rows(preparation: Preparation, seed: int, source: Source, backend: Back
     """About `wanted` rows, prepared, each drawn with the same chance."""
     partitions = backend.share_each(source.partitions)
     shared = backend.share((preparation, seed, min(1.0, wanted / rows_with_weight(source))))
-    drawn: Sample = backend.fetch([backend.total(_draw, partitions, [shared] * len(partitions))])[0]
-    return drawn
+    return backend.gathered("rows drawn", _draw, partitions, [shared] * len(partitions))
 
 
 def _draw(partition: Partition, shared: tuple[Preparation, int, float]) -> Sample:

@@ -91,8 +91,7 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
     """The statistics of what a fitted model, of any family and transform, says of all rows; of the components that have
     any."""
     shared, partitions = backend.share((problem, model)), backend.share_each(source.partitions)
-    total = backend.total(_local_step_on_partition, partitions, [shared] * len(partitions))
-    found: Summary = backend.fetch([total])[0]
+    found = backend.gathered("rows shared out", _local_step_on_partition, partitions, [shared] * len(partitions))
     return found.take(np.flatnonzero(found.counts))
 
 
@@ -177,8 +176,7 @@ def responsibility_start(problem: Problem, source: Source, backend: Backend, res
     partitions = source.partitions
     parts = [given[p.start : p.stop] for p in partitions]
     shared = [backend.share((problem, components))] * len(partitions)
-    total = backend.total(_sum_given, backend.share_each(partitions), parts, shared)
-    return backend.fetch([total])[0]
+    return backend.gathered("responsibilities", _sum_given, backend.share_each(partitions), parts, shared)
 
 
 def _seeded(drawn: Sample, points: Rows, components: int, rng: np.random.Generator) -> np.ndarray:

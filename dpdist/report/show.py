@@ -10,10 +10,12 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
+from dpdist.core.places import place_of
 from dpdist.data.base import partitions_of
 from dpdist.inference.moves.accept import Reason
 from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import open_run
+from dpdist.storage.commits import preparation_told
 from dpdist.storage.history import History
 
 #: Components and laps shown at most.
@@ -23,6 +25,8 @@ LARGEST, LAST = 20, 5
 def shown_values(path: str) -> dict[str, Any]:
     """What is stored at `path` as plain values, for ``--json``; what a method has none of is None.
 
+    Of a run that has no checkpoint yet they tell where its preparation is.
+
     Raises
     ------
     CheckpointError
@@ -30,6 +34,8 @@ def shown_values(path: str) -> dict[str, Any]:
     InputError
         If no lap was finished yet.
     """
+    if (where := preparation_told(place_of(path))) is not None:
+        return {"path": path, "preparing": where}
     store = open_run(path)
     fitted, history, problem, method = store.model(), store.history(), store.problem(), METHODS[store.method]
     predictor = method.predictor(problem, fitted.total, fitted.ids)
@@ -63,7 +69,10 @@ def shown_values(path: str) -> dict[str, Any]:
 def shown_tables(path: str) -> Group:
     """What is stored at `path` as tables: what was reached, the largest components, the moves and their reasons, the
     last laps; raises as :func:`shown_values` does."""
-    values, store = shown_values(path), open_run(path)
+    values = shown_values(path)
+    if "preparing" in values:
+        return Group(f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}")
+    store = open_run(path)
     parts = METHODS[store.method].parts
     moves = [_moves(values)] if any(values["moves"].values()) else []
     return Group(_facts(values, parts), _components(values, parts), *moves, _laps(store.history()))

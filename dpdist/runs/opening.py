@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.places import place_of
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.cut import Cut, cut
@@ -21,9 +22,12 @@ from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.methods.base import AnyMethod
+from dpdist.runs.preparing import prepare_again
 from dpdist.runs.run import Run
+from dpdist.runs.specs import Spec
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import read_attributes
+from dpdist.storage.preparing import PreparationStore
 
 
 def method_of(path: str | os.PathLike[str]) -> AnyMethod:
@@ -36,10 +40,10 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
     return RunStore.open(path, *METHODS)
 
 
-def check_limited(store: RunStore, limits: Collection[str]) -> None:
+def check_limited(method: str, path: object, limits: Collection[str]) -> None:
     """Raise :class:`InputError` if a run that ends of itself is given `limits`."""
-    if limits and not METHODS[store.method].endless:
-        raise InputError(f"{store.path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
+    if limits and not METHODS[method].endless:
+        raise InputError(f"{path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
 
 
 def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
@@ -65,6 +69,32 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
     state, manifest = store.state()
     state = replace(state, quiet=False)
     return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+
+
+def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
+    """The run at `path`, if it has no checkpoint yet, or is to replace the run that is there and has none yet."""
+    return PreparationStore.found(place_of(path))
+
+
+def prepared_again(
+    store: PreparationStore, source: Source, backend: Backend, max_laps: int | None, max_time: float | None
+) -> Run:
+    """The run in `store` made ready, from where its preparation was.
+
+    Parameters
+    ----------
+    max_laps, max_time : when to stop; None for as it was told
+
+    Raises
+    ------
+    InputError
+        If a run that ends of itself is given a limit.
+    CheckpointError
+        If the data are not those the run began with, or another coordinator holds the run.
+    """
+    spec: Spec = store.spec()
+    method = method_named(spec.method, store.told["settings"].get("holdout"), source.names)
+    return prepare_again(method, source, spec.limits.but(max_laps, max_time), backend, store)
 
 
 def limits_of(store: RunStore) -> Limits:

@@ -11,13 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpdist.core.checks import FLAG, PATH, check_fields
-from dpdist.data.base import Source
+from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.places import place_of
+from dpdist.data.base import Source, cut_as_before
+from dpdist.data.checked import CheckedSource
 from dpdist.execution.base import Backend
 from dpdist.runs.limits import Limits
-from dpdist.runs.methods.base import Method, Predictor, Problem, Spec
+from dpdist.runs.methods.base import AnyMethod, Method, Predictor, Problem, Spec
+from dpdist.runs.passes import KeptPasses, digests_kept
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore, Total
-from dpdist.storage.commits import claim
+from dpdist.storage.commits import claim, foreign_set_aside
+from dpdist.storage.generations import require_same_identity, warn_of_versions
+from dpdist.storage.preparing import PreparationStore
 
 #: Columns from which on a table that is wider than long is told.
 WIDE = 100
@@ -61,7 +67,7 @@ def prepare(
     backend: Backend,
     output: Output,
 ) -> Run:
-    """A run before its first lap.
+    """A run before its first lap; one that is to be kept keeps what passes give from the first moment on.
 
     Raises
     ------
@@ -74,14 +80,79 @@ def prepare(
     _tell_if_wide(source, method.parts)
     output.claim()
     source = method.cut(spec, source)
-    problem, state = method.begin(spec, source, backend)
-    run = Run(method, problem, source, backend, state, limits)
-    if output.path is not None:
-        kept = (output.settings, source.fingerprint(), output.overwrite, output.asked)
+    if output.path is None:
+        problem, state = method.begin(spec, source, backend)
+        return Run(method, problem, source, backend, state, limits)
+    place = place_of(output.path)
+    with foreign_set_aside(place):
+        store = PreparationStore.begin(place, spec, output.asked, output.settings, source.identity())
+        return _kept(method, spec, source, limits, backend, output, store)
+
+
+def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Backend, store: PreparationStore) -> Run:
+    """A run before its first lap that was being made ready when its process ended.
+
+    Raises
+    ------
+    CheckpointError
+        If the data are not those it began with, or another coordinator makes it ready.
+    """
+    store.lock()
+    try:
+        source = _same_data(source, store)
+        output = Output(store.place.label, store.told["settings"], overwrite=True, asked=store.asked())
+        spec = store.spec()
+    except BaseException:
+        store.release()
+        raise
+    return _kept(method, spec, source, limits, backend, output, store)
+
+
+def _kept(
+    method: Method[Spec, Problem, Total, Predictor],
+    spec: Spec,
+    source: Source,
+    limits: Limits,
+    backend: Backend,
+    output: Output,
+    store: PreparationStore,
+) -> Run:
+    """A run made ready, its first checkpoint in the place of what was kept until then."""
+    assert output.path is not None, "it is kept somewhere"
+    try:
+        problem, state = method.begin(spec, source, KeptPasses(backend, store))
+        store.release()
+        run = Run(method, problem, source, backend, state, limits)
+        kept = (output.settings, source.fingerprint(), True, output.asked)
         run.store = RunStore.create(output.path, problem, *kept)
         run.save()
         run.settle()
+    except (CheckpointError, ClusterLostError):
+        store.release()
+        raise
+    except Exception:
+        store.remove()
+        raise
+    except BaseException:
+        store.release()
+        raise
+    store.remove()
     return run
+
+
+def _same_data(source: Source, store: PreparationStore) -> CheckedSource:
+    """The data the run began with, those partitions checked that were seen; warns of other versions.
+
+    Raises
+    ------
+    CheckpointError
+        If it can be seen at once that the data are others.
+    """
+    path = store.place.label
+    source = cut_as_before(source, store.told["identity"])
+    require_same_identity(store.told["identity"], source, path)
+    warn_of_versions(store.told["versions"])
+    return CheckedSource(source, digests_kept(store), path)
 
 
 def _tell_if_wide(source: Source, parts: str) -> None:

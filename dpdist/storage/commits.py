@@ -16,6 +16,9 @@ from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
 
+#: What tells of a run that has no checkpoint yet; see :mod:`dpdist.storage.preparing`.
+PREPARING = "preparing/manifest.json"
+
 
 class Commit(TypedDict):
     """What a generation consists of, as plain values.
@@ -96,6 +99,11 @@ def read_attributes(path: str | os.PathLike[str]) -> Commit:
         attributes = read_commit(place, numbers[-1]) if numbers else None
     if attributes is None:
         told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
+        if (where := preparation_told(place)) is not None:
+            raise CheckpointError(
+                f"{path} holds no checkpoint yet, preparing: {where}; wait for it, or go on where it was killed with: "
+                f"dpdist resume {path}"
+            )
         raise CheckpointError(
             f"{path} {told} {path}"
             if told
@@ -123,6 +131,10 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     place = place_of(path)
     with readable(place):
         free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+    if is_run and not overwrite and (where := preparation_told(place)) is not None:
+        raise OutputExistsError(
+            f"{path} was being prepared ({where}); go on with: dpdist resume {path}, or replace it with overwrite=True."
+        )
     if is_run and not overwrite:
         raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
     if isinstance(place, LocalPlace):
@@ -135,13 +147,28 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
 
 
 def _is_run(place: Place) -> bool:
-    return bool(commits(place) or place.names("requests"))
+    return bool(commits(place) or place.names("requests") or _prepares(place))
+
+
+def _prepares(place: Place) -> bool:
+    folder, _, manifest = PREPARING.partition("/")
+    return manifest in place.names(folder)
+
+
+def preparation_told(place: Place) -> str | None:
+    """What a run says that has no checkpoint yet, of how far its preparation is; None if there is no such run."""
+    data = None if commits(place) else place.read(PREPARING)
+    if data is None:
+        return None
+    remedy = "remove it, and begin the run again."
+    told: str = unsealed(data, f"{place.label}/{PREPARING}", remedy).get("told", "begun")
+    return told
 
 
 def _only_leftovers(place: Place) -> bool:
     """Whether all that is here was left by a run killed before its first commit."""
     found = set(place.names(""))
-    return bool(found) and found <= {"zarr.json", "leases", "problems"} and "leases" in found
+    return bool(found) and found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found
 
 
 @contextlib.contextmanager

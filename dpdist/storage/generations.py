@@ -323,29 +323,13 @@ class GenerationStore:
         if not before:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         source = cut_as_before(source, before)
-        digests, now = _digests_in(before), source.identity()
+        digests = _digests_in(before)
         del before[DIGESTS]
-        changed = [name for name in before if before[name] != now.get(name)]
-        if changed:
-            told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
-            raise CheckpointError(
-                f"the data changed since the checkpoint in {self.path} ({told}); "
-                "give the data it began with, or start a new run."
-            )
+        require_same_identity(before, source, self.path)
         checked = CheckedSource(source, digests, self.path)
         checked.glance()
-        self._warn_of_versions()
+        warn_of_versions(self.attributes["versions"])
         return checked
-
-    def _warn_of_versions(self) -> None:
-        now, then = versions(), self.attributes["versions"]
-        other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
-        if other:
-            warnings.warn(
-                f"resuming with other versions than the run began with ({', '.join(other)}): "
-                "results are right, but not to the same bits.",
-                stacklevel=3,
-            )
 
     def forget(self, objects: Iterable[str]) -> None:
         """Remove those `objects` that no commit names; what one does goes with it."""
@@ -370,6 +354,30 @@ class GenerationStore:
         self.place.remove(*sorted(found - kept))
         for folder in ("", "commits"):
             self.place.sweep(folder)
+
+
+def require_same_identity(before: Mapping[str, object], source: Source, path: str) -> None:
+    """Raise :class:`CheckpointError` unless data have the identity that they had when the run at `path` began."""
+    now = source.identity()
+    changed = [name for name in before if before[name] != now.get(name)]
+    if changed:
+        told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
+        raise CheckpointError(
+            f"the data changed since the checkpoint in {path} ({told}); "
+            "give the data it began with, or start a new run."
+        )
+
+
+def warn_of_versions(then: Mapping[str, str]) -> None:
+    """Warn if a run began with other versions than there are now."""
+    now = versions()
+    other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
+    if other:
+        warnings.warn(
+            f"resuming with other versions than the run began with ({', '.join(other)}): "
+            "results are right, but not to the same bits.",
+            stacklevel=4,
+        )
 
 
 def digest_of_data(fingerprint: Mapping[str, object]) -> str:

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -132,7 +133,8 @@ def sva_steps(
     for number in range(state.visit, len(rounds)):
         began = time.perf_counter()
         last = number + 1 == len(rounds)
-        running = _take_round(problem, shared, rounds[number], state.running, backend, last)
+        take = partial(_take_round, problem, shared, rounds[number], state.running, backend, last)
+        running = backend.kept(f"round {number + 1} of {len(rounds)}", take)
         info = _info_of(running, state.lap, len(rounds) - number, time.perf_counter() - began)
         if score is not None and number in scored:
             with phase(Phase.SCORE):

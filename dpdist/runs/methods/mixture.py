@@ -45,7 +45,11 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
                 "prior='clusters' needs a family whose covariance is learned, as Gaussian, DiagonalGaussian and "
                 f"ZeroMeanGaussian; got {family.name}. Leave prior out, or choose one of these."
             )
-        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
+        asked, filled = spec.family, family
+        family = backend.kept(
+            "prior of clusters",
+            lambda: empirical_family(asked, filled, preparation, source, backend, spec.random_state),
+        )
     background = None
     if spec.background is not None:
         drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)
@@ -145,7 +149,8 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
     def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
         """As for any method; warns if a lap will take much memory."""
         problem = prepared_problem(spec, source, backend)
-        start, most = start_summary(spec, problem, source, backend), spec.allocation.max_components
+        most = spec.allocation.max_components
+        start = backend.kept("first clusters", lambda: start_summary(spec, problem, source, backend))
         components = 1 if start is None else len(start.entropy)
         if most is not None and components > most:
             raise InputError(

@@ -74,7 +74,11 @@ def _learner_for(
 ) -> tuple[Learner, Preparation]:
     if isinstance(spec.family, Family):
         family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
-        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
+        asked, filled = spec.family, family
+        family = backend.kept(
+            "prior of clusters",
+            lambda: empirical_family(asked, filled, preparation, source, backend, spec.random_state),
+        )
         return Conjugate(family, preparation.width), preparation
     if isinstance(pruning.merge, EvidenceTest):
         raise InputError(

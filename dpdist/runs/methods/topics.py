@@ -163,7 +163,11 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
 def found_topics(problem: AnyTopicProblem, topics: int, source: Source, backend: Backend) -> TopicSummary:
     """Sums over the corpus under at most `topics` topics found in a sample of it, by a task."""
     census = take_census(source, backend, problem.seed)
-    return backend.fetch(backend.map(topics_of_census, [problem], [census], [topics]))[0]
+
+    def found() -> TopicSummary:
+        return backend.fetch(backend.map(topics_of_census, [problem], [census], [topics]))[0]
+
+    return backend.kept("first topics", found)
 
 
 def take_census(source: Source, backend: Backend, seed: int) -> Census:
@@ -177,8 +181,8 @@ def take_census(source: Source, backend: Backend, seed: int) -> Census:
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
     partitions = source.partitions
-    total = backend.total(_count_partition, backend.share_each(partitions), [seed] * len(partitions))
-    census = backend.fetch([total])[0]
+    columns = backend.share_each(partitions), [seed] * len(partitions)
+    census = backend.gathered("census of documents", _count_partition, *columns)
     if not census.documents:
         raise InputError(
             f"a topic model needs documents with words; all {source.shape[0]} documents are empty. "
