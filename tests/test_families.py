@@ -204,6 +204,19 @@ def test_moving_rows_and_prior_to_another_origin_changes_nothing(case, seed, d) 
     np.testing.assert_allclose(features @ moved.coefficients(stats), logits, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("case", [c for c in FAMILIES if c.make.turns], ids=lambda case: case.name)
+@given(seed=SEEDS, d=COLUMNS)
+def test_turning_rows_and_prior_changes_nothing(case, seed, d) -> None:
+    setting = Setting(case, seed, d=d)
+    axes = np.linalg.qr(setting.rng.normal(size=(d, d)))[0]
+    turned = setting.family.turned(axes)
+    features = turned.features(setting.rows @ axes)
+    stats = setting.resp.T @ features
+    np.testing.assert_allclose(turned.log_evidence(stats), setting.family.log_evidence(setting.stats), rtol=1e-8)
+    logits = setting.features @ setting.family.coefficients(setting.stats)
+    np.testing.assert_allclose(features @ turned.coefficients(stats), logits, rtol=1e-8, atol=1e-8)
+
+
 def test_families_without_location_stay_where_they_are() -> None:
     for case in FAMILIES:
         setting = Setting(case, 0)

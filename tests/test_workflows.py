@@ -23,6 +23,7 @@ PROMISED = {
     "command_line": rf"\(command - start-up\) / Python: {SIGNED}, \d+ laps, \d+ commits",
     "comparison": r"clusters +dpdist +\d+\.\d +6 +-\d+\.\d{3} +\d\.\d{3} +0%",
     "documents": rf"5( +\d+ \(\d+ to \d+\)){{3}}( +{RATIO}){{2}}",
+    "float32": rf"drawn +4000 +10 +the run's axes +0\.00\d\d +\d\.\d{3} % +\d\.\d{4} +{RATIO}",
     "judge": rf"12 +learned +\d+ +{RATIO} +\d+ +{RATIO}",
     "kernel": rf"dense +float32 +100\.0 % +\d+ +{RATIO}",
     "kill": r"0 +\d+\.\d+ +\d+ +(killed|finished before) +True +True",

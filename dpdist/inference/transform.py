@@ -17,7 +17,7 @@ family is given are those of transformed rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -147,6 +147,17 @@ class TransformPlan:
         factors = 1 / np.sqrt(fill_zeros(data_summary.variance)) if self.scale else None
         matrix = None if self.pca is None else _principal_axes(data_summary, factors, self.pca)
         return Transform(shift, factors, matrix)
+
+    def turned(self, data_summary: DataSummary) -> Transform:
+        """The same where it keeps all columns, and then onto all principal axes: only a turn, so nothing is lost.
+
+        Products of columns in few digits keep those that count along these axes. Where directions hardly vary, sums
+        over other columns cancel.
+        """
+        transform = self.fit(data_summary)
+        if transform.matrix is not None:
+            return transform
+        return replace(transform, matrix=_principal_axes(data_summary, transform.scale, data_summary.mean.shape[0]))
 
 
 def _principal_axes(data_summary: DataSummary, factors: np.ndarray | None, keep: int) -> np.ndarray:

@@ -73,6 +73,8 @@ class Family(ABC):
     name: str
     #: Whether rows may be moved to another origin, the prior moving along.
     has_location: bool = False
+    #: Whether rows may be turned, the prior turning along.
+    turns: bool = False
     #: Whether rows may be SciPy CSR.
     accepts_sparse: bool = False
     #: Whether a component learns its covariance, so that it may come to spread over several clusters; then
@@ -110,6 +112,10 @@ class Family(ABC):
 
     def about(self: FamilyType, origin: np.ndarray) -> FamilyType:
         """The same prior for rows from which `origin` (D,) was subtracted."""
+        return self
+
+    def turned(self: FamilyType, axes: np.ndarray) -> FamilyType:
+        """The same prior for rows that were multiplied by orthonormal `axes` (D, D), where :attr:`turns` says so."""
         return self
 
     def empirical(self: FamilyType, stats: np.ndarray, free: Collection[str]) -> FamilyType:

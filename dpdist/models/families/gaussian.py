@@ -61,6 +61,7 @@ class Gaussian(Family):
     name = "gaussian"
     spreads = True
     has_location = True
+    turns = True
 
     def with_defaults(self, moments: Moments) -> Gaussian:
         centred = filled(self, moments.dimension, mean=moments.mean, mean_precision=1e-4)
@@ -68,6 +69,9 @@ class Gaussian(Family):
 
     def about(self, origin: np.ndarray) -> Gaussian:
         return replace(self, mean=self.mean - origin)
+
+    def turned(self, axes: np.ndarray) -> Gaussian:
+        return replace(self, mean=self.mean @ axes, scale=wishart.turned(self.scale, axes))
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> Gaussian:
         """The scale from the covariance within components, kappa and nu from the evidence."""

@@ -41,6 +41,12 @@ class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
         return array
 
 
+def turned(scale: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """A scale (D, D) for rows that were multiplied by orthonormal `axes` (D, D); symmetric to the bit."""
+    found = axes.T @ scale @ axes
+    return np.asarray((found + found.T) / 2)
+
+
 class HasDegrees(Protocol):
     """A family with degrees of freedom and a scale."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -39,9 +39,13 @@ class ZeroMeanGaussian(Family):
 
     name = "zero_mean_gaussian"
     spreads = True
+    turns = True
 
     def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
         return wishart.with_scale(self, 0.1 * fill_zeros(moments.variance + moments.mean**2))
+
+    def turned(self, axes: np.ndarray) -> ZeroMeanGaussian:
+        return replace(self, scale=wishart.turned(self.scale, axes))
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> ZeroMeanGaussian:
         """The scale from the covariance within components, nu from the evidence."""

@@ -38,7 +38,7 @@ BACKGROUND_ROWS = 10_000
 
 def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem:
     """Summarise the data in one pass and fix everything for the run."""
-    family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+    family, preparation = prepared_family(spec.family, spec.row_transform, source, backend, spec.precision.dtype)
     if spec.prior == "clusters":
         if not family.spreads:
             raise InputError(
@@ -70,9 +70,11 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
 
 
 def prepared_family(
-    family: Family, plan: TransformPlan, source: Source, backend: Backend
+    family: Family, plan: TransformPlan, source: Source, backend: Backend, dtype: type
 ) -> tuple[Family, Preparation]:
     """The family with every hyperparameter filled, about its origin, and what is done to rows first.
+
+    Where products are of `dtype` float32, families that can be are turned to the data's principal axes.
 
     Raises
     ------
@@ -84,11 +86,18 @@ def prepared_family(
             f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
             "choose Multinomial, Bernoulli or Poisson."
         )
-    transform, moments = fitted_transform(plan, source, backend)
+    turns = family.turns and dtype is np.float32 and plan.pca is None
+    data_summary = summarise_source(source, backend, products=plan.pca is not None or turns)
+    with one_thread():
+        transform, whole = plan.fit(data_summary), plan.turned(data_summary) if turns else None
+    moments = transform.moments(data_summary)
     family = family.with_defaults(moments)
     family.check_moments(moments)
     origin = moments.mean if family.has_location else None
     family = family if origin is None else family.about(origin)
+    if whole is not None and whole.matrix is not None:
+        family, transform = family.turned(whole.matrix), whole
+        origin = None if origin is None else origin @ whole.matrix
     typical = family.features(np.atleast_2d(moments.mean if origin is None else np.zeros_like(origin)))
     check_description(family.describe(typical), typical.shape[1], family)
     return family, Preparation(transform, origin, source.shape[1], source.names)

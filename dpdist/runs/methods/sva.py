@@ -73,7 +73,9 @@ def _learner_for(
     spec: SVASpec, pruning: PruneMerge, source: Source, backend: Backend, stream: bool
 ) -> tuple[Learner, Preparation]:
     if isinstance(spec.family, Family):
-        family, preparation = prepared_family(spec.family, spec.row_transform, source, backend)
+        family, preparation = prepared_family(
+            spec.family, spec.row_transform, source, backend, dtype_of(spec.compute_dtype)
+        )
         asked, filled = spec.family, family
         family = backend.kept(
             "prior of clusters",

@@ -1,0 +1,69 @@
+"""Products in few digits along axes that a run chooses: what counts is kept, and people see their own columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dpdist
+from dpdist.data import ArraySource
+from dpdist.execution import SerialBackend
+from dpdist.models.families import DiagonalGaussian, Gaussian, ZeroMeanGaussian
+from dpdist.models.mixture import Model, Posterior, Precision
+from dpdist.models.sufficient_statistics import Summary
+from dpdist.runs.methods.mixture import MemoizedMixture
+
+RNG = np.random.default_rng(0)
+#: Rows whose columns add up to nothing, of groups as wide as they like.
+OWNERS = RNG.integers(4, size=3000)
+ROWS = np.einsum("nd,nde->ne", RNG.normal(size=(3000, 12)), RNG.normal(size=(4, 12, 12))[OWNERS])
+ROWS = (ROWS - ROWS.mean(axis=1, keepdims=True)) * np.exp(OWNERS)[:, None]
+
+
+def begun(family, dtype: str, **given):
+    model = dpdist.DPMixture(family, compute_dtype=dtype, initial=OWNERS, **given)
+    return MemoizedMixture().begin(model.spec(), ArraySource(ROWS), SerialBackend())
+
+
+def errors(dtype: str) -> float:
+    """The largest error of products in float32 that counts, of a run that is begun for `dtype`."""
+    problem, state = begun(ZeroMeanGaussian(), dtype)
+    rows, total = problem.preparation.apply(ROWS), 1e5 * state.start.summary.stats
+    long, short = (logits(problem.model, total, rows, each) for each in (np.float64, np.float32))
+    return float(np.abs(long - short)[long > long.max(axis=1, keepdims=True) - 18].max())
+
+
+def logits(model: Model, stats: np.ndarray, rows: np.ndarray, dtype: type) -> np.ndarray:
+    posterior: Posterior = model.posterior(Summary(stats, np.zeros(len(stats))), Precision(dtype))
+    return np.asarray(posterior.logits(model.family.features(rows, dtype)), dtype=np.float64)
+
+
+def test_along_its_axes_a_run_keeps_what_counts() -> None:
+    assert errors("float32") < 0.01 < 10.0 < errors("float64")
+
+
+@pytest.mark.parametrize("family", [Gaussian(), ZeroMeanGaussian()], ids=lambda family: family.name)
+@pytest.mark.parametrize("scale", [False, True], ids=["as they are", "scaled"])
+def test_the_model_is_the_same_in_any_axes(family, scale) -> None:
+    plain, turned = (
+        begun(family, each, row_transform=dpdist.TransformPlan(scale=scale)) for each in ("float64", "float32")
+    )
+    found = []
+    for problem, state in (plain, turned):
+        exact = replace(problem, precision=Precision())
+        total = state.start.summary
+        predictor = MemoizedMixture().predictor(exact, total, np.arange(4))
+        found.append((exact.model.elbo(total), predictor.described()["covariance"][1]))
+    assert turned[0].preparation.transform.matrix is not None, "it is turned"
+    assert plain[0].preparation.transform.matrix is None, "where digits abound nothing is turned"
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-6, atol=1e-6 * np.abs(found[0][1]).max())
+
+
+def test_families_that_cannot_be_turned_and_columns_that_are_already_stay() -> None:
+    assert begun(DiagonalGaussian(), "float32")[0].preparation.transform.is_identity
+    pca = dpdist.TransformPlan(pca=5)
+    kept = [begun(Gaussian(), each, row_transform=pca)[0].preparation.transform for each in ("float64", "float32")]
+    np.testing.assert_array_equal(kept[0].matrix, kept[1].matrix)
