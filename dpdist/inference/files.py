@@ -7,6 +7,7 @@ A run that is stored nowhere, or at a place that its workers do not reach, has n
 
 from __future__ import annotations
 
+import errno
 import uuid
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -53,9 +54,17 @@ class RunFiles:
         return f"objects/{lap:06d}-{what}-{self.session}"
 
     def write(self, folder: str, name: str, data: bytes | memoryview) -> KeptFile:
-        """Keep some bytes."""
+        """Keep some bytes; raises :class:`CheckpointError` where there is no room for them."""
         assert self.path is not None, "workers reach the run's place"
-        place_of(self.path).create(f"{folder}/{name}", data)
+        try:
+            place_of(self.path).create(f"{folder}/{name}", data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise  # another try may mend it
+            raise CheckpointError(
+                f"{self.path}/{folder}/{name} could not be written ({error.strerror}); the checkpoint is intact. Make "
+                f"room, then: dpdist resume {self.path}"
+            ) from error
         return KeptFile(name, digest_of(data))
 
     def read(self, folder: str, name: str, digest: str) -> bytes:
