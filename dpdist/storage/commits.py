@@ -216,7 +216,7 @@ def readable(place: Place) -> Iterator[None]:
     try:
         yield
     except NotADirectoryError as error:
-        told = f"{place.label} is a file, and a run or model is a folder; give the one that a fit wrote."
+        told = f"{place.label} is a file, or below one, and a run or model is a folder; give the one that a fit wrote."
         raise CheckpointError(told) from error
     except failures as error:
         raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
