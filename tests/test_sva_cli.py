@@ -18,7 +18,7 @@ import zarr
 import dpdist
 from dpdist.cli import root as cli
 from dpdist.models.families import IsotropicGaussian
-from dpdist.runs.events import LapEvent
+from dpdist.runs.events import Event, LapEvent
 from dpdist.runs.progress import LiveProgress
 from dpdist.storage.checkpoint import RunStore
 from tests.runs import clusters, is_finished, mixture
@@ -286,8 +286,8 @@ def test_data_that_moved_are_named_at_resume_and_others_refused(run: Command, fo
 def test_ctrl_c_keeps_everything_and_says_how_to_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def pressed(_bar: LiveProgress, event: LapEvent) -> None:
-        if event.lap == 2:
+    def pressed(_bar: LiveProgress, event: Event) -> None:
+        if isinstance(event, LapEvent) and event.lap == 2:
             raise KeyboardInterrupt
 
     monkeypatch.chdir(folder)
