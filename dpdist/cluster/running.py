@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dpdist.core.errors import CheckpointError, ClusterLostError, InputError
 from dpdist.execution import Backend
-from dpdist.runs.events import Event, Happening, Pace, event_of_step, note, notes_of_counts, plan_note
+from dpdist.runs.events import Event, Happening, NoteEvent, Pace, event_of_step, note, notes_of_counts, plan_note
 from dpdist.runs.run import Run
 
 #: Exit statuses of a coordinator: start me again; I was asked to end.
@@ -120,7 +120,8 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
             run = prepare(backend) if run is None else run
             run.backend = backend
             for event in events_of(run):
-                lost.clear()
+                if not isinstance(event, NoteEvent):  # a step, which the cluster made
+                    lost.clear()
                 sink.tell(event)
             sink.end(outcome_of(run))
             return run
