@@ -173,7 +173,7 @@ CASES = {
     "Regroup": Case(
         dpdist.Regroup,
         with_move,
-        {**each("members rows seedings refine tries", NOTHING), **each("cooldown", ZERO)},
+        each("members rows seedings refine tries", NOTHING),
     ),
     "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
     "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),

@@ -12,9 +12,10 @@ import dpdist
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.arrange import SampledRows, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
-from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
+from dpdist.inference.moves.searched import SearchedGroups
+from dpdist.inference.moves.sketch import Found, Sketch
 from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
@@ -62,8 +63,8 @@ class Judging(Divisions):
 
 def groups_tried(end: LapEnd, move: Regroup, others: tuple[Proposals, ...] = (), **given) -> list[set[int]]:
     busy = given.get("busy", np.zeros(len(end.ids), bool))
-    cooldowns = given.get("cooldowns", Cooldowns())
-    return [set(group) for group in move.births(end, busy, cooldowns, others)]
+    resting = replace(move.none(), searched=given.get("searched", SearchedGroups()))
+    return [set(group) for group in move.births(end, busy, resting, others)]
 
 
 def test_neighbours_are_those_with_which_least_is_lost_a_row() -> None:
@@ -78,60 +79,92 @@ def test_groups_are_disjoint_components_with_their_nearest() -> None:
     assert len(tried) == 3 and sum(group in ({0, 1}, {2, 3}, {4, 5}) for group in tried) >= 2
 
 
-@pytest.mark.parametrize("lap", range(5))
-def test_who_finds_its_nearest_taken_is_grouped_with_the_nearest_left(lap) -> None:
-    end, taken = end_of(*drawn(), lap=lap), {1}
-    groups = list(Regroup(members=2, tries=4).births(end, np.isin(range(7), list(taken)), Cooldowns(), ()))
-    assert len(groups) == 3
-    for head, *near in groups:
-        assert near == [k for k in end.neighbours[head].tolist() if k not in taken][: len(near)]
-        taken |= {head, *near}
-
-
-def test_a_run_about_to_rest_looks_at_all_groups_and_tries_disjoint_ones() -> None:
+def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_ones() -> None:
     rows, owners = drawn()
-    end = replace(end_of(rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners]), settled=True)
-    found = Regroup(members=3).births(end, np.zeros(6, bool), Cooldowns(), ())
-    tried = [group for group, stats in found.items() if stats is not None]
-    assert len(tried) == 1 and 0 in tried[0]
-    assert {group[0] for group in found} >= {k for k in range(6) if 0 not in (k, *end.neighbours[k, :2])}
-    assert {len(group) for group in found} == {3, 4, 5}
+    end = end_of(rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners])
+    for each in (replace(end, settled=True), replace(end, change=1e-3)):
+        found = Regroup(members=3).births(each, np.zeros(6, bool), Regroup().none(), ())
+        tried = [group for group, stats in found.items() if stats is not None]
+        assert len(tried) == 1 and 0 in tried[0] and len(found[tried[0]]) == len(tried[0]) + 1
+        vain = [frozenset(group) for group, stats in found.items() if stats is None]
+        near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5)}
+        assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
+    assert len(Regroup(members=3).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
 
 
-def test_groups_have_a_member_more_at_every_try_until_they_are_left_alone() -> None:
+def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
+    end, move = end_of(*drawn()), Regroup(members=2, tries=1)
+    calm = replace(end, settled=True)
+    found = move.births(calm, np.zeros(7, bool), move.none(), ())
+    assert found and all(stats is None for stats in found.values())
+    resting = move.resting(calm, move.none(), list(found))
+    assert not groups_tried(calm, move, searched=resting.searched) and not move.unfinished(calm, resting)
+    three = {3, int(end.neighbours[3, 0])}
+    moved = replace(calm, origins=np.where(np.arange(7) == 3, -1, calm.origins))
+    grown = replace(
+        calm, summary=Summary(calm.summary.stats * np.where(np.arange(7) == 3, 1.2, 1.0)[:, None], np.zeros(7))
+    )
+    for each in (moved, grown):
+        left = move.resting(each, resting, [])
+        assert move.unfinished(each, left)
+        again = groups_tried(each, move, searched=left.searched)
+        assert three in again and all(3 in group for group in again)
+    slightly = replace(calm, summary=Summary(calm.summary.stats * 1.05, np.zeros(7)))
+    assert len(move.resting(slightly, resting, []).searched.members) == len(resting.searched.members)
+
+
+def test_what_one_wave_finds_the_next_goes_on_from() -> None:
+    """One component stands for seven clusters: a single lap's end finds them, by changes that rest on each other."""
+    rows, owners = drawn()
+    end = end_of(rows, np.array([0, 0, 0, 0, 1, 1, 1])[owners])
+    found = Regroup(members=2).births(replace(end, settled=True), np.zeros(2, bool), Regroup().none(), ())
+    (stats,) = (each for each in found.values() if each is not None)
+    np.testing.assert_allclose(stats[:, -1], np.full(7, 150.0), atol=3.0)
+    np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats.sum(axis=0), rtol=1e-9, atol=1e-6)
+
+
+def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> None:
     end = end_of(*drawn())
-    once = {int(i): Cooldown(1, 0, 150.0) for i in end.ids}
-    assert {len(group) for group in groups_tried(end, Regroup(members=2), cooldowns=Cooldowns.of(once))} == {3}
-    often = {int(i): Cooldown(3, 0, 150.0) for i in end.ids}
-    assert not groups_tried(end, Regroup(members=2), cooldowns=Cooldowns.of(often))
+    sketch = Sketch.of(end, np.ones(7, dtype=bool))
+
+    def swapped(group: tuple[int, ...], into: int) -> Found:
+        """As many components as asked for, which share a group's statistics and samples evenly."""
+        stats = sketch.end.summary.stats[list(group)].sum(axis=0)
+        parts = [sketch.end.samples[k] for k in group][:into]
+        return Found(np.repeat(stats[None] / into, into, axis=0), parts)
+
+    for group, into in (((0, 1), 1), ((2, 3), 2)):
+        place = [sketch.end.ids.tolist().index(10 + k) for k in group]
+        sketch = sketch.after([tuple(place)], [swapped(tuple(place), into)])
+    assert sorted(map(sorted, set(sketch.replaced))) == [[0, 1], [2, 3], [4], [5], [6]]
+    assert sketch.standing().free.sum() == 3 and sketch.free.sum() == 6
+    four = sketch.end.ids.tolist().index(14)
+    new = sketch.replaced.index(frozenset([2, 3]))
+    sketch = sketch.after([(four, new)], [swapped((four, new), 2)])
+    found = sketch.divisions(end)
+    assert {group: len(stats) for group, stats in found.items()} == {(0, 1): 1, (2, 3, 4): 3}
+    for group, stats in found.items():
+        np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats[list(group)].sum(axis=0))
 
 
-def test_components_at_work_just_changed_without_rows_or_not_split_yet_are_in_no_group() -> None:
+def test_components_at_work_without_rows_or_not_split_yet_are_in_no_group() -> None:
     end, move = end_of(*drawn()), Regroup(members=2)
     busy = np.arange(7) == 2
-    changed = replace(end, origins=np.where(busy, -1, end.origins))
     unseen = replace(end, samples={k: part for k, part in end.samples.items() if k != 2})
     nothing = Judging.begun([], [])
     for tried in (
         groups_tried(end, move, busy=busy),
-        groups_tried(changed, move),
         groups_tried(unseen, move),
         groups_tried(end, move, (nothing,)),
     ):
         assert tried and not any(2 in group for group in tried)
 
 
-def test_a_changed_neighbourhood_is_worth_another_try() -> None:
-    end, move = end_of(*drawn()), Regroup(members=2, tries=1)
-    end = replace(end, origins=np.where(np.arange(7) == 3, -1, end.origins))
-    refused = Cooldowns.of({int(i): Cooldown(1, 0, 150.0) for i in end.ids})
-    assert set(refused.entries) - set(move.rested(end, refused).entries) == {12}
-
-
 def test_who_is_alone_has_nothing_to_regroup() -> None:
     rows, owners = drawn()
     end = end_of(rows, np.zeros_like(owners))
-    assert Regroup().births(end, np.zeros(1, bool), Cooldowns(), ()) == {(0,): None}
+    assert Regroup().births(end, np.zeros(1, bool), Regroup().none(), ()) == {}
+    assert not Regroup().unfinished(end, Regroup().none())
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
@@ -163,12 +196,25 @@ def test_clusters_are_found_whatever_the_arrangement_before(labels) -> None:
     model = model_of(rows)
     truth, before = sums(model, rows, owners), sums(model, rows, given)
     sample = SampledRows.of(model, rows, np.ones(200))
-    found, gain = rearranged(sample, before, Split(), rng)
-    np.testing.assert_allclose(np.sort(found[:, -1]), np.sort(truth[:, -1]), atol=2.0)
     first = sample.settled(sample.stepped([before])[0])
-    assert gain == pytest.approx(sample.settled(sample.stepped([found])[0]).elbo - first.elbo, abs=0.1)
-    again, none = rearranged(sample, found, Split(), rng)
-    assert none == 0.0 and len(again) == 3
+    found = rearranged(sample, before, Split(), rng) or first
+    np.testing.assert_allclose(np.sort(found.stats[:, -1]), np.sort(truth[:, -1]), atol=2.0)
+    after = sample.stepped([found.stats])[0]
+    assert (found.elbo > first.elbo + 1) == (found is not first) and found.elbo == pytest.approx(after.elbo, abs=0.1)
+    np.testing.assert_allclose(found.resp.sum(axis=1), 1.0, rtol=1e-12)
+    assert rearranged(sample, found.stats, Split(), rng) is None
+
+
+def test_a_candidate_that_stands_still_below_the_least_is_given_up_and_a_rising_one_overtakes_a_higher() -> None:
+    rows, owners = drawn()
+    model = model_of(rows)
+    sample = SampledRows.of(model, rows, np.ones(len(rows)))
+    truth = sums(model, rows, owners)
+    top = sample.settled(sample.stepped([truth])[0]).elbo
+    assert sample.best([truth], top + 1) is None and sample.best([], -np.inf) is None
+    joined = sums(model, rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners])
+    poor = sums(model, rows, np.random.default_rng(0).choice(7, len(rows), p=[0.4, *[0.1] * 6]))
+    assert sample.best([joined, poor, truth], -np.inf).elbo == pytest.approx(top, abs=0.1)
 
 
 def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
@@ -179,14 +225,14 @@ def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
     end = end_of(rows, mixed)
     thin = {k: (part[:: k + 1], own[:: k + 1]) for k, (part, own) in end.samples.items()}
     for each in (end, replace(end, samples=thin)):
-        ((group, stats),) = few.births(each, np.zeros(6, bool), Cooldowns(), ()).items()
+        ((group, stats),) = few.births(each, np.zeros(6, bool), Regroup().none(), ()).items()
         assert stats is not None and set(group) == set(range(6))
         np.testing.assert_allclose(np.sort(stats[:, -1]), np.full(7, 400.0), rtol=0.2)
         assert stats[:, -1].sum() == pytest.approx(len(rows))
 
 
 def test_nothing_is_proposed_where_nothing_is_better() -> None:
-    found = Regroup(members=2).births(end_of(*drawn()), np.zeros(7, bool), Cooldowns(), ())
+    found = Regroup(members=2).births(end_of(*drawn()), np.zeros(7, bool), Regroup().none(), ())
     assert found and all(stats is None for stats in found.values())
 
 

@@ -202,8 +202,8 @@ def ends_of(monkeypatch, model, source, count: int) -> list[End]:
     """The ends of a run's first laps."""
     seen = []
 
-    def spy(problem, backend, state, total, settled):
-        turn = take_lap_moves(problem, backend, state, total, settled)
+    def spy(problem, backend, state, total, settled, change):
+        turn = take_lap_moves(problem, backend, state, total, settled, change)
         seen.append((problem, state, total, settled, turn))
         return turn
 
@@ -321,7 +321,7 @@ def test_splits_go_on_with_age_gain_and_children_or_end(ends) -> None:
 
 
 def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
-    tried_at_all, limited = 0, 0
+    tried_at_all, limited, at_once = 0, 0, 0
     for end in ends:
         most = end.problem.model.allocation.max_components
         sample, ids = end.state.sample, end.state.ids
@@ -330,9 +330,10 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
         continued = {i for i, (age, _) in end.splits(True).items() if age > 0}
         expected = set() if most is not None and len(end.info.ids) >= most else (free & drawn) - end.moved - continued
         limited += most is not None and len(end.info.ids) >= most
-        assert set(end.splits(True)) - continued == expected
-        tried_at_all += len(expected)
-    assert tried_at_all > 10 and limited > 0
+        tried = set(end.splits(True)) - continued
+        assert tried - end.moved == expected and tried & end.moved <= free
+        tried_at_all, at_once = tried_at_all + len(expected), at_once + len(tried & end.moved)
+    assert tried_at_all > 10 and limited > 0 and at_once > 10
 
 
 def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:

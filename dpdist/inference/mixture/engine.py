@@ -171,7 +171,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     settled = bool(change < problem.tolerance * rows)
     candidates = _candidates(problem, state)
     if state.proposals:
-        moved = take_lap_moves(problem, backend, state, exact, settled)
+        moved = take_lap_moves(problem, backend, state, exact, settled, change)
         total = moved.component_map.change.apply(exact.summary, state.proposals, exact.measured)
         following, component_map, records, seen = _moved(state, moved), moved.component_map, moved.records, moved.rows
         candidates = None if candidates is None else component_map.heirs.candidates(candidates)

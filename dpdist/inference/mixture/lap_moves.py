@@ -12,6 +12,7 @@ from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.owners import owners_after
+from dpdist.inference.mixture.passing_on import passed_on
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import AnyMove, Following, LapEnd, Proposals
@@ -88,7 +89,9 @@ def arm(model: Model, posterior: Posterior, total: BatchSummary, tried: Sequence
     return tuple(each.armed(model, posterior, measured) for each, measured in zip(tried, total.measured, strict=True))
 
 
-def take_lap_moves(problem: Problem, backend: Backend, state: State, total: BatchSummary, settled: bool) -> LapMoves:
+def take_lap_moves(
+    problem: Problem, backend: Backend, state: State, total: BatchSummary, settled: bool, change: float
+) -> LapMoves:
     """Decide the end of a lap.
 
     Parameters
@@ -97,28 +100,30 @@ def take_lap_moves(problem: Problem, backend: Backend, state: State, total: Batc
     state : as it stands after the lap's last batch
     total : exact sum over all batches
     settled : whether the ELBO hardly changed this lap
+    change : of the ELBO in it, before its moves
     """
     model, moves, tried, measured = problem.model, problem.moves, state.proposals, total.measured
     verdicts = judge_moves(model, total.summary, tried, measured, problem.precision.dtype)
     verdicts = [_or_postponed(verdict, moves[verdict.move], tried[verdict.move]) for verdict in verdicts]
-    # From here on components are those after the accepted moves: `change` leads there from the lap's own, for the
+    # From here on components are those after the accepted moves: `turned` leads there from the lap's own, for the
     # total now and later for every batch summary.
-    change = change_from(model, total.summary, tried, measured, verdicts)
-    ids, next_id = change.identities(state.ids, state.next_id, total.summary, tried, measured)
-    summary = change.apply(total.summary, tried, measured)
-    heirs = _heirs(change, total, tried)
-    samples = _samples(state, change, problem.sampling.rows)
-    end = LapEnd(model, backend, problem.seed, state.lap, settled, ids, summary, change.origins, samples)
+    turned = change_from(model, total.summary, tried, measured, verdicts)
+    ids, next_id = turned.identities(state.ids, state.next_id, total.summary, tried, measured)
+    summary = turned.apply(total.summary, tried, measured)
+    heirs = _heirs(turned, total, tried)
+    samples = _samples(problem, backend, state, total, turned, heirs, summary)
+    made = _made(moves, tried, turned, heirs)
+    end = LapEnd(model, backend, problem.seed, state.lap, settled, ids, summary, turned.origins, samples, change, made)
     following = _propose(moves, tried, verdicts, end)
     after = tuple(each.proposals for each in following)
     return LapMoves(
-        component_map=ComponentMap(change, tried, after, tuple(each.carried for each in following), heirs),
+        component_map=ComponentMap(turned, tried, after, tuple(each.carried for each in following), heirs),
         ids=ids,
         next_id=next_id,
         start=_start(following, summary),
-        rows=_rows_seen(state, change, summary),
+        rows=_rows_seen(state, turned, summary),
         records=tuple(_record(verdict, moves[verdict.move], state) for verdict in verdicts),
-        accepted=len(change.accepted),
+        accepted=len(turned.accepted),
         pending=any(each.pending for each in following),
     )
 
@@ -133,6 +138,14 @@ def _heirs(change: Change, total: BatchSummary, tried: Sequence[Proposals]) -> H
         place += count
     old, new = np.array(sorted(pairs), dtype=np.intp).T
     return Heirs(old, np.argsort(change.order)[new])
+
+
+def _made(moves: Sequence[AnyMove], tried: Sequence[Proposals], turned: Change, heirs: Heirs) -> dict[str, np.ndarray]:
+    """By the kind of a move, where the components stand that it made."""
+    made: dict[str, list[int]] = {}
+    for m, j in turned.accepted:
+        made.setdefault(moves[m].kind, []).extend(heirs.new[heirs.old == tried[m].removed(j)[0]].tolist())
+    return {kind: np.array(places, dtype=np.intp) for kind, places in made.items()}
 
 
 def _or_postponed(verdict: MoveVerdict, move: AnyMove, tried: Proposals) -> MoveVerdict:
@@ -169,12 +182,23 @@ def _rows_seen(state: State, change: Change, summary: Summary) -> np.ndarray:
     return change.apply(seen.summary, state.proposals, seen.measured).counts
 
 
-def _samples(state: State, change: Change, limit: int) -> dict[int, tuple[Rows, np.ndarray]]:
-    """Sampled rows and weights of the components that no move touched, by their new position."""
+def _samples(
+    problem: Problem,
+    backend: Backend,
+    state: State,
+    total: BatchSummary,
+    turned: Change,
+    heirs: Heirs,
+    summary: Summary,
+) -> dict[int, tuple[Rows, np.ndarray]]:
+    """Sampled rows and weights of the components by their new position; what a move made has those that it replaced."""
     if state.sample is None:
         return {}
-    drawn = {place: state.sample.of(int(old), limit) for place, old in enumerate(change.origins) if old >= 0}
-    return {place: part for place, part in drawn.items() if len(part[1])}
+    limit, counts = problem.sampling.rows, total.summary.counts
+    drawn = {place: state.sample.of(int(old), limit) for place, old in enumerate(turned.origins) if old >= 0}
+    removed = [state.proposals[m].removed(j) for m, j in turned.accepted]
+    drawn |= passed_on(problem.model, backend, state.sample, heirs, removed, counts, summary, limit)
+    return {place: drawn[place] for place in sorted(drawn) if len(drawn[place][1])}
 
 
 def _record(verdict: MoveVerdict, move: AnyMove, state: State) -> Record:

@@ -14,15 +14,17 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from dpdist.inference.moves.split import Split, seed_children
+from dpdist.kernels.arrangements import share_arrangements
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
 #: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
 #: higher may begin lower. Steps that the best may take to settle.
 STAGES, MOST_STEPS = ((10, 3), (5, 5), (3, 12)), 30
+#: Steps like its last one by which a candidate is thought to go on where candidates are compared.
+AHEAD = 5
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a step to go on being refined, and in a round to be followed.
@@ -67,19 +69,16 @@ class SampledRows:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
         ends = np.cumsum([len(stats) for stats in candidates])
         gradients = self.model.gradients(np.concatenate(candidates), ends)
-        resp = np.asarray(self.features @ gradients.T)
-        log_norms = []
-        for part in np.split(resp, ends[:-1], axis=1):
-            log_norms.append(logsumexp(part, axis=1))
-            part[...] = np.exp(part - log_norms[-1][:, None]) * self.weights[:, None]
+        resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
+        share_arrangements(resp, self.weights, ends, bounds)
         stats = np.ascontiguousarray((self.features.T @ resp).T)
         evidence, expected = self.model.family.log_evidence(stats), (stats * gradients).sum(axis=1)
         allocation, found = self.model.allocation, []
-        for end, begin, log_norm in zip(ends, [0, *ends[:-1]], log_norms, strict=True):
+        for end, begin, bound in zip(ends, [0, *ends[:-1]], bounds.tolist(), strict=True):
             own = slice(begin, end)
             shared = allocation.log_evidence(allocation.in_order(stats[own, -1]))
             # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
-            entropy = self.weights @ log_norm - expected[own].sum()
+            entropy = bound - expected[own].sum()
             found.append(Arrangement(stats[own], float(evidence[own].sum() + shared + entropy), resp[:, own]))
         return found
 
@@ -92,21 +91,42 @@ class SampledRows:
             arrangement = after
         return arrangement
 
-    def best(self, candidates: Sequence[np.ndarray]) -> Arrangement:
-        """The best of candidates, the most promising first; with every stage fewer are refined."""
+    def best(self, candidates: Sequence[np.ndarray], least: float) -> Arrangement | None:
+        """The best of candidates, the most promising first, as far as its refinement leads above `least`, or None.
+
+        With every stage fewer are refined: those that, rising as in their last step, would be the highest soon. One
+        that stands still below `least` is given up at once; most are those that have come back to where they began.
+        """
+        still, rising = STEP_GAIN * self.weights.sum(), [_Rising(stats, -np.inf, np.inf) for stats in candidates]
         for kept, steps in STAGES:
-            found = self.stepped(candidates[:kept])
-            for _ in range(steps - 1):
-                found = self.stepped([each.stats for each in found])
-            found.sort(key=lambda each: -each.elbo)
-            candidates = [each.stats for each in found]
-        return self.settled(found[0])
+            rising = sorted(rising, key=lambda each: -each.promise)[:kept]
+            for _ in range(steps):
+                if not rising:
+                    return None
+                found = self.stepped([each.stats for each in rising])
+                rising = [_Rising(a.stats, a.elbo, a.elbo - b.elbo) for a, b in zip(found, rising, strict=True)]
+                rising = [each for each in rising if each.elbo >= least or each.rise >= still]
+        if not rising:
+            return None
+        best = self.settled(self.stepped([max(rising, key=lambda each: each.promise).stats])[0])
+        return best if best.elbo >= least else None
 
 
-def rearranged(
-    sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator
-) -> tuple[np.ndarray, float]:
-    """Statistics (M', F) of the best arrangement found, and by how many nats it is better than the settled first one.
+class _Rising(NamedTuple):
+    """Components of a candidate, statistics (M, F), the bound after its last step, and by how much that raised it."""
+
+    stats: np.ndarray
+    elbo: float
+    rise: float
+
+    @property
+    def promise(self) -> float:
+        """The bound some steps later; what was not refined yet promises all alike, and keeps its order."""
+        return self.elbo + AHEAD * self.rise if np.isfinite(self.rise) else np.inf
+
+
+def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator) -> Arrangement | None:
+    """The best arrangement found, or None where none is better than what the first one settles to.
 
     Parameters
     ----------
@@ -115,16 +135,14 @@ def rearranged(
     split : how components are split
     rng : of the k-means++ seedings
     """
-    now = first = sample.settled(sample.stepped([stats])[0])
+    now, found = sample.settled(sample.stepped([stats])[0]), None
     for _ in range(ROUNDS):
         candidates = _candidates(sample, now, split, rng)
-        if not candidates:
+        best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.weights.sum())
+        if best is None:
             break
-        best = sample.best(candidates)
-        if best.elbo - now.elbo < ROUND_GAIN * sample.weights.sum():
-            break
-        now = best
-    return now.stats, now.elbo - first.elbo
+        now = found = best
+    return found
 
 
 def _candidates(sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -90,6 +90,8 @@ class LapEnd:
     summary : of the whole data
     origins : (K,) position of each component during the lap, or -1 if a move made or changed it
     samples : rows and their weights drawn during the lap, of the components for which there are any
+    change : of the ELBO in it before its moves, in nats
+    made : by the kind of a move, positions of the components that it made at this end
     """
 
     model: Model
@@ -101,6 +103,8 @@ class LapEnd:
     summary: Summary
     origins: np.ndarray
     samples: Mapping[int, tuple[Rows, np.ndarray]]
+    change: float = np.inf
+    made: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[int, int]:

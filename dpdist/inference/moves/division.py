@@ -19,6 +19,7 @@ from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.inference.moves.cooldown import Cooldowns
 from dpdist.inference.moves.divide import divide
+from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
@@ -36,7 +37,8 @@ class Divisions(Proposals):
     ends : (J,) intp, behind the last replacement of each; those of all groups stand one after the other, C in all
     ages : (J,) int, laps spent so far
     gains : (J,) float, exact gain at the end of the last lap; -inf before the first
-    cooldowns : of groups, by the component that names them
+    cooldowns : of groups, by the component that names them, where a move goes by it
+    searched : groups in which nothing was found, where a move goes by them
     coefficients : (C, F) or None before a posterior was made
     """
 
@@ -45,6 +47,7 @@ class Divisions(Proposals):
     ages: Annotated[np.ndarray, Stored(("division",), "laps the replacements have been refined")]
     gains: Annotated[np.ndarray, Stored(("division",), "exact gain at the end of the last lap", "nat")]
     cooldowns: Cooldowns = field(default_factory=Cooldowns)
+    searched: SearchedGroups = field(default_factory=SearchedGroups)
     coefficients: np.ndarray | None = None
 
     @classmethod
@@ -120,17 +123,14 @@ class Divisions(Proposals):
 class Dividing(Move[Divisions]):
     """A move that proposes divisions.
 
-    Its parameters say for how many laps replacements are refined, ``refine``, for how many a group is left alone after
-    a refusal, ``cooldown``, and after how many refusals until it changes, ``tries``.
+    Its parameters say for how many laps replacements are refined, ``refine``.
     """
 
     refine: int
-    cooldown: int
-    tries: int
 
     @abstractmethod
     def births(
-        self, end: LapEnd, busy: np.ndarray, cooldowns: Cooldowns, others: Sequence[Proposals]
+        self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> Mapping[tuple[int, ...], np.ndarray | None]:
         """Groups to divide, each with statistics (M, F) of its replacements, or None where none can be found.
 
@@ -138,20 +138,27 @@ class Dividing(Move[Divisions]):
         ----------
         end : how things stand
         busy : (K,) bool, components that are being divided already
-        cooldowns : of groups
+        resting : no divisions, but which groups rest
         others : what moves before this one in the list try in the next lap
         """
 
-    def rested(self, end: LapEnd, cooldowns: Cooldowns) -> Cooldowns:
-        """The cooldowns but of those groups that are worth another try, since what is around them changed."""
-        return cooldowns
+    @abstractmethod
+    def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
+        """No divisions, but which groups rest after a lap: those of `before`, as far as they stay, and `refused`.
+
+        Parameters
+        ----------
+        end : of the lap
+        before : what was known of groups
+        refused : groups of untouched components for which nothing was found, or nothing that gains
+        """
+
+    @abstractmethod
+    def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
+        """Whether there are groups left to try."""
 
     def none(self) -> Divisions:
         return Divisions.begun([], [])
-
-    def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
-        """Those that may be given replacements when the lap ends."""
-        return proposals.cooldowns.allow(ids, lap + 1, self.tries)
 
     def postpones(self, proposals: Divisions, proposal: int, gain: float) -> bool:
         """Whether the replacements' improvement, if it goes on as in the last lap, may still lead to a gain."""
@@ -166,26 +173,27 @@ class Dividing(Move[Divisions]):
         # divided the responsibilities of a component that is there no more.
         untouched = {v.proposal: v for v in verdicts if set(before.removed(v.proposal)) <= end.places.keys()}
         going = sorted(j for j, v in untouched.items() if v.reason is Reason.REFINING)
-        refused = [end.places[int(before.groups[j, 0])] for j, v in untouched.items() if v.reason in _REFUSED]
-        cooldowns = self.rested(end, before.cooldowns.after(end, refused, self.cooldown))
-        groups = [tuple(end.places[k] for k in before.removed(j)) for j in going]
+        places = {j: tuple(end.places[k] for k in before.removed(j)) for j in untouched}
+        refused = [places[j] for j, v in untouched.items() if v.reason in _REFUSED]
+        resting = self.resting(end, before, refused)
+        groups = [places[j] for j in going]
         busy = np.zeros(len(end.ids), dtype=bool)
         busy[[k for group in groups for k in group]] = True
         # New replacements begin with what a sample says of them. They are measured in the coming lap and judged at its
         # end, together with the older ones, which have been refined on all rows since.
-        births = self.births(end, busy, cooldowns, others)
-        fruitless = [group[0] for group, stats in births.items() if stats is None]
-        cooldowns = cooldowns.after(end, fruitless, self.cooldown)
+        births = self.births(end, busy, resting, others)
+        resting = self.resting(end, resting, [group for group, stats in births.items() if stats is None])
         seeds = {group: stats for group, stats in births.items() if stats is not None}
         sizes = [int(before.sizes[j]) for j in going] + [len(stats) for stats in seeds.values()]
         divisions = replace(
             Divisions.begun([*groups, *seeds], sizes),
             ages=np.concatenate([before.ages[going].astype(np.intp) + 1, np.zeros(len(seeds), dtype=np.intp)]),
             gains=np.concatenate([[untouched[j].gain for j in going], np.full(len(seeds), -np.inf)]),
-            cooldowns=cooldowns,
+            cooldowns=resting.cooldowns,
+            searched=resting.searched,
         )
         carried = np.concatenate([np.zeros(0, np.intp), *(np.r_[before.rows_of(j)] for j in going)]).astype(np.intp)
-        pending = bool(len(divisions)) or not cooldowns.exhausted(end.ids, self.tries).all()
+        pending = bool(len(divisions)) or self.unfinished(end, resting)
         return Following(divisions, carried, _start(len(carried), list(seeds.values())), pending)
 
 

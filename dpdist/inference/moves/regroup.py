@@ -4,25 +4,36 @@ Splits and merges change one thing at a time, and each of these may lose where s
 of a few neighbours are arranged anew, on a sample, by merges and splits together: see
 :mod:`dpdist.inference.moves.arrange`. In the following laps what the group holds of every
 row is divided among the components found, as a split's rows are.
+
+Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
+(:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
+change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.moves.arrange import SampledRows, rearranged
+from dpdist.inference.moves.arrange import ROUND_GAIN, SampledRows, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
-from dpdist.inference.moves.cooldown import Cooldowns
 from dpdist.inference.moves.division import Dividing, Divisions
+from dpdist.inference.moves.searched import SearchedGroups
+from dpdist.inference.moves.sketch import Found, Sketch
 from dpdist.inference.moves.split import Split
 from dpdist.models.families.base import Rows, stack_rows
 from dpdist.models.mixture import Model
+
+#: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
+MOST_TOGETHER = 8
+#: Waves of a lap's end, after which what was found is measured.
+MOST_WAVES = 100
 
 
 @dataclass(frozen=True)
@@ -31,19 +42,17 @@ class Regroup(Dividing):
 
     Parameters
     ----------
-    members : components of a group at its first try; at every further one it has one more
+    members : components of the smallest groups
     rows : sampled rows of a group that are looked at
     seedings : k-means++ seedings of a split, as of :class:`Split`
     refine : laps that the components found may take until they pay
-    cooldown : laps that a group is left alone after a refusal
-    tries : refusals after which a group is left alone until it or its neighbourhood changes
+    tries : sizes of groups that are searched of every component and its nearest, each with a member more
     """
 
     members: int = 3
     rows: int = 4000
     seedings: int = 16
     refine: int = 3
-    cooldown: int = 0
     tries: int = 3
 
     def __post_init__(self) -> None:
@@ -52,7 +61,6 @@ class Regroup(Dividing):
             " of Regroup",
             members=whole(2),
             **dict.fromkeys(("rows", "seedings", "refine", "tries"), COUNT),
-            cooldown=whole(0),
         )
 
     @property
@@ -64,75 +72,78 @@ class Regroup(Dividing):
         return self.rows
 
     def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
-        """All components, as long as any names a group that may be tried."""
-        return np.full(len(ids), bool(proposals.cooldowns.allow(ids, lap + 1, self.tries).any()))
+        """All components: whether a group has changed is known when the lap ends."""
+        return np.ones(len(ids), dtype=bool)
 
-    def rested(self, end: LapEnd, cooldowns: Cooldowns) -> Cooldowns:
-        """Groups near a component that a move made or changed are worth another try."""
-        changed = end.origins < 0
-        if len(end.ids) < 2 or not changed.any():
-            return cooldowns
-        near = end.neighbours[:, : self.members + self.tries - 2]
-        return cooldowns.without(end.ids[changed[near].any(axis=1)])
+    def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
+        return replace(self.none(), searched=before.searched.after(end, refused))
+
+    def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
+        """Whether a group was not searched whose members have rows, or all have none because a lap drew none."""
+        seen = np.isin(np.arange(len(end.ids)), list(end.samples)) | (not end.samples)
+        return any(
+            bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
+        )
 
     def births(
-        self, end: LapEnd, busy: np.ndarray, cooldowns: Cooldowns, others: Sequence[Proposals]
+        self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Better arrangements of disjoint groups, each found in a task of its own."""
-        if len(end.ids) < 2:
-            return {(k,): None for k in range(len(end.ids))}
-        groups = self._groups(end, busy, cooldowns, others)
-        if not groups:
-            return {}
+        calm = end.settled or end.change < ROUND_GAIN * float(end.summary.counts.sum()) / len(end.ids)
+        free = ~busy & np.isin(np.arange(len(end.ids)), list(end.samples))
+        fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
+        for proposals in others:
+            free &= proposals.judged(end.ids) | fresh  # where a search made it, it was split in vain
+        searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
+        sketch = Sketch.of(end, free)
+        for wave in count():
+            groups = self._groups(sketch, searched, wave)
+            if not groups:
+                break
+            found = self._search(sketch.end, groups, wave)
+            vain = [group for group, each in zip(groups, found, strict=True) if each is None]
+            searched = searched.after(sketch.end, vain)
+            births |= {sketch.places(group): None for group in vain if sketch.places(group)}
+            better = {group: each for group, each in zip(groups, found, strict=True) if each is not None}
+            if better:
+                sketch = sketch.after(list(better), list(better.values()))
+            elif calm:
+                sketch = sketch.standing()
+            if wave + 1 >= MOST_WAVES or not (better or calm):
+                break
+        return births | sketch.divisions(end)
+
+    def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:
+        """Groups of a component with its nearest that were not searched, the smallest first."""
+        sizes = {min(self.members + tried, len(end.ids)) for tried in range(self.tries)} - {1}
+        for size in sorted(sizes):
+            group = k, *end.neighbours[k, : size - 1].tolist()
+            if not searched.holds(end.ids[list(group)].tolist()):
+                yield group
+
+    def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int) -> list[tuple[int, ...]]:
+        """Disjoint groups that were not searched, in random order, so that all have their turn.
+
+        Changes that rest on each other replace at most so many components of the lap's end together.
+        """
+        end, free, groups = sketch.end, sketch.free.copy(), []
+        for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
+            for group in self._left(end, searched, k):
+                if free[list(group)].all() and len(sketch.union(group)) <= MOST_TOGETHER:
+                    groups.append(group)
+                    free[list(group)] = False
+                    break
+        return groups
+
+    def _search(self, end: LapEnd, groups: Sequence[tuple[int, ...]], wave: int) -> list[Found | None]:
         refs = end.backend.map(
             _arrange_task,
             [end.backend.share((end.model, self))] * len(groups),
             [end.summary.stats[list(group)] for group in groups],
             [[end.samples[k] for k in group] for group in groups],
-            [(end.seed, end.lap, int(end.ids[group[0]])) for group in groups],
+            [(end.seed, end.lap, wave, int(end.ids[group[0]])) for group in groups],
         )
-        return _disjoint(dict(zip(groups, end.backend.fetch(refs), strict=True)))
-
-    def _groups(
-        self, end: LapEnd, busy: np.ndarray, cooldowns: Cooldowns, others: Sequence[Proposals]
-    ) -> list[tuple[int, ...]]:
-        """Groups to look at, each a component with near ones; in random order, so that all have their turn.
-
-        They are disjoint, so that nothing is found in vain: who finds its nearest taken is grouped with the nearest
-        that are left. But where the run is about to rest, all there are, of every size that is left to try.
-        """
-        free = ~busy & (end.origins >= 0) & np.isin(np.arange(len(end.ids)), list(end.samples))
-        for proposals in others:
-            free &= proposals.judged(end.ids)
-        allowed, refusals = cooldowns.allow(end.ids, end.lap + 1, self.tries), cooldowns.refused(end.ids)
-        order = generator(end.seed, "regroup", end.lap).permutation(np.flatnonzero(allowed)).tolist()
-        if end.settled:
-            every = [
-                (k, *end.neighbours[k, : self.members + tried - 1].tolist())
-                for k in order
-                for tried in range(int(refusals[k]), self.tries)
-            ]
-            return [group for group in every if free[list(group)].all()]
-        groups = []
-        for k in order:
-            company = min(self.members + int(refusals[k]), len(end.ids)) - 1
-            near = end.neighbours[k, : self.members + self.tries]
-            chosen = near[free[near]][:company].tolist()
-            if free[k] and len(chosen) == company:
-                groups.append((k, *chosen))
-                free[[k, *chosen]] = False
-        return groups
-
-
-def _disjoint(found: Mapping[tuple[int, ...], np.ndarray | None]) -> dict[tuple[int, ...], np.ndarray | None]:
-    """What was found but for groups that share a component with one before them; those wait for another lap."""
-    taken: set[int] = set()
-    kept: dict[tuple[int, ...], np.ndarray | None] = {}
-    for group, stats in found.items():
-        if stats is None or taken.isdisjoint(group):
-            kept[group] = stats
-            taken.update(group if stats is not None else ())
-    return kept
+        return end.backend.fetch(refs)
 
 
 def _sampled(
@@ -159,13 +170,17 @@ def _arrange_task(
     shared: tuple[Model, Regroup],
     stats: np.ndarray,
     samples: Sequence[tuple[Rows, np.ndarray]],
-    key: tuple[int, int, int],
-) -> np.ndarray | None:
-    """Statistics of a better arrangement of components with `stats` (M, F); None if none was found."""
-    (model, regroup), (seed, lap, identity) = shared, key
-    rng = generator(seed, "regroup rows", lap, identity)
+    key: tuple[int, int, int, int],
+) -> Found | None:
+    """A better arrangement of components with `stats` (M, F); None if none was found."""
+    (model, regroup), (seed, lap, wave, identity) = shared, key
+    rng = generator(seed, "regroup rows", lap, wave, identity)
     rows, weights, share = _sampled(samples, stats[:, -1], regroup.rows, rng)
     with one_thread():
         sample, split = SampledRows.of(model, rows, weights), Split(seedings=regroup.seedings, seed_iterations=2)
-        found, gain = rearranged(sample, stats * share, split, rng)
-    return found / share if gain > 0 else None
+        better = rearranged(sample, stats * share, split, rng)
+    if better is None:
+        return None
+    owners = better.resp.argmax(axis=1)
+    parts = [np.flatnonzero(owners == k) for k in range(len(better.stats))]
+    return Found(better.stats / share, [(rows[own], weights[own]) for own in parts])

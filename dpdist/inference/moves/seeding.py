@@ -14,6 +14,17 @@ ROUNDING = 1e-12
 def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
     """Draw `seeds` rows by k-means++ and give each row the index of its nearest one, (n,).
 
+    As one of :func:`many_nearest_seeds`.
+    """
+    owners = many_nearest_seeds(points, weights, seeds, 1, rng)
+    return None if owners is None else owners[:, 0]
+
+
+def many_nearest_seeds(
+    points: Rows, weights: np.ndarray, seeds: int, seedings: int, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Draw `seeds` rows by k-means++, several times over, and give each row the index of its nearest one, (n, S).
+
     The first seed is drawn by `weights` (n,), a further one by these times the squared distance to the nearest seed so
     far: a row of weight w as often as w such rows. Draws go along the rows in the order of a random direction, so that
     it does not matter in which order they come. Returns None when there are fewer distinct rows than seeds.
@@ -21,18 +32,20 @@ def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.
     count = points.shape[0]
     if not count:
         return None
+    points = points if is_sparse(points) else points - weights @ points / weights.sum()
     norms = _squared_norms(points)
     order = np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
-    nearest, owners = np.full(count, np.inf), np.zeros(count, dtype=np.intp)
-    chosen = _drawn(weights, order, rng)
+    nearest = np.full((count, seedings), np.inf)
+    owners = np.zeros((count, seedings), dtype=np.intp)
+    chosen = _drawn(np.broadcast_to(weights[:, None], nearest.shape), order, rng)
     for s in range(seeds):
         distances = _squared_distances(points, norms, chosen)
         owners[distances < nearest] = s
         nearest = np.minimum(nearest, distances)
         if s + 1 < seeds:
-            if not nearest.any():
+            if not nearest.any(axis=0).all():
                 return None
-            chosen = _drawn(weights * nearest, order, rng)
+            chosen = _drawn(weights[:, None] * nearest, order, rng)
     return owners
 
 
@@ -48,11 +61,12 @@ def standardized(points: Rows, weights: np.ndarray) -> Rows:
     return sparse.csr_array(points.multiply(scales)) if is_sparse(points) else (points - means) * scales
 
 
-def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> int:
-    """A row drawn in proportion to `sampling probabilities`."""
-    ends = np.cumsum(sampling_probabilities[order])
-    place = int(np.searchsorted(ends, rng.random() * ends[-1], side="right"))
-    return int(order[min(place, len(order) - 1)])
+def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows (S,), each drawn in proportion to a column of `sampling_probabilities` (n, S)."""
+    ends = np.cumsum(sampling_probabilities[order], axis=0)
+    drawn = rng.random(ends.shape[1]) * ends[-1]
+    places = (ends <= drawn).sum(axis=0)
+    return np.asarray(order[np.minimum(places, len(order) - 1)])
 
 
 def _squared_norms(points: Rows) -> np.ndarray:
@@ -60,12 +74,10 @@ def _squared_norms(points: Rows) -> np.ndarray:
     return np.asarray(squares.sum(axis=1)).ravel()
 
 
-def _squared_distances(points: Rows, norms: np.ndarray, chosen: int) -> np.ndarray:
-    """Squared distances to one row; those lost to rounding count as zero."""
-    if is_sparse(points):
-        seed = points[[chosen]].toarray()[0]
-        distances = norms - 2 * (points @ seed) + norms[chosen]
-        distances[distances < 1e-12 * (norms + norms[chosen])] = 0.0
-        return np.asarray(distances)
-    gaps = points - points[chosen]
-    return np.asarray(np.einsum("nd,nd->n", gaps, gaps))
+def _squared_distances(points: Rows, norms: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Squared distances (n, S) to some rows; those lost to rounding count as zero."""
+    seeds = points[chosen].toarray() if is_sparse(points) else points[chosen]
+    both = norms[:, None] + norms[chosen]
+    distances = both - 2 * (points @ seeds.T)
+    distances[distances < 1e-12 * both] = 0.0
+    return np.asarray(distances)

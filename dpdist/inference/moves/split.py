@@ -9,8 +9,9 @@ Sudderth (2013), with several targets a lap.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,9 +19,8 @@ from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
-from dpdist.inference.moves.cooldown import Cooldowns
-from dpdist.inference.moves.division import Dividing
-from dpdist.inference.moves.seeding import nearest_seeds, standardized
+from dpdist.inference.moves.division import Dividing, Divisions
+from dpdist.inference.moves.seeding import many_nearest_seeds, standardized
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
@@ -59,14 +59,24 @@ class Split(Dividing):
     def least_rows(self) -> int:
         return self.children
 
+    def wants_rows(self, proposals: Divisions, ids: np.ndarray, lap: int) -> np.ndarray:
+        """Those that may be given replacements when the lap ends."""
+        return proposals.cooldowns.allow(ids, lap + 1, self.tries)
+
+    def resting(self, end: LapEnd, before: Divisions, refused: Sequence[tuple[int, ...]]) -> Divisions:
+        return replace(self.none(), cooldowns=before.cooldowns.after(end, [k for (k,) in refused], self.cooldown))
+
+    def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
+        return not resting.cooldowns.exhausted(end.ids, self.tries).all()
+
     def births(
-        self, end: LapEnd, busy: np.ndarray, cooldowns: Cooldowns, others: Sequence[Proposals]
+        self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Children of each component that may be given some and of which there are rows, found in tasks."""
         limit = end.model.allocation.max_components
         if limit is not None and len(end.ids) >= limit:
             return {}
-        allowed = cooldowns.allow(end.ids, end.lap + 1, self.tries) & ~busy
+        allowed = resting.cooldowns.allow(end.ids, end.lap + 1, self.tries) & ~busy
         candidates = [int(k) for k in np.flatnonzero(allowed) if int(k) in end.samples]
         if not candidates:
             return {}
@@ -107,16 +117,19 @@ def seed_children(
     Returns None when the rows hold too few distinct points.
     """
     sample, measures = _Seeding(model, features, weights), (points, standardized(points, weights))
-    seedings = []
-    for turn in range(split.seedings):
-        owners = nearest_seeds(measures[turn % 2], weights, split.children, rng)
-        if owners is None:
-            return None
-        seedings.append(owners)
-    owned = np.stack(seedings, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
+    halves = [
+        many_nearest_seeds(measure, weights, split.children, number, rng)
+        for measure, number in zip(measures, (split.seedings - split.seedings // 2, split.seedings // 2), strict=True)
+        if number
+    ]
+    known = [half for half in halves if half is not None]
+    if len(known) < len(halves):
+        return None
+    owned = np.concatenate(known, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
     tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
     evidence = sample.evidence(tried)
-    finalists = [half + 2 * int(evidence[half::2].argmax()) for half in range(min(2, split.seedings))]
+    begins = np.cumsum([0, *(half.shape[1] for half in known)]).tolist()
+    finalists = [begin + int(evidence[begin:end].argmax()) for begin, end in pairwise(begins)]
     refined = sample.refined(tried[:, finalists], split.seed_iterations)
     return np.asarray(refined[:, sample.evidence(refined).argmax()] * (count / weights.sum()))
 

@@ -1,0 +1,96 @@
+"""Components as searches on samples would have them, before any of it was measured on all rows.
+
+What a search finds in one group may be what lets the next find something beside it. So groups are searched in waves,
+each on what the waves before have found, and only in the end is all that changed together proposed as one division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.inference.moves.base import LapEnd
+from dpdist.models.families.base import Rows
+from dpdist.models.sufficient_statistics import Summary
+
+
+class Found(NamedTuple):
+    """Components that a search puts in the place of a group.
+
+    Parameters
+    ----------
+    stats : (M, F), of the whole data
+    samples : of each, rows and their weights
+    """
+
+    stats: np.ndarray
+    samples: Sequence[tuple[Rows, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """How things would stand.
+
+    Parameters
+    ----------
+    end : of the lap, with components as they would be; new ones have ids that no other component has
+    replaced : for each component, which of the lap's end it and those of the same changes replace; itself if none
+    free : (K,) bool, components that may be searched
+    """
+
+    end: LapEnd
+    replaced: tuple[frozenset[int], ...]
+    free: np.ndarray
+
+    @classmethod
+    def of(cls, end: LapEnd, free: np.ndarray) -> Sketch:
+        """As things stand."""
+        places = np.arange(len(end.ids))
+        return cls(replace(end, origins=places), tuple(frozenset([k]) for k in places.tolist()), free)
+
+    def places(self, group: Sequence[int]) -> tuple[int, ...]:
+        """Where the components of a group stand at the lap's end; nothing if one of them is new."""
+        standing = [next(iter(self.replaced[k])) for k in group if len(self.replaced[k]) == 1]
+        return tuple(standing) if len(standing) == len(group) else ()
+
+    def union(self, group: Sequence[int]) -> frozenset[int]:
+        """What a change of the group would replace, together with the changes on which it rests."""
+        return frozenset().union(*(self.replaced[k] for k in group))
+
+    def after(self, groups: Sequence[tuple[int, ...]], found: Sequence[Found]) -> Sketch:
+        """With disjoint `groups` replaced."""
+        gone = {k for group in groups for k in group}
+        kept = [k for k in range(len(self.end.ids)) if k not in gone]
+        stats = [self.end.summary.stats[kept], *(each.stats for each in found)]
+        samples = [self.end.samples.get(k) for k in kept] + [part for each in found for part in each.samples]
+        fresh = int(self.end.ids.max()) + 1 + np.arange(sum(len(each.stats) for each in found))
+        replaced = [self.replaced[k] for k in kept]
+        for group, each in zip(groups, found, strict=True):
+            union = self.union(group)
+            replaced = [union if union & own else own for own in replaced] + [union] * len(each.stats)
+        components = len(replaced)
+        end = replace(
+            self.end,
+            ids=np.concatenate([self.end.ids[kept], fresh]),
+            summary=Summary(np.concatenate(stats), np.zeros(components)),
+            origins=np.arange(components),
+            samples={k: part for k, part in enumerate(samples) if part is not None and len(part[1])},
+        )
+        free = np.append(self.free[kept], np.ones(len(fresh), dtype=bool))
+        return Sketch(end, tuple(replaced), free & np.isin(np.arange(components), list(end.samples)))
+
+    def standing(self) -> Sketch:
+        """The same, in which only components may be searched that are there already."""
+        return replace(self, free=self.free & np.array([len(group) == 1 for group in self.replaced]))
+
+    def divisions(self, before: LapEnd) -> dict[tuple[int, ...], np.ndarray]:
+        """What changed since the lap's end: components of it, and statistics (M, F) of those in their place."""
+        new = ~np.isin(self.end.ids, before.ids)
+        changed = {self.replaced[k]: None for k in np.flatnonzero(new).tolist()}
+        return {
+            tuple(sorted(group)): self.end.summary.stats[[k for k, own in enumerate(self.replaced) if own == group]]
+            for group in changed
+        }

@@ -1,0 +1,38 @@
+"""Rows shared out under many arrangements of components side by side, which share one product of features."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.kernels.jit import jit
+
+
+@jit
+def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> None:
+    """Make every row's logits its weight times their softmax, within each arrangement for itself, in place.
+
+    Parameters
+    ----------
+    logits : (n, C) float64, of the components of all arrangements one after the other; overwritten by c_n r_nc
+    weights : (n,) float64, c_n
+    ends : (J,) intp, behind the last component of each arrangement
+    bounds : (J,) float64, gains sum_n c_n log sum_c exp(logit_nc)
+    """
+    for n in range(logits.shape[0]):
+        row = logits[n]
+        begin = 0
+        for j in range(ends.shape[0]):
+            end = ends[j]
+            top = row[begin]
+            for c in range(begin + 1, end):
+                top = max(top, row[c])
+            total = 0.0
+            for c in range(begin, end):
+                gap = row[c] - top
+                row[c] = np.exp(gap) if gap > -40.0 else 0.0
+                total += row[c]
+            scale = weights[n] / total
+            for c in range(begin, end):
+                row[c] *= scale
+            bounds[j] += weights[n] * (top + np.log(total))
+            begin = end
