@@ -18,7 +18,7 @@ from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.seeding import nearest_seeds, standardized
+from dpdist.inference.moves.seeding import many_nearest_seeds, nearest_seeds, standardized
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -254,11 +254,11 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
     )
     rng, points = np.random.default_rng(seed), family.points(given_rows)
     tried: tuple[list[np.ndarray], ...] = ([], [])
-    for turn in range(split.seedings):
-        own = standardized(points, weights) if turn % 2 else points
-        owners = nearest_seeds(own, weights, split.children, rng)
-        hard = np.array([sums_of(family, rows, weights * (owners == c)) for c in range(split.children)])
-        tried[turn % 2].append(refined(model, rows, weights, hard))
+    for half, own in zip(tried, (points, standardized(points, weights)), strict=True):
+        owners = many_nearest_seeds(own, weights, split.children, split.seedings // 2, rng)
+        for each in owners.T:
+            hard = np.array([sums_of(family, rows, weights * (each == c)) for c in range(split.children)])
+            half.append(refined(model, rows, weights, hard))
     finalists = [max(half, key=lambda stats: family.log_evidence(stats).sum()) for half in tried]
     for _ in range(split.seed_iterations):
         finalists = [refined(model, rows, weights, stats) for stats in finalists]
