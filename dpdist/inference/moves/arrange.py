@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.kernels.arrangements import share_arrangements
 from dpdist.models.families.base import Features, Rows
@@ -25,6 +26,9 @@ from dpdist.models.mixture import Model
 STAGES, MOST_STEPS = ((10, 3), (5, 5), (3, 12)), 30
 #: Steps like its last one by which a candidate is thought to go on where candidates are compared.
 AHEAD = 5
+#: Nats a row by which candidates that come to the same may differ, of which the one that promised more at first is kept:
+#: rounding is not to choose.
+ALIKE = 1e-7
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a step to go on being refined, and in a round to be followed.
@@ -46,6 +50,12 @@ class Arrangement(NamedTuple):
     stats: np.ndarray
     elbo: float
     resp: np.ndarray
+
+    @property
+    def occupied(self) -> Arrangement:
+        """Without components that hold no row, which matter nothing to the bound."""
+        held = self.stats[:, -1] >= EMPTY
+        return self._replace(stats=self.stats[held], resp=self.resp[:, held])
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +108,9 @@ class SampledRows:
         that stands still below `least` is given up at once; most are those that have come back to where they began.
         """
         still, rising = STEP_GAIN * self.weights.sum(), [_Rising(stats, -np.inf, np.inf) for stats in candidates]
+        tie = ALIKE * self.weights.sum()
         for kept, steps in STAGES:
-            rising = sorted(rising, key=lambda each: -each.promise)[:kept]
+            rising = sorted(rising, key=lambda each: -each.promise(tie))[:kept]
             for _ in range(steps):
                 if not rising:
                     return None
@@ -108,7 +119,7 @@ class SampledRows:
                 rising = [each for each in rising if each.elbo >= least or each.rise >= still]
         if not rising:
             return None
-        best = self.settled(self.stepped([max(rising, key=lambda each: each.promise).stats])[0])
+        best = self.settled(self.stepped([max(rising, key=lambda each: each.promise(tie)).stats])[0])
         return best if best.elbo >= least else None
 
 
@@ -119,10 +130,9 @@ class _Rising(NamedTuple):
     elbo: float
     rise: float
 
-    @property
-    def promise(self) -> float:
-        """The bound some steps later; what was not refined yet promises all alike, and keeps its order."""
-        return self.elbo + AHEAD * self.rise if np.isfinite(self.rise) else np.inf
+    def promise(self, tie: float) -> float:
+        """The bound some steps later, in units of `tie`; what was not refined yet promises all alike."""
+        return float(np.floor((self.elbo + AHEAD * self.rise) / tie)) if np.isfinite(self.rise) else np.inf
 
 
 def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator) -> Arrangement | None:
@@ -141,7 +151,7 @@ def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.ran
         best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.weights.sum())
         if best is None:
             break
-        now = found = best
+        now = found = best.occupied
     return found
 
 

@@ -32,7 +32,6 @@ def many_nearest_seeds(
     count = points.shape[0]
     if not count:
         return None
-    points = points if is_sparse(points) else points - weights @ points / weights.sum()
     norms = _squared_norms(points)
     order = np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
     nearest = np.full((count, seedings), np.inf)
@@ -76,8 +75,10 @@ def _squared_norms(points: Rows) -> np.ndarray:
 
 def _squared_distances(points: Rows, norms: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Squared distances (n, S) to some rows; those lost to rounding count as zero."""
-    seeds = points[chosen].toarray() if is_sparse(points) else points[chosen]
-    both = norms[:, None] + norms[chosen]
-    distances = both - 2 * (points @ seeds.T)
-    distances[distances < 1e-12 * both] = 0.0
-    return np.asarray(distances)
+    if is_sparse(points):
+        both = norms[:, None] + norms[chosen]
+        distances = both - 2 * (points @ points[chosen].toarray().T)
+        distances[distances < 1e-12 * both] = 0.0
+        return np.asarray(distances)
+    gaps = (points - seed for seed in points[chosen])  # exact, so that rows as far from two seeds go to the first
+    return np.stack([np.einsum("nd,nd->n", gap, gap) for gap in gaps], axis=1)

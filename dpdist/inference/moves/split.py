@@ -114,7 +114,7 @@ def seed_children(
     Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
     these rows, so that columns that hardly vary have a say as well. Of either half the one whose children have the
     highest evidence after a first step of variational inference is refined, and the better of the two is kept.
-    Returns None when the rows hold too few distinct points.
+    The largest comes first. Returns None when the rows hold too few distinct points.
     """
     sample, measures = _Seeding(model, features, weights), (points, standardized(points, weights))
     halves = [
@@ -131,7 +131,9 @@ def seed_children(
     begins = np.cumsum([0, *(half.shape[1] for half in known)]).tolist()
     finalists = [begin + int(evidence[begin:end].argmax()) for begin, end in pairwise(begins)]
     refined = sample.refined(tried[:, finalists], split.seed_iterations)
-    return np.asarray(refined[:, sample.evidence(refined).argmax()] * (count / weights.sum()))
+    best = refined[:, sample.evidence(refined).argmax()]
+    largest_first = np.argsort(-best[:, -1], kind="stable")  # whichever of several seedings found the same children
+    return np.asarray(best[largest_first] * (count / weights.sum()))
 
 
 @dataclass(frozen=True, eq=False)
