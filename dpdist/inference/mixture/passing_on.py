@@ -40,6 +40,8 @@ def passed_on(
     summary : of the new components
     limit : rows that a proposal's components pass on, at most
     """
+    if not removed:
+        return {}
     groups = [heirs.new[heirs.old == group[0]] for group in removed]
     drawn = [_drawn(sample, group, before, limit) for group in removed]
     refs = backend.map(

@@ -26,8 +26,7 @@ from dpdist.models.mixture import Model
 STAGES, MOST_STEPS = ((10, 3), (5, 5), (3, 12)), 30
 #: Steps like its last one by which a candidate is thought to go on where candidates are compared.
 AHEAD = 5
-#: Nats a row by which candidates that come to the same may differ, of which the one that promised more at first is kept:
-#: rounding is not to choose.
+#: Nats a row by which candidates may differ that come to the same: of these the first is kept, not what rounding says.
 ALIKE = 1e-7
 #: Times that the best arrangement is followed.
 ROUNDS = 4
