@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from common import digits, draw_clusters, leading_components, options, print_table, spread
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.preprocessing import StandardScaler
 from starts import patches
 
 from dpdist import DPMixture
@@ -39,7 +40,12 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     """What is fitted, by name; patches under zero-mean Gaussians, all else under Gaussians."""
     if small:
         return {"clusters": draw_clusters(1_500, 4, 8, seed=0, apart=1.5)[0]}
-    found = {"digits": load_digits().data, "clusters": draw_clusters(10_000, 10, 30, seed=0, apart=0.8)[0]}
+    found = {
+        "digits": load_digits().data,
+        "digits 20": leading_components(load_digits().data, 20),
+        "cancer 12": leading_components(StandardScaler().fit_transform(load_breast_cancer().data), 12),
+        "clusters": draw_clusters(10_000, 10, 30, seed=0, apart=0.8)[0],
+    }
     leading = digits(data, 40)
     if leading is not None:
         found["MNIST"] = leading[:7_000]

@@ -89,7 +89,7 @@ class Regroup(Dividing):
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Better arrangements of disjoint groups, each found in a task of its own."""
-        calm = end.settled or end.change < ROUND_GAIN * float(end.summary.counts.sum()) / len(end.ids)
+        calm = end.settled or end.change < ROUND_GAIN * self.members * float(end.summary.counts.mean())
         free = ~busy & np.isin(np.arange(len(end.ids)), list(end.samples))
         fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
         for proposals in others:
