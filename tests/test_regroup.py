@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 import dpdist
 from dpdist.execution import SerialBackend
-from dpdist.inference.moves.arrange import SampledRows, rearranged
+from dpdist.inference.moves.arrange import SampledRows, _changes, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
@@ -90,6 +90,13 @@ def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_one
         near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5)}
         assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
     assert len(Regroup(members=3).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
+
+
+def test_groups_of_every_size_are_searched_before_a_run_rests() -> None:
+    found = Regroup(members=3, tries=3).births(
+        replace(end_of(*drawn()), settled=True), np.zeros(7, bool), Regroup().none(), ()
+    )
+    assert {len(group) for group in found} == {3, 4, 5} and all(stats is None for stats in found.values())
 
 
 def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
@@ -215,6 +222,33 @@ def test_a_candidate_that_stands_still_below_the_least_is_given_up_and_a_rising_
     joined = sums(model, rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners])
     poor = sums(model, rows, np.random.default_rng(0).choice(7, len(rows), p=[0.4, *[0.1] * 6]))
     assert sample.best([joined, poor, truth], -np.inf).elbo == pytest.approx(top, abs=0.1)
+
+
+def test_what_stands_still_below_the_least_takes_no_more_steps(monkeypatch) -> None:
+    rows, owners = drawn()
+    model, steps = model_of(rows), []
+    sample = SampledRows.of(model, rows, np.ones(len(rows)))
+    settled = sample.settled(sample.stepped([sums(model, rows, owners)])[0])
+    stepped = SampledRows.stepped
+    monkeypatch.setattr(SampledRows, "stepped", lambda self, given: steps.append(len(given)) or stepped(self, given))
+    assert sample.best([settled.stats] * 12, settled.elbo + 1) is None
+    assert steps == [10, 10]
+
+
+def test_changes_keep_all_rows_and_gain_what_the_evidence_says() -> None:
+    rows, owners = drawn()
+    model = model_of(rows)
+    sample = SampledRows.of(model, rows, np.ones(len(rows)))
+    now = sample.stepped([sums(model, rows, np.array([0, 0, 1, 1, 2, 2, 2])[owners])])[0]
+    changes = list(_changes(sample, now, Split(), np.random.default_rng(0)))
+    kinds = sorted((tuple(removed), len(added)) for _, removed, added in changes)
+    pairs, triples = [(0, 1), (0, 2), (1, 2)], [(0, 1, 2), (0, 2, 1), (1, 2, 0)]
+    expected = [((k,), 2) for k in range(3)] + [(pair, n) for pair in pairs for n in (1, 2)] + [(t, 3) for t in triples]
+    assert kinds == sorted(expected)
+    for gain, removed, added in changes:
+        np.testing.assert_allclose(added.sum(axis=0)[-1], now.stats[removed].sum(axis=0)[-1], rtol=0.02)
+        evidence = model.family.log_evidence(added).sum() - model.family.log_evidence(now.stats[removed]).sum()
+        assert gain == pytest.approx(evidence)
 
 
 def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
