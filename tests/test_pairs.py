@@ -7,7 +7,7 @@ import pytest
 
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves import pairs as pair_module
-from dpdist.inference.moves.pairs import gains_with, pair_gains, screened_gains
+from dpdist.inference.moves.pairs import gains_with, losses_after, pair_gains, pair_losses, screened_gains
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian, Moments
 from dpdist.models.mixture import Model
@@ -72,6 +72,21 @@ def test_the_gains_with_one_component_are_its_row_of_all(case) -> None:
     exact = both(pair_gains(model, total))
     for k in range(len(exact)):
         np.testing.assert_allclose(gains_with(model, total, k), exact[k], rtol=1e-12, atol=1e-9)
+
+
+@every_family
+def test_losses_of_a_set_that_changed_are_those_of_the_new_set(case) -> None:
+    family, total = unsorted_total(case)
+    model, backend = Model(family, DirichletProcess(2.0)), SerialBackend()
+    size = len(total.entropy)
+    kept = np.random.default_rng(0).permutation(size)[: size - 2]
+    stats = np.concatenate([total.stats[kept], total.stats[:1] + total.stats[1:2], 0.5 * total.stats[2:3]])
+    before = pair_losses(model, total.stats)
+    found = losses_after(model, before, kept.tolist(), stats, backend)
+    np.testing.assert_allclose(found, pair_losses(model, stats), rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(found, found.T)
+    old = losses_after(model, np.full_like(before, 7.0), kept.tolist(), stats, backend)
+    assert (old[: len(kept), : len(kept)] == 7.0).all(), "what is known is not computed again"
 
 
 def test_few_components_are_compared_as_ever_and_here() -> None:

@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 import dpdist
 from dpdist.execution import SerialBackend
+from dpdist.inference.moves import regroup
 from dpdist.inference.moves.arrange import SampledRows, _changes, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Divisions
@@ -118,6 +119,31 @@ def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
         assert three in again and all(3 in group for group in again)
     slightly = replace(calm, summary=Summary(calm.summary.stats * 1.05, np.zeros(7)))
     assert len(move.resting(slightly, resting, []).searched.members) == len(resting.searched.members)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 5])
+def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, monkeypatch) -> None:
+    """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
+    end, move = replace(end_of(*drawn()), settled=True), Regroup(members=2, rows=200, tries=1)
+    share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
+    monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
+    monkeypatch.setattr(regroup, "MOST_LAPS", share)
+    found = move.births(end, np.zeros(7, bool), move.none(), ())
+    assert len(found) == min(groups, 4) and move.unfinished(end, move.resting(end, move.none(), list(found))) == (
+        groups < 4
+    )
+    monkeypatch.setattr(regroup, "MOST_PRODUCTS", 1e9)
+    assert len(move.births(end, np.zeros(7, bool), move.none(), ())) == 4
+
+
+def test_a_wave_that_found_something_is_the_last_where_work_is_spent(monkeypatch) -> None:
+    rows, owners = drawn()
+    end = replace(end_of(rows, np.array([0, 0, 0, 0, 1, 1, 1])[owners]), settled=True)
+    monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
+    (stats,) = Regroup(members=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
+    monkeypatch.setattr(regroup, "MOST_PRODUCTS", 1e9)
+    (more,) = Regroup(members=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
+    assert 2 < len(stats) < len(more) == 7
 
 
 def test_what_one_wave_finds_the_next_goes_on_from() -> None:

@@ -22,7 +22,7 @@ from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.shares import Measured, Shares, draw_shares, measure
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.moves.pairs import pair_losses
 from dpdist.inference.prediction import Predictor
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
@@ -108,11 +108,9 @@ class _Standing:
     def of(model: Model, stats: np.ndarray, drawn: Shares, chance: float) -> _Standing:
         """The components themselves."""
         evidence, columns = model.family.log_evidence(stats), sparse.csc_array(drawn.resp)
-        gains = pair_gains(model, Summary(stats, np.zeros(len(stats))))
-        fixed = np.maximum(gains, gains.T) - model.allocation.merge_gains(stats[:, -1])
+        fixed = pair_losses(model, stats)
         weights = drawn.weights / chance
         fixed += np.stack([_entropy_gains(drawn.resp, columns, k, weights) for k in range(len(stats))])
-        np.fill_diagonal(fixed, -np.inf)
         return _Standing(model, np.arange(len(stats)), stats, evidence, fixed, drawn.resp, weights)
 
     def gains(self) -> np.ndarray:

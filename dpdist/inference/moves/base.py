@@ -22,7 +22,7 @@ import numpy as np
 
 from dpdist.execution.base import Backend
 from dpdist.inference.moves.accept import Verdict
-from dpdist.inference.moves.pairs import screened_gains
+from dpdist.inference.moves.pairs import screened_losses, with_shared
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
@@ -92,6 +92,7 @@ class LapEnd:
     samples : rows and their weights drawn during the lap, of the components for which there are any
     change : of the ELBO in it before its moves, in nats
     made : by the kind of a move, positions of the components that it made at this end
+    losses : ``pair_losses`` where they are known
     """
 
     model: Model
@@ -105,6 +106,7 @@ class LapEnd:
     samples: Mapping[int, tuple[Rows, np.ndarray]]
     change: float = np.inf
     made: Mapping[str, np.ndarray] = field(default_factory=dict)
+    losses: np.ndarray | None = None
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -114,7 +116,12 @@ class LapEnd:
     @cached_property
     def pair_gains(self) -> np.ndarray:
         """As :func:`dpdist.inference.moves.pairs.screened_gains` of the components; found once for all moves."""
-        return screened_gains(self.model, self.summary, self.backend)
+        return with_shared(self.model, self.summary, self.pair_losses)
+
+    @cached_property
+    def pair_losses(self) -> np.ndarray:
+        """As :func:`dpdist.inference.moves.pairs.screened_losses`, likewise."""
+        return screened_losses(self.model, self.summary, self.backend) if self.losses is None else self.losses
 
     @cached_property
     def neighbours(self) -> np.ndarray:

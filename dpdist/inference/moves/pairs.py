@@ -13,6 +13,7 @@ are computed, in tasks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,15 +38,25 @@ _CHUNK = 4_000_000
 
 def pair_gains(model: Model, total: Summary) -> np.ndarray:
     """Change of A + A_alloc for every pair, (K, K), upper triangle; entropy apart, so an upper bound of the gain."""
-    first, second = np.triu_indices(len(total.entropy), 1)
-    evidence = model.family.log_evidence(total.stats)
-    shared = model.allocation.merge_gains(total.counts)
-    step, gains = max(1, _CHUNK // total.stats.shape[1]), np.full(shared.shape, -np.inf)
+    return with_shared(model, total, pair_losses(model, total.stats))
+
+
+def with_shared(model: Model, total: Summary, losses: np.ndarray) -> np.ndarray:
+    """Of changes of A for every pair, (K, K), those of A + A_alloc; upper triangle."""
+    gains: np.ndarray = losses + model.allocation.merge_gains(total.counts)
+    gains[np.tril_indices(len(gains))] = -np.inf
+    return gains
+
+
+def pair_losses(model: Model, stats: np.ndarray) -> np.ndarray:
+    """Change of A for every pair of components with `stats` (K, F), (K, K), minus infinity on the diagonal."""
+    first, second = np.triu_indices(len(stats), 1)
+    lost = _Lost.of(model, stats)
+    step, found = max(1, _CHUNK // stats.shape[1]), np.full((len(stats), len(stats)), -np.inf)
     for start in range(0, len(first), step):
         a, b = first[start : start + step], second[start : start + step]
-        joint = model.family.log_evidence(total.stats[a] + total.stats[b])
-        gains[a, b] = joint - evidence[a] - evidence[b] + shared[a, b]
-    return gains
+        found[a, b] = found[b, a] = lost.exact(a, b)
+    return found
 
 
 def gains_with(model: Model, total: Summary, component: int) -> np.ndarray:
@@ -62,16 +73,34 @@ def screened_gains(model: Model, total: Summary, backend: Backend) -> np.ndarray
 
     The others stand there with a bound that they do not fall below.
     """
+    return with_shared(model, total, screened_losses(model, total, backend))
+
+
+def screened_losses(model: Model, total: Summary, backend: Backend) -> np.ndarray:
+    """As :func:`pair_losses`, in the same way."""
     if len(total.entropy) <= ALL:
-        return pair_gains(model, total)
+        return pair_losses(model, total.stats)
     lost, shared = _Lost.of(model, total.stats), model.allocation.merge_gains(total.counts)
     counts = np.maximum(total.counts, _FEW)
-    gains: np.ndarray = _bounds(lost, backend) + shared
+    found = _bounds(lost, backend)
+    gains = found + shared
     likely = _likely(gains) | _likely(gains / np.minimum.outer(counts, counts))
     a, b = np.nonzero(np.triu(likely, 1))
-    gains[a, b] = _exact(lost, a, b, backend) + shared[a, b]
-    gains[np.tril_indices(len(gains))] = -np.inf
-    return gains
+    found[a, b] = found[b, a] = _exact(lost, a, b, backend)
+    return found
+
+
+def losses_after(
+    model: Model, before: np.ndarray, kept: Sequence[int], stats: np.ndarray, backend: Backend
+) -> np.ndarray:
+    """As :func:`pair_losses` of components of which the first are those `kept` of a set whose losses are known."""
+    found = np.full((len(stats), len(stats)), -np.inf)
+    found[: len(kept), : len(kept)] = before[np.ix_(kept, kept)]
+    a, b = np.triu_indices(len(stats), 1)
+    fresh = b >= len(kept)
+    a, b = a[fresh], b[fresh]
+    found[a, b] = found[b, a] = _exact(_Lost.of(model, stats), a, b, backend)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

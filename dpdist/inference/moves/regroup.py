@@ -7,7 +7,8 @@ row is divided among the components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
-change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
+change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left, at
+each lap's end as many as cost not much more than the lap.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from dpdist.models.mixture import Model
 
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
-#: Waves of a lap's end, after which what was found is measured.
-MOST_WAVES = 100
+#: What searches of a lap's end may cost in units of the lap's own products, and in multiplications where these are few.
+MOST_LAPS, MOST_PRODUCTS = 4, 1e10
+#: Products of a group's rows with a component's columns for each of its members in a search, about.
+PRODUCTS = 100
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,12 @@ class Regroup(Dividing):
         for proposals in others:
             free &= proposals.judged(end.ids) | fresh  # where a search made it, it was split in vain
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
-        sketch = Sketch.of(end, free)
+        sketch, left = Sketch.of(end, free), _most_work(end)
         for wave in count():
-            groups = self._groups(sketch, searched, wave)
+            groups = self._groups(sketch, searched, wave, left)
             if not groups:
                 break
+            left -= sum(self._work(sketch.end, group) for group in groups)
             found = self._search(sketch.end, groups, wave)
             vain = [group for group, each in zip(groups, found, strict=True) if each is None]
             searched = searched.after(sketch.end, vain)
@@ -109,7 +113,7 @@ class Regroup(Dividing):
                 sketch = sketch.after(list(better), list(better.values()))
             elif calm:
                 sketch = sketch.standing()
-            if wave + 1 >= MOST_WAVES or not (better or calm):
+            if not (better or calm):
                 break
         return births | sketch.divisions(end)
 
@@ -121,17 +125,23 @@ class Regroup(Dividing):
             if not searched.holds(end.ids[list(group)].tolist()):
                 yield group
 
-    def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int) -> list[tuple[int, ...]]:
+    def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:
+        """Products of a row with a component's columns in the search of a group, about."""
+        held = float(end.summary.counts[list(group)].sum())
+        return PRODUCTS * len(group) * min(float(self.rows), held)
+
+    def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
         Changes that rest on each other replace at most so many components of the lap's end together.
         """
-        end, free, groups = sketch.end, sketch.free.copy(), []
+        end, free, groups = sketch.end, sketch.free.copy(), list[tuple[int, ...]]()
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
             for group in self._left(end, searched, k):
-                if free[list(group)].all() and len(sketch.union(group)) <= MOST_TOGETHER:
+                if work > 0 and free[list(group)].all() and len(sketch.union(group)) <= MOST_TOGETHER:
                     groups.append(group)
                     free[list(group)] = False
+                    work -= self._work(end, group)
                     break
         return groups
 
@@ -144,6 +154,12 @@ class Regroup(Dividing):
             [(end.seed, end.lap, wave, int(end.ids[group[0]])) for group in groups],
         )
         return end.backend.fetch(refs)
+
+
+def _most_work(end: LapEnd) -> float:
+    """Products of a row with a component's columns that searches of a lap's end may take."""
+    stats = end.summary.stats
+    return float(max(MOST_LAPS * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
 
 
 def _sampled(

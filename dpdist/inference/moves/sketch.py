@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.inference.moves.base import LapEnd
+from dpdist.inference.moves.pairs import losses_after
 from dpdist.models.families.base import Rows
 from dpdist.models.sufficient_statistics import Summary
 
@@ -64,7 +65,7 @@ class Sketch:
         """With disjoint `groups` replaced."""
         gone = {k for group in groups for k in group}
         kept = [k for k in range(len(self.end.ids)) if k not in gone]
-        stats = [self.end.summary.stats[kept], *(each.stats for each in found)]
+        stats = np.concatenate([self.end.summary.stats[kept], *(each.stats for each in found)])
         samples = [self.end.samples.get(k) for k in kept] + [part for each in found for part in each.samples]
         fresh = int(self.end.ids.max()) + 1 + np.arange(sum(len(each.stats) for each in found))
         replaced = [self.replaced[k] for k in kept]
@@ -75,9 +76,10 @@ class Sketch:
         end = replace(
             self.end,
             ids=np.concatenate([self.end.ids[kept], fresh]),
-            summary=Summary(np.concatenate(stats), np.zeros(components)),
+            summary=Summary(stats, np.zeros(components)),
             origins=np.arange(components),
             samples={k: part for k, part in enumerate(samples) if part is not None and len(part[1])},
+            losses=losses_after(self.end.model, self.end.pair_losses, kept, stats, self.end.backend),
         )
         free = np.append(self.free[kept], np.ones(len(fresh), dtype=bool))
         return Sketch(end, tuple(replaced), free & np.isin(np.arange(components), list(end.samples)))
