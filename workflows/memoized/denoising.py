@@ -72,8 +72,8 @@ def draw_pictures(prior: Prior, noisy: Noisy, path: Path, sigma: float = 25.0) -
 
 def check_small(out: Path) -> None:
     """Drawn pictures lose their noise, as much by a few components as by all of them."""
-    rows = store_patches([drawn_picture(seed) for seed in range(8)], out / "patches.zarr")
-    prior = prior_of(dpdist.DPMixture(ZeroMeanGaussian(), compute_dtype="float32", max_laps=9).fit(rows))
+    rows = store_patches([drawn_picture(seed) for seed in range(4)], out / "patches.zarr")
+    prior = prior_of(dpdist.DPMixture(ZeroMeanGaussian(), compute_dtype="float32", max_laps=7).fit(rows))
     few, count = max(2, len(prior.weights) // 2), len(prior.weights)
     noisy = Noisy("drawn", drawn_picture(100).astype(float))
     results, lines = [], []

@@ -34,7 +34,7 @@ from dpdist.models.mixture import Model
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, and in multiplications where these are few.
-MOST_LAPS, MOST_PRODUCTS = 4, 1e10
+MOST_LAPS, MOST_PRODUCTS = 4, 3e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 100
 
