@@ -104,7 +104,7 @@ def test_leaves_of_a_node_are_a_power_of_two_near_the_root_of_their_number() -> 
 
 @pytest.mark.parametrize(
     ("make", "schedule", "lookahead"),
-    [(model, Memoized, 0), (with_candidates, Memoized, 3), (with_candidates, Stochastic, 0), (model, Stochastic, 3)],
+    [(with_candidates, Memoized, 3), (model, Stochastic, 0)],
 )
 def test_a_run_in_files_has_the_bits_of_one_in_memory_at_every_batch(
     tmp_path, in_files, make, schedule, lookahead
@@ -145,7 +145,7 @@ def test_small_batch_summaries_stay_in_memory(tmp_path, monkeypatch) -> None:
     assert digest(again.state, tmp_path / "other.zarr") == digest(fit.state)
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6, 10, 15])
+@pytest.mark.parametrize("stop", [1, 6, 11])
 def test_going_on_from_files_gives_the_same_bits_and_leaves_nothing_behind(tmp_path, in_files, stop: int) -> None:
     source, run = source_of(clusters(3)), tmp_path / "run.zarr"
     whole = undisturbed(with_candidates(), clusters(3))
@@ -199,13 +199,12 @@ def test_what_a_laps_end_makes_of_a_file_is_made_when_it_is_read(tmp_path, in_fi
     assert turned >= BATCHES
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_workers_that_keep_and_add_files_and_are_killed_change_no_bit(tmp_path, in_files, workers: int) -> None:
+def test_workers_that_keep_and_add_files_and_are_killed_change_no_bit(tmp_path, in_files) -> None:
     rows, run = clusters(5, rows=2000), tmp_path / "run.zarr"
     estimator = with_candidates(schedule=Memoized(5, 1), max_laps=6)
     expected = undisturbed(estimator, rows)
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as one,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as one,
         Client(one) as client,
     ):
         fit = estimator.prepare(source_of(rows), run, backend=DaskBackend(client))
