@@ -28,6 +28,10 @@ PATIENCE = 60.0
 CHARTS = "document.documentElement?.dataset.drawn > 0"
 
 
+class LeftError(AssertionError):
+    """A page was left for another, or for itself anew, while it was asked something."""
+
+
 class Browser:
     """One page at a time.
 
@@ -67,11 +71,17 @@ class Browser:
         return told["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Until an expression is true."""
+        """Until an expression is true, in this page or in what it is read again as."""
         until = time.monotonic() + PATIENCE
-        while not self.evaluate(expression):
+        while not self._holds(expression):
             assert time.monotonic() < until, f"{expression} did not come true; {self.said}"
             time.sleep(0.02)
+
+    def _holds(self, expression: str) -> bool:
+        try:
+            return bool(self.evaluate(expression))
+        except LeftError:
+            return False
 
     def click(self, selector: str) -> None:
         """Press where the first such element is."""
@@ -102,6 +112,8 @@ class Browser:
             assert told is not None, "the browser ended"
             heard = json.loads(told)
             if heard.get("id") == number:
+                if "navigated" in heard.get("error", {}).get("message", ""):
+                    raise LeftError
                 assert "error" not in heard, heard["error"]
                 return heard["result"]
             self._hear(heard.get("method"), heard.get("params", {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import dpdist
+from dpdist.core.lease import Owner, process_began, this_process
 from dpdist.data import ArraySource
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
@@ -50,6 +52,11 @@ def some_steps(problem: Problem, source: Source, state: State, count: int, backe
     """The first steps of a run."""
     for _, step in zip(range(count), steps(problem, source, state, backend or SerialBackend()), strict=False):
         yield step
+
+
+def another_process() -> Owner:
+    """The parent of this process, in its place where a lease is asked who it is."""
+    return this_process()._replace(pid=os.getppid(), began=process_began(os.getppid()))
 
 
 def is_finished(path: Any) -> bool:

@@ -164,7 +164,7 @@ def test_a_process_that_goes_elsewhere_writes_where_it_began(tmp_path, monkeypat
     rows, elsewhere = clusters(1), tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("dpdist.storage.lease.BEAT", 0.01)
+    monkeypatch.setattr("dpdist.core.lease.BEAT", 0.01)
     for _ in mixture(max_laps=3, tolerance=0.0).iter_fit(rows, checkpoint_path="run.zarr", checkpoint_seconds=0.0):
         monkeypatch.chdir(elsewhere)
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -19,12 +20,16 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
+from dpdist.core.lease import _content, process_began, this_process
+from dpdist.core.outputs import written_at
+from dpdist.core.places import LocalPlace
 from dpdist.data import as_source
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
 from dpdist.data.convert import MOST_CHUNK_BYTES, chunk_rows, convert
 from dpdist.data.files import ENDINGS
 from dpdist.data.tables import READERS
 from dpdist.data.zarr import COMPLETE, ZarrSource
+from tests.runs import another_process
 
 ROWS, COLUMNS = 3000, 5
 
@@ -554,6 +559,46 @@ def test_what_was_begun_with_other_rows_is_no_use(tmp_path, out, rows, by_twos):
     write_npy(source, -rows)
     assert_same(written(source, out), -rows)
     assert sorted(tmp_path.iterdir()) == [out, source]
+
+
+@pytest.mark.parametrize("unlike", [False, True], ids=["like", "unlike"])
+def test_of_two_conversions_to_one_place_the_later_is_refused(tmp_path, out, rows, by_twos, monkeypatch, unlike):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    other = write_npy(tmp_path / "other.npy", -rows) if unlike else source
+    refused_at = []
+
+    def meanwhile(done, total):
+        with monkeypatch.context() as patch:
+            patch.setattr("dpdist.core.lease.this_process", another_process)
+            with pytest.raises(OutputExistsError, match=r"out\.zarr is being written by another process \(process \d+"):
+                convert(other, out, overwrite=True)
+        refused_at.append(done)
+
+    convert(source, out, progress=meanwhile)
+    assert refused_at[-1] == ROWS
+    assert_same(zarr.open_array(out, mode="r"), rows)
+    assert sorted(tmp_path.iterdir()) == sorted({out, source, other})
+    assert_same(written(other, out, overwrite=True), -rows if unlike else rows)
+
+
+def test_the_place_of_a_process_that_was_killed_is_free(tmp_path, out, rows):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    began = process_began(ended.pid)
+    ended.wait()
+    left = LocalPlace(tmp_path / ".out.zarr.writer")
+    left.create("leases/000001.json", _content(this_process()._replace(pid=ended.pid, began=began), 0, released=False))
+    assert_same(written(write_npy(tmp_path / "rows.npy", rows), out), rows)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "rows.npy"]
+
+
+def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path):
+    with (
+        pytest.raises(OutputExistsError, match="exists; choose another name"),
+        written_at(tmp_path / "l", False) as aside,
+    ):
+        Path(aside).mkdir()
+        (tmp_path / "l").mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == ["l"]
 
 
 def test_a_chunk_that_went_meanwhile_is_missed(tmp_path, out, rows):

@@ -19,6 +19,7 @@ import pytest
 import zarr
 
 import dpdist
+from dpdist.core import lease
 from dpdist.core.errors import CheckpointError
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.objects import ObjectPlace
@@ -28,7 +29,6 @@ from dpdist.execution import SerialBackend
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.storage import lease
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commit_name, commits
 from tests.daemons.s3 import BUCKET, Line, environment, line_to, moto_server

@@ -20,19 +20,19 @@ import numpy as np
 import pytest
 import zarr
 
+from dpdist.core import lease
 from dpdist.core.errors import CheckpointError
-from dpdist.core.places import LocalPlace, Place, place_of
-from dpdist.core.records import sealed
-from dpdist.storage import lease
-from dpdist.storage.commits import commits, read_commit
-from dpdist.storage.generations import GenerationStore
-from dpdist.storage.lease import (
+from dpdist.core.lease import (
     LeaseHeldError,
     latest_lease,
     process_began,
     take_lease,
     this_process,
 )
+from dpdist.core.places import LocalPlace, Place, place_of
+from dpdist.core.records import sealed
+from dpdist.storage.commits import commits, read_commit
+from dpdist.storage.generations import GenerationStore
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.

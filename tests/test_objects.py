@@ -7,7 +7,7 @@ import pickle
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from dpdist.execution import SerialBackend
 from dpdist.runs.label_table import RowIds
 from dpdist.runs.labelling import write_predictions
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
-from tests.runs import clusters, mixture
+from tests.runs import another_process, clusters, mixture
 
 SECRET = "testing12345"
 
@@ -417,7 +417,12 @@ def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypat
 def test_labels_are_written_to_a_url_and_replaced_when_asked(url) -> None:
     rows = clusters(1)
     model, where = mixture(max_laps=2).fit(rows), f"{url}/labels.zarr"
-    ids = RowIds("who", iter([[f"r{i}" for i in range(len(rows))]]))
+
+    def names() -> Iterator[list[str]]:
+        assert "zarr.json" not in place_of(where).names("")  # nobody sees labels before all their ids are there
+        yield [f"r{i}" for i in range(len(rows))]
+
+    ids = RowIds("who", names())
     write_predictions(model._predictor, as_source(rows), SerialBackend(), where, density=True, ids=ids)
     group = zarr.open_group(zarr_store(where), mode="r")
     np.testing.assert_array_equal(group["label"][:], model.predict(rows))
@@ -431,3 +436,34 @@ def test_labels_are_written_to_a_url_and_replaced_when_asked(url) -> None:
         write_predictions(model._predictor, as_source(np.full((9, 3), np.nan)), SerialBackend(), where, overwrite=True)
     assert "zarr.json" not in place_of(where).names("")
     write_predictions(model._predictor, as_source(rows), SerialBackend(), where)
+
+
+def test_of_two_that_write_to_one_url_the_later_is_refused(url, tmp_path, monkeypatch) -> None:
+    rows, where, labels = clusters(1), f"{url}/rows.zarr", f"{url}/labels.zarr"
+    file, other = tmp_path / "rows.npy", tmp_path / "other.npy"
+    np.save(file, rows)
+    np.save(other, -rows)
+    model = mixture(max_laps=1).fit(rows)
+
+    def label(ids: RowIds | None = None) -> None:
+        write_predictions(model._predictor, as_source(rows), SerialBackend(), labels, ids=ids)
+
+    def refused(write: Callable[[], object]) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr("dpdist.core.lease.this_process", another_process)
+            with pytest.raises(OutputExistsError, match=r"zarr is being written by another process \(process \d+"):
+                write()
+        return True
+
+    seen = []
+    for given in (other, file):
+        convert(
+            file,
+            where,
+            overwrite=True,
+            progress=lambda *_, given=given: seen.append(refused(lambda: convert(given, where))),
+        )
+        np.testing.assert_array_equal(zarr.open_array(zarr_store(where), mode="r")[:], rows)
+    label(RowIds("who", ([str(row)] for row in range(len(rows)) if row or refused(label))))
+    assert len(seen) >= 2 and zarr.open_group(zarr_store(labels), mode="r")["who"][7] == "7"
+    assert place_of(where).names("") == ["c", "zarr.json"] and not place_of(where).names(".writer/leases")

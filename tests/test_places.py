@@ -113,9 +113,9 @@ def test_a_reader_sees_the_old_file_or_the_new_one(place) -> None:
 
 
 def test_names_are_those_directly_in_a_folder(place) -> None:
-    for name in ("b", "a/1", "a/2", "a/deep/x", "ab/1"):
+    for name in ("b", "a/1", "a/2", "a/deep/x", "ab/1", ".hidden/1", ".c"):
         place.create(name, b"x")
-    assert place.names("") == ["a", "ab", "b"]
+    assert place.names("") == ["a", "ab", "b"] and place.names(".hidden") == ["1"]
     assert place.names("a") == ["1", "2", "deep"]
     assert place.names("a/deep") == ["x"]
 

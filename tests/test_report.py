@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dpdist.data import as_source
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence
+from dpdist.report import reading
 from dpdist.report.components import apart
 from dpdist.report.figures import RunFigures
 from dpdist.report.layout import plane, stress
@@ -80,7 +82,7 @@ def folder(tmp_path_factory) -> Path:
     fits: dict[str, tuple[Any, Any, dict[str, Any]]] = {
         "mixture": (mixture(row_transform=plan, max_laps=20), folder / "rows.zarr", {}),
         "pass": (dpdist.SVA(), folder / "rows.zarr", {"holdout": folder / "more.zarr"}),
-        "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=6), documents(), {}),
+        "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=60, tolerance=1e-300), documents(), {}),
     }
     for kind, (model, data, given) in fits.items():
         for _ in model.iter_fit(data, checkpoint_path=folder / kind, **given):
@@ -250,6 +252,31 @@ def test_what_lies_on_a_plane_is_laid_out_as_it_is() -> None:
         np.testing.assert_allclose(np.linalg.norm(again[:, None] - again[None], axis=2), few)
 
 
+def test_things_alike_have_places_and_a_finite_error() -> None:
+    distances = np.ones((5, 5)) - np.eye(5)
+    distances[3, 4] = distances[4, 3] = 0.0
+    assert stress(distances, plane(distances)) < 100
+
+
+def test_the_map_joins_topics_by_the_words_they_have_and_leaves_out_those_of_none(monkeypatch) -> None:
+    """Topics of few tokens are nearly the prior, and as such like one another: their own words tell them apart."""
+    counts = np.zeros((6, 2000))
+    for topic, words in enumerate((range(9), range(1, 10), range(100, 109), range(101, 110), [500])):
+        counts[topic, list(words)] = 8.0
+    topics = (counts + 0.5) / (counts + 0.5).sum(axis=1, keepdims=True)
+    predictor = SimpleNamespace(ids=np.arange(6), topics=topics)
+    found = reading._map_of_topics(predictor, counts.sum(axis=1), np.arange(5))
+    assert [link[:2] for link in found.links] == [(0, 1), (2, 3)]
+
+
+def test_the_map_leaves_out_what_holds_nothing(folder, monkeypatch) -> None:
+    counts = reading._counts(reading.view_of(folder / "topics"))
+    monkeypatch.setattr(reading, "_counts", lambda view: np.where(np.arange(len(counts)) == 2, 0.0, counts))
+    found = figures_of(folder / "topics")
+    assert found.map is not None and len(found.map.ids) == len(found.ids) - 1 == len(counts) - 1
+    assert found.ids[-1] not in found.map.ids and found.sizes[-1] == 0
+
+
 def test_pictures_hold_their_values(tmp_path) -> None:
     values = np.linspace(-1.0, 3.0, 12)
     told = address(as_image(values, (3, 4), (-1.0, 3.0)))
@@ -378,14 +405,38 @@ def test_the_theme_and_what_is_drawn_across_are_turned_by_a_click(opened, long) 
     assert opened.said == []
 
 
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
 @pytest.mark.parametrize("kind", ["pass", "topics"])
-def test_pages_of_other_kinds_are_drawn_without_a_word(opened, figures, tmp_path, kind) -> None:
-    write_page(figures[kind], tmp_path / "page.html")
-    opened.open(tmp_path / "page.html", 390, dark=True)
-    charts = re.findall(r'data-chart="(\w+)"', page_of(figures[kind]))
+def test_pages_of_other_kinds_are_drawn_without_a_word(opened, folder, figures, tmp_path, kind, width, dark) -> None:
+    page = tmp_path / "page.html"
+    write_page(figures[kind], page)
+    opened.open(page, width, dark=dark)
+    charts = re.findall(r'data-chart="(\w+)"', page.read_text())
     assert opened.evaluate(f"({PAINTED})()") == charts and len(charts) >= 5
-    assert opened.evaluate("document.documentElement.scrollWidth") == 390
+    assert opened.evaluate("document.documentElement.scrollWidth") == width
+    assert_equals_store(json.loads(opened.evaluate("document.getElementById('figures').textContent")), folder / kind)
+    assert opened.said == [] and opened.busy() < 2.0 and page.stat().st_size < 5_000_000
+
+
+def test_a_page_that_is_watched_follows_its_run_by_itself(opened, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("dpdist.report.watch.LOOK", 2)
+    model = dpdist.DPMixture(max_laps=4, random_state=0)
+    going = model.iter_fit(clusters(0), checkpoint_path=tmp_path / "run.zarr", checkpoint_seconds=0)
+    for _ in range(2):
+        next(going)
+    watching = write_report(str(tmp_path / "run.zarr"), tmp_path / "page.html", None, None, 5, 100, True)
+    assert "4 laps" not in next(watching)
+    opened.open(tmp_path / "page.html")
+    told = "JSON.parse(document.getElementById('figures').textContent).laps.length"
+    shown = f"(document.documentElement?.dataset.drawn > 0 ? {told} : 0)"
+    opened.wait(f"0 < {shown} && {shown} < 4")
+    list(going)
+    list(watching)
+    opened.wait(f"{shown} === 4")
     assert opened.said == []
+    assert_equals_store(
+        json.loads(opened.evaluate("document.getElementById('figures').textContent")), tmp_path / "run.zarr"
+    )
 
 
 def test_what_goes_wrong_in_a_page_is_heard(opened, folder, figures) -> None:

@@ -32,7 +32,7 @@ from dpdist.data.tables.source import FileSource, file_source
 from dpdist.execution import SerialBackend
 from dpdist.report.page import claim_page
 from dpdist.runs.config import parse_config, read_config
-from dpdist.runs.label_table import RowIds, claim_file, write_ids
+from dpdist.runs.label_table import RowIds, claim_file, create_ids, write_ids
 from dpdist.runs.opening import limits_of, open_run, resumed
 from dpdist.testing import check_source
 from tests.runs import clusters, mixture
@@ -254,10 +254,9 @@ def test_a_newcomer_gets_from_a_csv_to_labels_in_two_commands(tmp_path: Path, mo
 
 @pytest.mark.parametrize(("count", "sentence"), [(2, "got 2"), (4, "it has more")])
 def test_ids_are_one_a_row(count: int, sentence: str) -> None:
-    group = zarr.create_group(store=MemoryStore())
-    group.create_array("label", data=np.zeros(3, np.int64))
+    array = create_ids(zarr.create_group(store=MemoryStore()), "who", 3)
     with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
-        write_ids(group, RowIds("who", iter([["a"] * count])), ["label"])
+        write_ids(array, RowIds("who", iter([["a"] * count])))
 
 
 def test_a_file_of_settings_chooses_columns_as_options_do(tmp_path: Path) -> None:

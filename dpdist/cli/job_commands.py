@@ -33,6 +33,7 @@ from dpdist.cluster.submitted import (
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
+from dpdist.core.lease import describe, latest_lease, lives
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -43,7 +44,6 @@ from dpdist.runs.opening import being_prepared, method_of, open_run, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, preparation_told
-from dpdist.storage.lease import describe, latest_lease, lives
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0

@@ -18,6 +18,7 @@ from dpdist.cluster.metrics import SchedulerOutlet
 from dpdist.cluster.running import AGAIN, OrderedToEnd, drive, obeying_signals
 from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, record
 from dpdist.core.errors import DpdistError
+from dpdist.core.lease import take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.data import as_source
 from dpdist.execution import Backend
@@ -29,7 +30,6 @@ from dpdist.runs.opening import being_prepared, limits_of, open_run, prepared_ag
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
-from dpdist.storage.lease import take_lease
 
 #: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
 PATIENCE = 120.0

@@ -1,4 +1,7 @@
-"""Outputs that appear whole or not at all: written aside and swapped in on local disk, described last elsewhere."""
+"""Outputs that appear whole or not at all: written aside and swapped in on local disk, described last elsewhere.
+
+What takes several processes, or one of them long, has one writer at a time (:func:`sole_writer`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
-from dpdist.core.places import absolute, place_of
+from dpdist.core.lease import FOLDER, Lease, LeaseHeldError, describe, latest_lease, take_lease
+from dpdist.core.places import LocalPlace, absolute, place_of
 
 #: Name of the metadata of an array or group of Zarr.
 METADATA = "zarr.json"
@@ -73,17 +77,46 @@ def written_at(out: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
 
     At a URL the file :data:`METADATA` is to be written last; without it nothing is there.
     """
-    claim_output(out, overwrite)
     if "://" not in os.fspath(out):
-        with written_aside(Path(out)) as aside:
+        with written_aside(out, overwrite) as aside:
             yield absolute(aside)
         return
-    place = place_of(out)
-    place.remove(METADATA)
-    place.replace(UNFINISHED, b"")
-    place.remove(*(name for name in place.names("") if name != UNFINISHED))
-    yield os.fspath(out)
-    place.remove(UNFINISHED)
+    claim_url(os.fspath(out), overwrite, UNFINISHED)
+    with sole_writer(os.fspath(out)):
+        place = place_of(out)
+        place.remove(METADATA)
+        place.replace(UNFINISHED, b"")
+        place.remove(*(name for name in place.names("") if name != UNFINISHED))
+        yield os.fspath(out)
+        place.remove(UNFINISHED)
+
+
+@contextlib.contextmanager
+def sole_writer(target: str) -> Iterator[Lease]:
+    """The right to write what is to stand at a path or URL, which a process has that lives.
+
+    Raises
+    ------
+    OutputExistsError
+        If another process writes there.
+    """
+    path = Path(target)
+    place = place_of(f"{target}/.writer" if "://" in target else path.with_name(f".{path.name}.writer"))
+    try:
+        lease = take_lease(place)
+    except LeaseHeldError as held:
+        owner = describe(latest_lease(place)[1])
+        raise OutputExistsError(
+            f"{target} is being written by another process ({owner}); wait for it, or choose another name."
+        ) from held
+    try:
+        yield lease
+    finally:
+        lease.withdraw()
+        if isinstance(place, LocalPlace):
+            with contextlib.suppress(OSError):  # another writer is there already
+                place.path.joinpath(FOLDER).rmdir()
+                place.path.rmdir()
 
 
 def check_parent(target: Path) -> None:
@@ -93,12 +126,20 @@ def check_parent(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_aside(target: Path) -> Iterator[Path]:
-    """A folder to fill beside `target`, which takes the place of what is there in the end; gone if that fails."""
+def written_aside(out: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
+    """A folder to fill beside `out`, which takes the place of what is there in the end; gone if that fails.
+
+    Raises
+    ------
+    OutputExistsError, InputError
+        As :func:`claim_folder`, also of what came there meanwhile.
+    """
+    target = claim_folder(out, overwrite)
     aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     try:
         yield aside
+        claim_folder(target, overwrite)
         put_in_place(aside, target)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)

@@ -27,6 +27,7 @@ from zarr.storage import MemoryStore
 
 from dpdist.core.digests import digest_of
 from dpdist.core.errors import InputError
+from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.columns import as_names
@@ -79,7 +80,7 @@ def convert(
     InputError
         If the file is missing, damaged, of another format, or does not hold rows of real numbers.
     OutputExistsError
-        If something is at `out` and `overwrite` is false, or it is not Zarr.
+        If something is at `out` and `overwrite` is false, or it is not Zarr, or another process is writing there.
     """
     given = [source] if isinstance(source, str | os.PathLike) else source
     files = tuple(files_of([os.fspath(each) for each in given]))
@@ -88,14 +89,14 @@ def convert(
         check_file(file)
     plan = digest_of(json.dumps([[stamp_of(file) for file in files], choice.take, choice.drop]).encode())
     work = _Work(files, choice, Filling(os.fspath(out), plan))
-    work.filling.begin(overwrite)
-    try:
-        return _filled(work, backend or SerialBackend(), progress)
-    except InputError:
-        work.filling.forget()
-        raise
-    finally:
-        _table.cache_clear()
+    with work.filling.begun(overwrite) as lease:
+        try:
+            return _filled(work, backend or SerialBackend(), progress, lease)
+        except InputError:
+            work.filling.forget()
+            raise
+        finally:
+            _table.cache_clear()
 
 
 def chunk_rows(rows: int, row_bytes: int) -> int:
@@ -123,7 +124,9 @@ class _Work:
         return replace(self.filling, target=f"{self.filling.where}/text-{number}", aside=False)
 
 
-def _filled(work: _Work, backend: Backend, progress: Callable[[int, int], None] | None) -> tuple[int, int]:
+def _filled(
+    work: _Work, backend: Backend, progress: Callable[[int, int], None] | None, lease: Lease
+) -> tuple[int, int]:
     """Fill the array with what it lacks."""
     texts = [i for i, file in enumerate(work.files) if ending_of(file) in TEXT]
     backend.fetch(backend.map(_keep_text, [work] * len(texts), texts))
@@ -142,6 +145,7 @@ def _filled(work: _Work, backend: Backend, progress: Callable[[int, int], None] 
             done += stop - start
             if progress is not None:
                 progress(done, rows)
+    lease.check()
     work.filling.end(metadata, -(-rows // size))
     return rows, columns
 

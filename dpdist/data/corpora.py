@@ -21,7 +21,7 @@ from scipy import sparse
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dpdist.core.errors import InputError
-from dpdist.core.outputs import claim_folder, written_aside
+from dpdist.core.outputs import written_aside
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
@@ -71,7 +71,7 @@ def write_corpus(
         If something is at `path` and `overwrite` is false, or it is not Zarr.
     """
     told = documents if isinstance(documents, Documents) else Documents(iter(documents))
-    with written_aside(claim_folder(path, overwrite)) as aside:
+    with written_aside(path, overwrite) as aside:
         group = zarr.open_group(aside, mode="w", zarr_format=3)
         with _Heap(aside / "heap") as heap:
             for block in told:

@@ -7,9 +7,10 @@ that was killed, and another with the same plan goes on from them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
 from dpdist.core.errors import CorruptDataError
-from dpdist.core.outputs import METADATA, claim_folder, claim_url, put_in_place
+from dpdist.core.lease import Lease
+from dpdist.core.outputs import METADATA, claim_folder, claim_url, put_in_place, sole_writer
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.zarr_store import zarr_store
 
@@ -58,23 +60,38 @@ class Filling:
         """Of its chunks, to write."""
         return store_at(self.where)
 
-    def begin(self, overwrite: bool) -> None:
-        """Find the place free, or what was begun with the same plan.
+    def is_free(self, overwrite: bool) -> bool:
+        """Whether nothing is there that was begun with the same plan in an object store.
 
         Raises
         ------
         OutputExistsError, InputError
-            As :func:`dpdist.core.outputs.claim_folder`.
+            As :func:`dpdist.core.outputs.claim_folder`, where something else is there.
         """
         if not self.is_remote:
             claim_folder(self.target, overwrite)
-            return
-        place = place_of(self.target)
-        if place.read(PLAN) == self.plan.encode():
-            return
-        claim_url(self.target, overwrite, PLAN)
-        place.remove(*place.names(""))
-        place.replace(PLAN, self.plan.encode())
+        elif place_of(self.target).read(PLAN) == self.plan.encode():
+            return False
+        else:
+            claim_url(self.target, overwrite, PLAN)
+        return True
+
+    @contextlib.contextmanager
+    def begun(self, overwrite: bool) -> Iterator[Lease]:
+        """The right to fill it, from nothing or from what was begun with the same plan.
+
+        Raises
+        ------
+        OutputExistsError, InputError
+            As :meth:`is_free`, and if another process is filling what is to stand there.
+        """
+        self.is_free(overwrite)
+        with sole_writer(self.target) as lease:
+            if self.is_free(overwrite) and self.is_remote:
+                place = place_of(self.target)
+                place.remove(*place.names(""))
+                place.replace(PLAN, self.plan.encode())
+            yield lease
 
     def array(self, metadata: Mapping[str, object]) -> zarr.Array:
         """The array, to write whole chunks of it."""

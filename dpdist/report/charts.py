@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bokeh.models import CustomJSTickFormatter, DataRange1d, FixedTicker, HoverTool, Range1d
+from bokeh.models import AdaptiveTicker, CustomJSTickFormatter, DataRange1d, FixedTicker, HoverTool, Range1d
 from bokeh.plotting import figure
 
 #: Colours that are told apart on light and dark, and by people who see fewer of them.
@@ -31,13 +31,20 @@ def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
     plot = figure(height=height, sizing_mode="stretch_width", **given)
     plot.background_fill_color = plot.border_fill_color = plot.outline_line_color = None
     plot.toolbar.logo, plot.toolbar.autohide = None, True
-    plot.min_border_left, plot.min_border_right = 64, 12
+    plot.min_border_left, plot.min_border_right = 76, 12
     plot.yaxis.axis_label, plot.xaxis.axis_label = label, across
     for axis in (*plot.xaxis, *plot.yaxis):
         axis.minor_tick_line_color, axis.axis_line_color, axis.axis_line_alpha = None, NEUTRAL, 0.5
         axis.axis_label_text_font_style = "normal"
         axis.axis_label_text_font = axis.major_label_text_font = FONT
     plot.xgrid.visible = False
+    return plot
+
+
+def by_laps(plot: Any) -> Any:
+    """The chart, its axis across with no mark between one lap and the next."""
+    for axis in plot.xaxis:
+        axis.ticker = AdaptiveTicker(min_interval=1, mantissas=[1, 2, 5])
     return plot
 
 

@@ -26,8 +26,7 @@ def plane(distances: np.ndarray) -> np.ndarray:
     if size < 3:
         return np.stack([np.arange(size) * distances.max(initial=0.0), np.zeros(size)], axis=1)
     places = _classical(distances)
-    floor = 1e-3 * distances.max() or 1.0
-    wanted = np.maximum(distances, floor)
+    wanted = _apart(distances)
     weights = wanted**-2
     np.fill_diagonal(weights, 0.0)
     laplacian = np.diag(weights.sum(axis=1)) - weights
@@ -46,8 +45,13 @@ def plane(distances: np.ndarray) -> np.ndarray:
 def stress(distances: np.ndarray, places: np.ndarray) -> float:
     """The root of the mean of squared relative errors over pairs."""
     first, second = np.triu_indices(len(distances), 1)
-    apart, wanted = np.linalg.norm(places[first] - places[second], axis=1), distances[first, second]
+    apart, wanted = np.linalg.norm(places[first] - places[second], axis=1), _apart(distances)[first, second]
     return float(np.sqrt(np.mean((apart / wanted - 1) ** 2)))
+
+
+def _apart(distances: np.ndarray) -> np.ndarray:
+    """Distances of which none is zero, so that those of things alike have a relative error too."""
+    return np.maximum(distances, 1e-3 * distances.max() or 1.0)
 
 
 def _classical(distances: np.ndarray) -> np.ndarray:

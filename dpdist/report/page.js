@@ -17,7 +17,10 @@ document.querySelectorAll("[data-x]").forEach((button) => button.addEventListene
   for (const view of views()) {
     const sources = view.model.renderers.map((each) => each.data_source).filter((each) => each.name === "course");
     for (const source of sources) source.data = { ...source.data, x: source.data[button.dataset.x] };
-    if (sources.length) for (const axis of view.model.below) if (axis.axis_label) axis.axis_label = label;
+    if (sources.length) for (const axis of view.model.below) {
+      axis.ticker.min_interval = button.dataset.x === "lap" ? 1 : 0;
+      if (axis.axis_label) axis.axis_label = label;
+    }
   }
 }));
 const drawn = () => {

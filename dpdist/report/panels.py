@@ -22,6 +22,7 @@ from dpdist.report.charts import (
     LINE,
     NEUTRAL,
     STEP,
+    by_laps,
     colour_of,
     drawn,
     hover,
@@ -59,11 +60,11 @@ def panels_of(figures: RunFigures, pictures: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if figures.laps:
         found["elbo"], found["components"] = _course(figures)
-        found["time"] = _time(figures.laps)
+        found["time"] = _time(figures.laps, figures.laps_are)
     if any(lap.holdout is not None for lap in figures.laps):
         found["holdout"] = _holdout(figures)
     if any(lap.use is not None for lap in figures.laps):
-        found["use"] = _use(figures.laps)
+        found["use"] = _use(figures.laps, figures.laps_are)
     if figures.proposals:
         found["moves"] = _moves(figures)
     if figures.sizes:
@@ -96,12 +97,12 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
         },
         name="course",
     )
-    bound = plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps]))
+    bound = by_laps(plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
     line = bound.line("x", "elbo", source=source, color=LINE, width=2.5)
     told = [("lap", "@lap"), ("after", "@elapsed{0.0} s"), (figures.parts, "@k"), ("moves taken", "@moves")]
     more = [(f"nats a {figures.unit}", "@elbo{0.000000}"), ("nats", "@total{0.0000}"), ("by moves", "@gained{0.00}")]
     hover(bound, told + more, line, mode="vline")
-    count = plain(200, figures.parts, figures.laps_are, x_range=bound.x_range)
+    count = by_laps(plain(200, figures.parts, figures.laps_are, x_range=bound.x_range))
     steps = count.step("x", "k", source=source, color=STEP, width=2.5, mode="after")
     hover(count, [*told, ("rows", "@rows{0,0}")], count.scatter("x", "k", source=source, size=3, color=STEP))
     steps.level = "underlay"
@@ -159,7 +160,7 @@ def _holdout(figures: RunFigures) -> Any:
         },
         name="course",
     )
-    plot = plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored]))
+    plot = by_laps(plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored])))
     plot.line("x", "score", source=source, color=LINE, width=2.5)
     told = [(figures.laps_are, "@lap"), ("rows", "@rows{0,0}"), ("nats a row", "@score{0.000000}")]
     hover(plot, told, plot.scatter("x", "score", source=source, color=LINE, size=6))
@@ -169,7 +170,7 @@ def _holdout(figures: RunFigures) -> Any:
 def _moves(figures: RunFigures) -> Any:
     """Every proposal by its gain, on a scale that is logarithmic on both sides of zero."""
     best = sorted(figures.proposals, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
-    plot = plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1))
+    plot = by_laps(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
     for kind in sorted({each.kind for each in best}):
         for accepted in (False, True):
             own = [each for each in best if each.kind == kind and each.accepted is accepted]
@@ -200,13 +201,13 @@ def _moves(figures: RunFigures) -> Any:
     return plot
 
 
-def _time(laps: Sequence[LapFigures]) -> Any:
+def _time(laps: Sequence[LapFigures], across: str) -> Any:
     """Seconds by phase, stacked."""
     used = [name for name in PHASES if any(lap.spent.get(name, 0.0) > 0 for lap in laps)]
     data: dict[str, Any] = {name: [lap.spent.get(name, 0.0) for lap in laps] for name in used}
     data |= {"lap": [lap.lap for lap in laps], "seconds": [lap.seconds for lap in laps]}
     data["waiting"] = [lap.spent.get("waiting", 0.0) for lap in laps]
-    plot = plain(260, "seconds", "lap")
+    plot = by_laps(plain(260, "seconds", across))
     bars = plot.vbar_stack(
         used,
         x="lap",
@@ -219,18 +220,18 @@ def _time(laps: Sequence[LapFigures]) -> Any:
     told = [(name.replace("_", " "), f"@{name}{{0.000}} s") for name in used]
     if any(data["waiting"]):
         told.append(("coordinator waited or sent", "@waiting{0.000} s"))
-    hover(plot, [("lap", "@lap"), ("the lap took", "@seconds{0.000} s"), *told], *bars)
+    hover(plot, [(across, "@lap"), (f"the {across} took", "@seconds{0.000} s"), *told], *bars)
     plot.y_range.start = 0
     legend_of(plot, above=True)
     return plot
 
 
-def _use(laps: Sequence[LapFigures]) -> Any:
+def _use(laps: Sequence[LapFigures], across: str) -> Any:
     known = [lap for lap in laps if lap.use is not None]
-    plot = plain(160, "workers busy", "lap", y_range=Range1d(0, 1.05))
+    plot = by_laps(plain(160, "workers busy", across, y_range=Range1d(0, 1.05)))
     source = ColumnDataSource({"lap": [lap.lap for lap in known], "use": [lap.use for lap in known]})
     line = plot.step("lap", "use", source=source, color=STEP, width=2.5, mode="center")
-    hover(plot, [("lap", "@lap"), ("busy", "@use{0 %}")], line, mode="vline")
+    hover(plot, [(across, "@lap"), ("busy", "@use{0 %}")], line, mode="vline")
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
     return plot
 
@@ -268,7 +269,7 @@ def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
     most = max(found.sizes)
     plot = plain(420, "", match_aspect=True)
     plot.axis.visible = plot.grid.visible = False
-    plot.x_range.range_padding = plot.y_range.range_padding = 0.18
+    plot.x_range.range_padding = plot.y_range.range_padding = 0.3
     plot.min_border_left = 12
     strongest = max((share for *_, share in found.links), default=1.0)
     ends = [(found.x[k], found.y[k], found.x[m], found.y[m], share) for k, m, share in found.links]

@@ -14,6 +14,7 @@ from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor
+from dpdist.models.families.base import fill_zeros
 from dpdist.report.components import MEASURED, Profiles, apart, nearest_rows, picture_shape, profiles_of
 from dpdist.report.figures import (
     ColumnFigures,
@@ -68,6 +69,10 @@ def course_of(run: object) -> RunFigures:
     )
 
 
+#: Rows or tokens from which on a component is shown on the map: one that holds next to nothing is like the prior.
+HELD = 0.5
+
+
 def figures_of(
     run: object,
     data: object = None,
@@ -97,14 +102,15 @@ def figures_of(
         return course
     predictor, counts = view.predictor, _counts(view)
     order = np.argsort(-counts, kind="stable")
+    held = order[: max(1, (counts >= HELD).sum())][:MEASURED]
     weights, rest = predictor.weights()
     if isinstance(predictor, DocumentPredictor):
         found = _topics(view, predictor, data, order[:largest], rows)
-        near = _map_of_topics(predictor, counts, order[:MEASURED])
+        near = _map_of_topics(predictor, counts, held)
     else:
         most = max(1, min(rows, int(PRODUCTS / (predictor.columns * len(counts)))))
         found = _clusters(view, predictor, data, order[:largest], most, image_shape)
-        near = _map_of_clusters(predictor, counts, order[:MEASURED])
+        near = _map_of_clusters(predictor, counts, held)
     return _with(
         course,
         ids=tuple(predictor.ids[order].tolist()),
@@ -216,8 +222,12 @@ def _map_of_clusters(predictor: Predictor, counts: np.ndarray, places: np.ndarra
 
 
 def _map_of_topics(predictor: DocumentPredictor, counts: np.ndarray, places: np.ndarray) -> MapFigures:
-    """Hellinger's distances; the overlap is Bhattacharyya's coefficient."""
-    roots = np.sqrt(predictor.topics[places])
+    """Hellinger's distances; the overlap is Bhattacharyya's coefficient.
+
+    What the prior gives every word alike is left out: a topic of few tokens is like the prior, and would be near all.
+    """
+    own = predictor.topics[places] - predictor.topics[places].min(axis=1, keepdims=True)
+    roots = np.sqrt(own / fill_zeros(own.sum(axis=1, keepdims=True)))
     alike = np.minimum(roots @ roots.T, 1.0)
     np.fill_diagonal(alike, 1.0)
     return _map(predictor.ids, counts, places, np.sqrt(1 - alike), alike, 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from dpdist.core.errors import InputError
+from dpdist.core.lease import latest_lease, lives
 from dpdist.runs.opening import open_run
 from dpdist.runs.view import View, Viewable
-from dpdist.storage.lease import latest_lease, lives
 
 
 def view_of(run: object) -> View:

@@ -92,35 +92,32 @@ def write_table(labels: Path, target: Path, ids: RowIds) -> None:
         aside.unlink(missing_ok=True)
 
 
-def write_ids(labels: zarr.Group, ids: RowIds, taken: Iterable[str]) -> None:
-    """Write what rows are called beside their labels, as text, in an array of the name of their column.
-
-    Parameters
-    ----------
-    labels : group with an array ``label`` (N,)
-    ids : what the rows are called
-    taken : names of the arrays that are there
-
-    Raises
-    ------
-    InputError
-        If there are more or fewer ids than rows, or something of their name is there.
-    """
-    rows = labels["label"].shape[0]
-    _refuse_taken(ids.name, taken)
-    array = labels.create_array(
-        ids.name,
+def create_ids(group: zarr.Group, name: str, rows: int) -> zarr.Array:
+    """An array in a group for what rows are called, as text, named as their column is."""
+    return group.create_array(
+        name,
         shape=(rows,),
         dtype=str,
         chunks=(min(rows, BLOCK),),
         dimension_names=["row"],
         attributes={"units": "1", "long_name": "what a row is called"},
     )
-    for part, own in _blocks(ids, rows):
+
+
+def write_ids(array: zarr.Array, ids: RowIds) -> None:
+    """Write what rows are called.
+
+    Raises
+    ------
+    InputError
+        If there are more or fewer ids than rows.
+    """
+    for part, own in _blocks(ids, array.shape[0]):
         array[part] = np.array(["" if cell is None else str(cell) for cell in own], dtype=object)
 
 
-def _refuse_taken(name: str, taken: Iterable[str]) -> None:
+def refuse_taken(name: str, taken: Iterable[str]) -> None:
+    """Raise :class:`InputError` if what is written beside ids has the name of their column."""
     if name in taken:
         raise InputError(f"column '{name}' of ids has the name of one that is written; rename it in the data.")
 
@@ -143,7 +140,7 @@ def _frames(labels: Path, ids: RowIds) -> Iterator[pd.DataFrame]:
     group = zarr.open_group(labels, mode="r")
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
     others = [name for name in sorted(group.array_keys()) if name not in ("id", "label")]
-    _refuse_taken(ids.name, ("label", COMPONENT, *others))
+    refuse_taken(ids.name, ("label", COMPONENT, *others))
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])
         columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: np.where(label < 0, -1, stable[label])}

@@ -19,11 +19,20 @@ from dpdist.core.outputs import METADATA, written_at
 from dpdist.core.places import place_of
 from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
-from dpdist.data.filling import array_at, store_at
+from dpdist.data.filling import array_at
 from dpdist.execution import Backend
 from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
-from dpdist.runs.label_table import RowIds, claim_file, is_table, numbered, write_ids, write_table
+from dpdist.runs.label_table import (
+    RowIds,
+    claim_file,
+    create_ids,
+    is_table,
+    numbered,
+    refuse_taken,
+    write_ids,
+    write_table,
+)
 from dpdist.storage import codec
 
 #: What is said of some rows, by the name of the array that it goes to.
@@ -76,14 +85,14 @@ def write_predictions(
     predictor.check_source(source)
     outputs = predictor.outputs(top, density)
     with written_at(out, overwrite) as where:
-        files = _described(source.shape[0], outputs, predictor.ids)
+        files = _described(source.shape[0], outputs, predictor.ids, ids)
         metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
         _write_blocks(where, metadata, source.partitions, backend, (backend.share(predictor), top, density))
+        if ids is not None:
+            write_ids(array_at(where, json.loads(files[f"{ids.name}/{METADATA}"]), ids.name), ids)
         place = place_of(where)
         for name in sorted(files, key=lambda name: (name == METADATA, name)):
             place.replace(name, files[name])
-        if ids is not None:
-            write_ids(zarr.open_group(store_at(where), mode="r+"), ids, ("id", *outputs))
 
 
 def write_labels(
@@ -127,11 +136,14 @@ _TOGETHER = 32
 _CHUNK_ROWS, _CHUNK_NUMBERS = 2**16, 2**22
 
 
-def _described(rows: int, outputs: Outputs, ids: np.ndarray) -> dict[str, bytes]:
+def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds | None) -> dict[str, bytes]:
     """The files of the group, but for the chunks of what is said of rows."""
     parts: dict[str, Buffer] = {}
     group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
-    codec.put(group, "id", ids, _OUTPUTS["id"])
+    codec.put(group, "id", components, _OUTPUTS["id"])
+    if ids is not None:
+        refuse_taken(ids.name, ("id", *outputs))
+        create_ids(group, ids.name, rows)
     for name, (shape, dtype) in outputs.items():
         stored, most = _OUTPUTS[name], max(1, _CHUNK_NUMBERS // math.prod(shape))
         group.create_array(

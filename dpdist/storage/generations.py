@@ -31,6 +31,7 @@ import zarr
 from dpdist.core.checks import FLAG
 from dpdist.core.digests import digest_of
 from dpdist.core.errors import CheckpointError
+from dpdist.core.lease import Lease, LeaseHeldError, take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.core.records import sealed
 from dpdist.core.versions import versions
@@ -50,7 +51,6 @@ from dpdist.storage.commits import (
     token,
     writable,
 )
-from dpdist.storage.lease import Lease, LeaseHeldError, take_lease
 
 #: Generations kept.
 KEEP = 2
@@ -147,7 +147,7 @@ class GenerationStore:
         return self.attributes.get("number", 0)
 
     def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
-        """Become the run's one writer, unless this store is already; see :func:`dpdist.storage.lease.take_lease`.
+        """Become the run's one writer, unless this store is already; see :func:`dpdist.core.lease.take_lease`.
 
         Raises
         ------

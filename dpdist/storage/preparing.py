@@ -15,13 +15,13 @@ from typing import Any, NotRequired, Self, TypedDict, cast
 import zarr
 
 from dpdist.core.errors import CheckpointError
+from dpdist.core.lease import Lease, take_lease
 from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
 from dpdist.core.versions import versions
 from dpdist.storage import codec
 from dpdist.storage.checkpoint import Asked
 from dpdist.storage.commits import PREPARING, commits, readable, token, writable
-from dpdist.storage.lease import Lease, take_lease
 
 _FOLDER, _ASKED = PREPARING.rpartition("/")[0], "asked"
 
@@ -136,7 +136,7 @@ class PreparationStore:
         return cls(place, cast(Told, told))
 
     def lock(self) -> None:
-        """Become the one writer; raises as :func:`dpdist.storage.lease.take_lease`."""
+        """Become the one writer; raises as :func:`dpdist.core.lease.take_lease`."""
         with writable(self.place):
             self._lease = take_lease(self.place)
 

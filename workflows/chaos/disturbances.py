@@ -14,8 +14,8 @@ from processes import kill, until
 from scheduler import STUCK_AFTER, Scheduler
 from submitted_run import Reached, Run
 
+from dpdist.core.lease import latest_lease
 from dpdist.core.places import place_of
-from dpdist.storage.lease import latest_lease
 
 #: Seconds between two kills of a worker.
 EVERY = 1.5

@@ -17,10 +17,10 @@ from dpdist.cluster.running import CANCELLED
 from dpdist.cluster.submission import Job
 from dpdist.cluster.submitted import End, latest_request, recorded
 from dpdist.core.errors import CheckpointError
+from dpdist.core.lease import process_began
 from dpdist.core.places import place_of
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commits
-from dpdist.storage.lease import process_began
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ import dpdist
 from dpdist.cluster.submission import Job
 from dpdist.cluster.submitted import Address, End, Request, add_request, latest_request, record, recorded
 from dpdist.core.errors import DpdistError
+from dpdist.core.lease import latest_lease
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.inference.schedules import Memoized, Stochastic
@@ -34,7 +35,6 @@ from dpdist.models.families import IsotropicGaussian
 from dpdist.runs.opening import method_of
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.lease import latest_lease
 
 #: Laps of a run that is resumed.
 LAPS = 3

@@ -19,7 +19,7 @@ from typing import ClassVar
 from dpdist.cluster.kinds.base import ClusterConfig
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError
-from dpdist.storage.lease import process_began
+from dpdist.core.lease import process_began
 
 #: Handled by the coordinator, whatever the process that starts it does with them.
 _SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE]

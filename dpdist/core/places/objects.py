@@ -96,7 +96,8 @@ class ObjectPlace(Place):
     def names(self, folder: str) -> list[str]:
         found = self._patiently(lambda: self._obstore.list_with_delimiter(self._store, folder))
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
-        return sorted({path.rstrip("/").rpartition("/")[2] for path in paths})
+        names = {path.rstrip("/").rpartition("/")[2] for path in paths}
+        return sorted(name for name in names if not name.startswith("."))
 
     def remove(self, *names: str) -> None:
         """See :meth:`Place.remove`; one listing for names in one folder, and one request for a thousand objects."""

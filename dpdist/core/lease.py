@@ -92,6 +92,11 @@ class Lease:
             if not self._thread.is_alive():  # else a beat waits for a store that is gone, and so would this
                 self._write(released=True)
 
+    def withdraw(self) -> None:
+        """Give the lease up and leave nothing of it."""
+        self.release()
+        self._place.remove(_name(self.number))
+
     def _live(self) -> None:
         while not self._ended.wait(BEAT):
             self._beats += 1
