@@ -326,6 +326,46 @@ def test_a_folder_of_other_files_is_told_to_be_named_by_its_files(tmp_path: Path
         chosen_source(str(tmp_path / "rows of mine"), None, ["name"])
 
 
+def test_a_folder_without_a_choice_is_told_by_the_files_that_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    NAMED.to_csv(tmp_path / "mine" / "a.tsv", sep="\t")
+    with pytest.raises(InputError, match=r"neither Zarr nor Parquet; name its files, as in '.*mine/\*\.tsv'"):
+        as_source(tmp_path / "mine")
+    with pytest.raises(InputError, match=r"there is no Zarr array at .*none. Check the path"):
+        as_source(tmp_path / "none")
+
+
+def test_a_group_of_zarr_and_a_list_of_files_are_rows_as_their_paths_are(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path / "rows.zarr")
+    group.create_array("x", data=ROWS)
+    group.create_array("y", data=ROWS[:, 0])
+    assert_array_equal(rows_of(as_source(group)), ROWS)
+    group.create_array("z", data=ROWS)
+    with pytest.raises(InputError, match=r"rows\.zarr is a Zarr group without an array named 'rows' or a single one"):
+        as_source(group)
+    files = [tmp_path / "a.csv", str(tmp_path / "b.csv")]
+    for file, part in zip(files, (FRAME[:300], FRAME[300:]), strict=True):
+        part.to_csv(file, index=False)
+    assert_array_equal(rows_of(as_source(files)), ROWS)
+    assert as_source(files).names == ("a", "b", "c")
+    assert_array_equal(mixture(max_laps=1).fit(files).labels_, mixture(max_laps=1).fit(FRAME).labels_)
+
+
+def test_parts_of_other_libraries_tables_keep_their_names_or_are_told(tmp_path: Path) -> None:
+    assert as_source(pa.RecordBatch.from_pandas(FRAME)).names == ("a", "b", "c")
+    with pytest.raises(InputError, match=r"a LazyFrame holds no rows yet; give x\.collect\(\)"):
+        as_source(pl.LazyFrame(FRAME.to_dict("list")))
+
+
+@pytest.mark.parametrize("name", ["fit", "sva", "predict"])
+def test_files_that_a_shell_made_of_a_pattern_are_told(name: str, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["dpdist", name, "run.zarr", "part-1.csv", "part-2.csv"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert end.value.code == 2 and "part-2.csv). Several files are one table by a pattern in quotes" in told
+
+
 def test_columns_named_one_after_the_other_or_by_commas_are_the_same_columns() -> None:
     assert split(["a", "b"]) == split(["a,b"]) == split(["a, b"]) == ["a", "b"]
     assert split([]) is split(None) is None

@@ -106,7 +106,9 @@ def predict(
         if outliers or outlier_rate is not None:
             predictor = flagged_model(predictor, run, backend, True if outlier_rate is None else outlier_rate)
         write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=called)
-    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {len(predictor.ids)} {method.parts} of {run}")
+    many = len(predictor.ids)
+    parts = f"{many} {method.parts}" if many != 1 else f"one {method.parts.removesuffix('s')}"
+    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}")
 
 
 def demo(

@@ -62,6 +62,21 @@ COMMANDS = {
 SENTENCES = {name: sentence for commands in COMMANDS.values() for name, sentence in commands.items()}
 
 
+class Command(TyperCommand):
+    """A command that says what to do with more files than one, which a shell makes of a pattern."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What is left of the arguments once they are understood: nothing."""
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, args)
+        if ctx.args:
+            ctx.fail(
+                f"Got unexpected extra arguments ({' '.join(ctx.args)}). Several files are one table by a pattern in "
+                "quotes, as in 'part-*.csv'."
+            )
+        return left
+
+
 class Commands(TyperGroup):
     """The commands by name and sentence, until one of them is called: importing them all takes a second and more."""
 
@@ -80,7 +95,7 @@ def command_of(name: str) -> TyperCommand:
     """A command with its options, imported now."""
     module = next(module for module, commands in COMMANDS.items() if name in commands)
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name)(getattr(importlib.import_module(f"dpdist.{module}"), name))
+    alone.command(name, cls=Command)(getattr(importlib.import_module(f"dpdist.{module}"), name))
     command = get_command(alone)
     assert isinstance(command, TyperCommand)
     return command

@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy.typing as npt
 from zarr import Array as ZarrArray
+from zarr import Group as ZarrGroup
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
-from dpdist.data.files import ending_of, holds_files
-from dpdist.data.zarr import ZarrSource
+from dpdist.data.files import holds_files, refuse_other_folder
+from dpdist.data.zarr import ZarrSource, only_table
 
 if TYPE_CHECKING:
     from dpdist.data.dask import DaskSource
@@ -47,7 +47,7 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     Parameters
     ----------
     data : Source, NumPy array, SciPy sparse matrix, data frame of pandas, polars or Dask, table of Arrow, dask.array,
-        xarray.DataArray, xarray.Dataset, zarr.Array, str or path
+        xarray.DataArray, xarray.Dataset, zarr.Array or a zarr.Group that holds one, str or path, list of paths of files
     weights : (N,) row weights, optional
     known : names of the columns that a model knows; of files that have these among others, they are taken
 
@@ -62,8 +62,12 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         return data
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
-    if isinstance(data, ZarrArray):
-        return ZarrSource(data, weights)
+    if isinstance(data, list | tuple) and data and all(isinstance(each, str | PathLike) for each in data):
+        from dpdist.data.tables.source import known_source
+
+        return known_source([fspath(each) for each in data], known, weights)
+    if isinstance(data, ZarrArray | ZarrGroup):
+        return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
@@ -86,8 +90,10 @@ def _names(data: object) -> Names | None:
 
 def _one_table(data: object) -> object:
     """Columns that are apart as one table: those of Arrow as a data frame, those of a Dataset as a DataArray."""
-    if _is_of(data, "Table", "pyarrow"):
+    if _is_of(data, "Table", "pyarrow") or _is_of(data, "RecordBatch", "pyarrow"):
         return data.to_pandas()
+    if _is_of(data, "LazyFrame", "polars"):
+        raise InputError("a LazyFrame holds no rows yet; give x.collect(), or a file of them.")
     if not _is_of(data, "Dataset", "xarray"):
         return data
     variables = dict(data.data_vars)
@@ -140,8 +146,7 @@ def chosen_source(path: str, columns: Sequence[str] | None, drop: Sequence[str])
     if columns is None and not drop:
         return as_source(path)
     if not holds_files(path):
-        if Path(path).is_dir() and not ending_of(path):
-            raise InputError(f"the folder {path} holds neither Zarr nor Parquet; name its files, as in '{path}/*.csv'.")
+        refuse_other_folder(path)
         raise InputError(f"columns are chosen of files, or when they are converted; {path} is none. Leave them out.")
     from dpdist.data.tables.base import Choice
     from dpdist.data.tables.source import file_source

@@ -44,6 +44,16 @@ def holds_files(path: str) -> bool:
     return not zarr and ending_of(path) != ".zarr" and next(folder.rglob("*.parquet"), None) is not None
 
 
+def refuse_other_folder(path: str) -> None:
+    """Raise :class:`InputError` if a path is of a folder that holds neither Zarr nor Parquet."""
+    if "://" in path or ending_of(path) or not Path(path).is_dir() or (Path(path) / "zarr.json").is_file():
+        return
+    ending = next(
+        (ending_of(each.name) for each in sorted(Path(path).iterdir()) if ending_of(each.name) in ENDINGS), ".csv"
+    )
+    raise InputError(f"the folder {path} holds neither Zarr nor Parquet; name its files, as in '{path}/*{ending}'.")
+
+
 def require_file(path: Path) -> None:
     """Raise :class:`InputError` unless there is a file."""
     if not path.is_file():

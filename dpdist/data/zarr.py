@@ -24,6 +24,7 @@ from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
+from dpdist.data.files import refuse_other_folder
 from dpdist.models.families.base import Rows
 
 #: Name of the array that `dpdist convert` writes its rows to inside a group.
@@ -102,6 +103,7 @@ class ZarrSource(TableSource):
         except DpdistError:
             raise
         except (FileNotFoundError, KeyError, ValueError) as error:
+            refuse_other_folder(path)
             raise InputError(
                 f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
             ) from error
@@ -122,6 +124,13 @@ class ZarrSource(TableSource):
 
     def identity(self) -> dict[str, object]:
         return {**super().identity(), "chunks": [int(c) for c in self.array.chunks]}
+
+
+def only_table(group: zarr.Group, label: str) -> zarr.Array:
+    """The array of rows in a group; raises :class:`InputError` where none is, or it is not told which."""
+    found = group[_rows_of(group, label)]
+    assert isinstance(found, zarr.Array), "it is an array"
+    return found
 
 
 def _rows_of(group: zarr.Group, path: str) -> str:

@@ -51,7 +51,7 @@ def stress(distances: np.ndarray, places: np.ndarray) -> float:
 
 def _apart(distances: np.ndarray) -> np.ndarray:
     """Distances of which none is zero, so that those of things alike have a relative error too."""
-    return np.maximum(distances, 1e-3 * distances.max() or 1.0)
+    return np.asarray(np.maximum(distances, 1e-3 * distances.max() or 1.0))
 
 
 def _classical(distances: np.ndarray) -> np.ndarray:

@@ -62,7 +62,7 @@ class FileSource(TableSource):
         return FilePartition(index, start, stop, self.files, self.choice, weights)
 
 
-def known_source(paths: str, known: Names | None, weights: Weights = None) -> Source:
+def known_source(paths: str | Sequence[str], known: Names | None, weights: Weights = None) -> Source:
     """The rows of files, of which the columns that a model knows are taken if they are there; else all are."""
     if known is not None:
         with contextlib.suppress(InputError):
