@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from dpdist.data.columns import Names
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
-from dpdist.models.mixture import Model, Precision
+from dpdist.models.mixture import Model, Posterior, Precision
 from dpdist.models.sufficient_statistics import Summary
 
 IDS = Stored(("component",), "stable identity of a component")
@@ -260,8 +261,13 @@ class MixturePredictor(Predictor):
     def columns(self) -> int:
         return int(self.total.stats.shape[1])
 
+    @cached_property
+    def _posterior(self) -> Posterior:
+        """Once a process, not once for each of its partitions."""
+        return self.model.posterior(self.total, Precision(floor=0.0))
+
     def scorer(self) -> Callable[[Rows], np.ndarray]:
-        posterior, family = self.model.posterior(self.total, Precision(floor=0.0)), self.model.family
+        posterior, family = self._posterior, self.model.family
         return lambda rows: posterior.logits(family.features(rows))
 
     def background(self) -> Outside | None:
