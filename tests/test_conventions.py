@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from io import BytesIO
@@ -40,7 +43,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "rows are other rows; a row's weight counts (test_a_row_of_weight_w_counts_w)",
     },
 }
-#: Of all estimators: it needs an environment variable that SciPy reads at its import.
+#: Of all estimators: it needs an environment variable that SciPy reads at its import, and so a process of its own.
 NOT_RUN = "check_array_api_input"
 
 
@@ -58,6 +61,19 @@ def test_checks_are_many_and_exceptions_are_few_and_among_them(estimator: BaseEs
     names = {check.func.__name__ for _, check in estimator_checks_generator(estimator)}
     assert len(names) > 35 and {*exceptions(estimator), NOT_RUN} <= names
     assert len({*exceptions(estimator), NOT_RUN}) <= 3
+
+
+@pytest.mark.slow
+def test_the_check_that_needs_a_process_of_its_own_holds_there() -> None:
+    code = (
+        "from tests.test_conventions import *\n"
+        "for each in ESTIMATORS:\n"
+        "    [check(one) for one, check in estimator_checks_generator(each) if check.func.__name__ == NOT_RUN]\n"
+        "    print(type(each).__name__)"
+    )
+    given = {**os.environ, "SCIPY_ARRAY_API": "1"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=given, capture_output=True, text=True)
+    assert done.stdout.split() == [type(each).__name__ for each in ESTIMATORS], done.stderr
 
 
 def test_tags_say_what_estimators_take() -> None:
