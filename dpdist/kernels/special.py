@@ -28,9 +28,12 @@ def digamma(x: float) -> float:
 def trigamma(x: float) -> float:
     """The derivative of psi at x, to about 1e-14 relative."""
     shift = 0.0
-    while x < 8.0:
-        shift += 1.0 / (x * x)
-        x += 1.0
+    if x < 8.0:
+        # Of 1/x^2 + ... + 1/(x+7)^2, terms from both ends are added in pairs, as in :func:`digamma`.
+        z = x * (x + 7.0)
+        for apart in (0.0, 6.0, 10.0, 12.0):
+            shift += (2.0 * z + 49.0 - 2.0 * apart) / ((z + apart) * (z + apart))
+        x += 8.0
     y = 1.0 / (x * x)
     tail = 691.0 / 2730.0 - y * 7.0 / 6.0
     for term in (5.0 / 66.0, 1.0 / 30.0, 1.0 / 42.0, 1.0 / 30.0, 1.0 / 6.0):

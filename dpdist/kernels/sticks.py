@@ -17,6 +17,8 @@ from dpdist.kernels.special import digamma, tetragamma, trigamma
 
 #: Share of the bound that a step promises below which it is the last one, and the least that steps are damped.
 _SETTLED, _LEAST_DAMPING = 1e-10, 1e-3
+#: Relative change below which a number is found.
+_NEARLY = 1e-15
 
 
 @jit
@@ -145,3 +147,20 @@ def climb_sticks(
         if last:
             return np.isfinite(found)
     return False
+
+
+@jit
+def share_out(excess: np.ndarray) -> float:
+    """The x with ``sum_k 1 / (x + excess_k) = 1``, of which the least is nothing: by Newton's method from x = 1, below
+    it, from where steps lead ever nearer, for the sum is convex."""
+    x = 1.0
+    while True:
+        value, slope = -1.0, 0.0
+        for k in range(excess.shape[0]):
+            part = 1.0 / (x + excess[k])
+            value += part
+            slope += part * part
+        step = value / slope
+        if not step > _NEARLY * x:
+            return x
+        x += step

@@ -12,6 +12,8 @@ from dpdist.kernels.special import digamma, trigamma
 
 #: Logarithms above which exponentials are neither zero nor infinite.
 _NEAR = -600.0
+#: Smallest number of full precision.
+LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
 
 
 @jit
@@ -34,19 +36,24 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
     least = sums.min()
     absent = digamma(pseudocount)
     without = np.exp(absent - sums)  # most words are in few topics: this saves most of the exponentials
+    there, logs = np.empty(topics, dtype=np.int64), np.empty(topics)
     for w in range(size):
+        row, found = weights[w], 0
         top = absent - least
         for k in range(topics):
             if words[w, k] != 0.0:
-                weights[w, k] = digamma(pseudocount + words[w, k]) - sums[k]
-                top = max(top, weights[w, k])
-        near = absent > _NEAR and top > _NEAR
-        scale = math.exp(-top) if near else 0.0
-        for k in range(topics):
-            if words[w, k] != 0.0:
-                weights[w, k] = math.exp(weights[w, k] - top)
-            else:
-                weights[w, k] = without[k] * scale if near else math.exp(absent - sums[k] - top)
+                there[found], logs[found] = k, digamma(pseudocount + words[w, k]) - sums[k]
+                top = max(top, logs[found])
+                found += 1
+        if absent > _NEAR and top > _NEAR:
+            scale = math.exp(-top)
+            for k in range(topics):
+                row[k] = without[k] * scale
+        else:
+            for k in range(topics):
+                row[k] = math.exp(absent - sums[k] - top)
+        for place in range(found):
+            row[there[place]] = math.exp(logs[place] - top)
 
 
 @jit
@@ -65,6 +72,63 @@ def log_evidences(words: np.ndarray, pseudocount: float, found: np.ndarray) -> N
                 sums[k] += count
     for k in range(topics):
         found[k] += math.lgamma(size * pseudocount) - math.lgamma(size * pseudocount + sums[k])
+
+
+@jit
+def union_evidences(words: np.ndarray, pairs: np.ndarray, pseudocount: float, found: np.ndarray) -> None:
+    """What :func:`log_evidences` of counts (W, K) gain where each of the `pairs` (P, 2) is one, (P,), overwritten.
+
+    Words that only one of two topics has contribute the same to both sides.
+    """
+    size, topics = words.shape
+    sums = np.zeros(topics)
+    own = math.lgamma(pseudocount)
+    found[:] = 0.0
+    for w in range(size):
+        row = words[w]
+        for k in range(topics):
+            sums[k] += row[k]
+        for p in range(pairs.shape[0]):
+            one, two = row[pairs[p, 0]], row[pairs[p, 1]]
+            if one != 0.0 and two != 0.0:
+                joint = math.lgamma(pseudocount + one + two) + own
+                found[p] += joint - math.lgamma(pseudocount + one) - math.lgamma(pseudocount + two)
+    prior = size * pseudocount
+    for p in range(pairs.shape[0]):
+        one, two = sums[pairs[p, 0]], sums[pairs[p, 1]]
+        found[p] += math.lgamma(prior + one) + math.lgamma(prior + two) - math.lgamma(prior + one + two)
+        found[p] -= math.lgamma(prior)
+
+
+@jit
+def expected_logs(words: np.ndarray, weights: np.ndarray, found: np.ndarray) -> None:
+    """``sum_w words_wk log weights_wk`` (K,), overwritten, both (W, K); words without tokens of a topic are passed
+    over, whatever weight it gives them."""
+    size, topics = words.shape
+    found[:] = 0.0
+    for w in range(size):
+        for k in range(topics):
+            if words[w, k] != 0.0:
+                found[k] += words[w, k] * math.log(max(weights[w, k], LEAST_WEIGHT))
+
+
+@jit
+def expect_counts(documents: Sparse, used: Sparse, words: np.ndarray, found: np.ndarray) -> None:
+    """Expected counts of the words that documents have, overwritten.
+
+    Parameters
+    ----------
+    documents : of n documents, of which only the words count
+    used : tokens of each of K topics in them
+    words : (W, K) float64, probability of each word in each topic
+    found : beside the values of `documents`
+    """
+    for j in range(documents.begins.shape[0] - 1):
+        for entry in range(documents.begins[j], documents.begins[j + 1]):
+            row, total = words[documents.columns[entry]], 0.0
+            for place in range(used.begins[j], used.begins[j + 1]):
+                total += used.values[place] * row[used.columns[place]]
+            found[entry] = total
 
 
 @jit

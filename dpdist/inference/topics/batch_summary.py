@@ -129,22 +129,29 @@ def with_removed(summary: TopicSummary, removed: np.ndarray) -> TopicSummary:
     return TopicSummary(words, np.delete(summary.entropy, removed), groups, summary.totals)
 
 
-def united(summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray) -> TopicSummary:
+def united(
+    summary: TopicSummary, measured: PairSums, pairs: np.ndarray, chosen: np.ndarray, order: np.ndarray | None = None
+) -> TopicSummary:
     """The same documents with the `chosen` of the `pairs` made one each, in the first one's place.
 
     Parameters
     ----------
     pairs : (P, 2) topics
     chosen : which of them, no topic twice
+    order : of the topics that are left; default: as they are
     """
-    if not len(chosen):
-        return summary
+    topics = len(summary.entropy)
     first, second = pairs[chosen, 0], pairs[chosen, 1]
-    kept = np.setdiff1d(np.arange(len(summary.entropy)), second)
-    found, place = summary.take(kept), np.searchsorted(kept, first)
-    found.words[:, place] += summary.words[:, second]
-    found.entropy[place] += summary.entropy[second] + measured.entropy[chosen]
-    found.groups[place] = measured.groups[chosen]
+    kept = np.setdiff1d(np.arange(topics), second)
+    kept = kept if order is None else kept[order]
+    found, place = summary.take(kept), np.empty(topics, dtype=np.intp)
+    if not len(chosen):
+        return found
+    place[kept] = np.arange(len(kept))
+    into = place[first]
+    found.words[:, into] += summary.words[:, second]
+    found.entropy[into] += summary.entropy[second] + measured.entropy[chosen]
+    found.groups[into] = measured.groups[chosen]
     return found
 
 

@@ -1,8 +1,8 @@
 """New topics from a sample of documents, in the place of those that fit them worst.
 
-Seeds are what these topics explain of documents chosen far from one another; batch inference on the sample, with all
-other topics held as they are, makes topics of them. So a group of topics, or all of them, is analysed afresh: beside
-topics that stay, new ones would get what these leave.
+Seeds are what these topics explain of documents chosen far from one another; batch inference on what they explain of
+the sample makes topics of them. So a group of topics, or all of them, is analysed afresh: beside topics that stay, new
+ones would get what these leave. What other topics explain stays with them until the next local step of all documents.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
+from scipy.special import psi
 
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, TOKENS, TopicSummary
+from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary
+from dpdist.kernels.topics import expect_counts
+from dpdist.models.families.multinomial import entries_of
 
 #: Updates of a document while topics are sought; they need not be settled.
 _EFFORT = Effort(tolerance=1e-2, most=30)
 #: Iterations in which documents may take up any topic, where there are none yet and where there are some; then they
 #: settle among those they have.
 _FIRST, _FRESH = 4, 2
-#: Documents whose expected counts of all words are held at once.
-_BLOCK = 64
+#: Share of a word in a document below which topics have none of it.
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,25 +77,26 @@ def seek_topics(
     seeds : those of the new topics that the sample uses
     summary : sums over the sample under all topics
     """
-    scale, counts, gone = whole[DOCUMENTS] / documents.shape[0], documents, np.zeros(0, dtype=np.int64)
-    held, old = np.zeros((model.vocabulary, 0)), np.zeros(0)
+    scale, counts, gone, weight = whole[DOCUMENTS] / documents.shape[0], documents, np.zeros(0, dtype=np.int64), 1.0
     if total is not None:
         gone, counts = _attributed(model, total, documents, replaced)
-        held, old = np.delete(total.words, gone, axis=1), np.delete(model.sticks(total).weights[:-1], gone)
+        weight -= float(np.delete(model.sticks(total).weights[:-1], gone).sum())
     begun = _far_apart(sparse.csr_array(counts, dtype=np.float64), topics, rng) if words is None else words
-    fresh = scale * begun
-    share = np.full(fresh.shape[1] + 1, (1 - old.sum()) / (fresh.shape[1] + 1))
-    prior = model.allocation.document_concentration * np.append(old, share)
+    fresh, size = scale * begun, begun.shape[1]
+    prior = np.full(size + 1, model.allocation.document_concentration * weight / (size + 1))
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
     for step in range(iterations):
         effort = replace(_EFFORT, fresh=step < (_FIRST if total is None else _FRESH))
-        posterior = model.posterior_of(np.concatenate([held, fresh], axis=1), prior)
-        summary, _, known = local_step(posterior, documents, known, NO_PAIRS, effort)
-        fresh = scale * summary.words[:, held.shape[1] :]
+        summary, _, known = local_step(model.posterior_of(fresh, prior), counts, known, NO_PAIRS, effort)
+        fresh = scale * summary.words
     assert summary is not None, "there is at least one iteration"
     used = fresh.sum(axis=0) > _least(whole, scale)
-    log_pi = scale * summary.groups[held.shape[1] : -1, LOG_PI]
-    return Seeds(np.ascontiguousarray(fresh[:, used]), log_pi[used], gone), summary
+    log_pi = summary.groups[:-1, LOG_PI]
+    if total is not None:
+        # Documents have other tokens besides, and proportions of other topics.
+        tokens = np.asarray(documents.sum(axis=1), dtype=np.float64).ravel()
+        log_pi = log_pi + summary.totals[PSI_SUM] - psi(model.allocation.document_concentration + tokens).sum()
+    return Seeds(np.ascontiguousarray(fresh[:, used]), scale * log_pi[used], gone), summary
 
 
 def _least(whole: np.ndarray, scale: float) -> float:
@@ -107,8 +111,11 @@ def _attributed(
     used, words = _explained(model, total, documents)
     expected = _at_entries(used, words, documents)
     worst = np.sort(np.argsort(-_misfits(used, words, documents, expected), kind="stable")[:replaced])
-    own = _at_entries(used[:, worst], words[:, worst], documents) / np.maximum(expected, 1e-300)
-    return worst, _with_data(documents, documents.data * own)
+    chosen = sparse.csr_array(used[:, worst])
+    own = _at_entries(chosen, np.take(words, worst, axis=1), documents) / np.maximum(expected, 1e-300)
+    attributed = _with_data(documents, np.where(own < _LEAST_SHARE, 0.0, documents.data * own))
+    attributed.eliminate_zeros()
+    return worst, attributed
 
 
 def _misfits(
@@ -139,15 +146,12 @@ def _explained(
 def _at_entries(used: sparse.csr_array, words: np.ndarray, documents: sparse.csr_array) -> np.ndarray:
     """``(used @ words.T)`` where `documents` have counts, in the order of their data."""
     found = np.empty(len(documents.data))
-    for start in range(0, documents.shape[0], _BLOCK):
-        indptr = documents.indptr[start : start + _BLOCK + 1]
-        rows, part = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), slice(indptr[0], indptr[-1])
-        found[part] = (used[start : start + _BLOCK] @ words.T)[rows, documents.indices[part]]
+    expect_counts(entries_of(documents), entries_of(used), words, found)
     return found
 
 
 def _with_data(documents: sparse.csr_array, data: np.ndarray) -> sparse.csr_array:
-    return sparse.csr_array((data, documents.indices, documents.indptr), shape=documents.shape)
+    return sparse.csr_array((data, documents.indices, documents.indptr), shape=documents.shape, copy=True)
 
 
 def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) -> np.ndarray:

@@ -32,13 +32,14 @@ from scipy.special import gammaln
 from dpdist.data.base import Partition
 from dpdist.execution.base import Backend
 from dpdist.inference.topics.batch_summary import Measured
-from dpdist.inference.topics.documents import NO_PAIRS, TINY, DocumentTopics, Effort, local_step
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.local_step import OnlineLocalStep, documents_of
 from dpdist.inference.topics.model import TopicModel, TopicPosterior, expected_log_words
 from dpdist.inference.topics.online_deletes import with_and_without
 from dpdist.inference.topics.restricted import Halves, Split
 from dpdist.inference.topics.summary import LOG_GAMMA
 from dpdist.inference.topics.trials import Merging
+from dpdist.kernels.topics import LEAST_WEIGHT
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +178,7 @@ def _bounds(
     """Of each document (n, 1), apart from what is the same under all or some of the topics."""
     found, cumulant = np.zeros((documents.shape[0], 1)), gammaln(posterior.prior).sum()
     for j, (words, own) in enumerate(_one_by_one(posterior, documents, before, NO_PAIRS, effort)):
-        seen, logs = own.summary.words, np.log(np.maximum(posterior.weights[words], TINY))
+        seen, logs = own.summary.words, np.log(np.maximum(posterior.weights[words], LEAST_WEIGHT))
         found[j] = own.summary.entropy.sum() + own.summary.groups[:, LOG_GAMMA].sum() + (seen * logs).sum() - cumulant
     return found
 

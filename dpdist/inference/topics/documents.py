@@ -15,14 +15,13 @@ from dpdist.inference.topics.model import TopicPosterior
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.kernels.topic_documents import share_documents
 from dpdist.kernels.topic_updates import LEAST
+from dpdist.kernels.topics import expected_logs
 from dpdist.models.families.multinomial import entries_of
 
 #: No pairs of topics.
 NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 #: Documents of a block, of which n_jk is held densely.
 BLOCK = 256
-#: Smallest float64 of full precision.
-TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True)
@@ -184,23 +183,16 @@ def local_step(
                 "and not above 1e15."
             )
         parts.append(DocumentTopics.of(held))
+    logs = np.empty(topics)
+    expected_logs(words, posterior.weights, logs)
     total = TopicSummary(
         words,
-        entropy - _expected_logs(words, posterior.weights),
+        entropy - logs,
         _with_slack(groups, posterior.prior, documents.shape[0]),
         np.array([*totals, documents.shape[0], entries.values.sum()]),
     )
     unions = posterior.prior[pairs].sum(axis=1)
     return total, PairSums(pair_entropy, _with_slack(pair_groups, unions, documents.shape[0])), join_documents(parts)
-
-
-def _expected_logs(words: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """``sum_w words_wk log weights_wk`` (K,); no word has tokens of a topic that gives it no weight."""
-    found = np.zeros(words.shape[1])
-    for start in range(0, len(words), BLOCK):
-        part = slice(start, start + BLOCK)
-        found += (words[part] * np.log(np.maximum(weights[part], TINY))).sum(axis=0)
-    return found
 
 
 def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:

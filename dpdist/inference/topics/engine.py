@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,11 +61,17 @@ class _TopicWork(Work):
     def task(self, state: State, total: TopicBatchSummary) -> TopicLocalStepTask:
         problem, trials, candidate = self._problem, _trials(state), total.candidate
         current = trials.model or problem.model
-        tried = (trials.candidate_model or current).posterior
+        # Starting documents afresh costs as much again. Where candidates are tried only these have it, in their first
+        # lap; but for it documents go on from where they were.
+        going_on = replace(problem.effort, fresh=False)
+        effort = problem.effort if candidate is None else going_on
+        tried = None
+        if candidate is not None:
+            posterior = (trials.candidate_model or current).posterior(candidate.summary)
+            tried = TopicSet(posterior, trials.candidate_pairs, going_on if trials.age else problem.effort)
         return TopicLocalStepTask(
-            current=TopicSet(current.posterior(total.summary), trials.pairs),
-            candidate=None if candidate is None else TopicSet(tried(candidate.summary), trials.candidate_pairs),
-            effort=problem.effort,
+            current=TopicSet(current.posterior(total.summary), trials.pairs, effort),
+            candidate=tried,
             chance=float(state.sampling_probabilities[0]),
             seed=problem.seed,
             lap=state.lap,

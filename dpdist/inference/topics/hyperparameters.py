@@ -43,7 +43,9 @@ _ROUNDS, _SETTLED = 50, 1e-9
 #: Times the last change that places are extrapolated by, at most.
 _FARTHEST = 20.0
 #: Change of the logarithm after which another step of Newton's method would change nothing.
-_NEAR = 1e-6
+_NEAR = 1e-4
+#: Change of the logarithm below which a place that Newton's method led to is higher for sure.
+_BESIDE = 0.05
 #: Steps of Newton's method, the longest one in the logarithm, and its bounds.
 _STEPS, _LONGEST, _LEAST, _MOST = 100, 1.0, math.log(1e-8), math.log(1e4)
 
@@ -124,6 +126,8 @@ def _global(sticks: Sticks) -> float:
 def best_pseudocount(model: TopicModel, words: np.ndarray) -> float:
     """The eta under which counts (W, K) have the largest evidence; the model's own where no larger is found."""
     found = replace(model, pseudocount=uphill(lambda eta: evidence_slopes(words, eta), model.pseudocount))
+    if abs(math.log(found.pseudocount / model.pseudocount)) < _BESIDE:
+        return found.pseudocount
     better = found.log_evidences(words).sum() > model.log_evidences(words).sum()
     return found.pseudocount if better else model.pseudocount
 

@@ -26,10 +26,12 @@ from dpdist.inference.topics.model import TopicPosterior
 
 @dataclass(frozen=True, eq=False)
 class TopicSet:
-    """Topics to fit documents under: their posterior, and the pairs (P, 2) whose unions are measured."""
+    """Topics to fit documents under: their posterior, the pairs (P, 2) whose unions are measured, and how far documents
+    are iterated."""
 
     posterior: TopicPosterior
     pairs: np.ndarray
+    effort: Effort
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,6 @@ class TopicLocalStepTask:
     ----------
     current : topics
     candidate : those that may take their place; None where none are tried
-    effort : how far documents are iterated
     chance : with which a document joins the sample
     seed, lap : key of the draws
     files : where documents' topics are kept
@@ -48,7 +49,6 @@ class TopicLocalStepTask:
 
     current: TopicSet
     candidate: TopicSet | None
-    effort: Effort
     chance: float
     seed: int
     lap: int
@@ -62,11 +62,8 @@ def topic_local_step(
     documents, files = documents_of(partition), task.files
     known, tried = (None, None) if before is None else before.read(files)
     with one_thread():
-        # Starting documents afresh costs as much again. Where candidates are tried only these have it,
-        # and documents go on under the current topics from where they were.
-        effort = task.effort if task.candidate is None else replace(task.effort, fresh=False)
-        current, visited = _measure(documents, task.current, known, effort)
-        candidate = None if task.candidate is None else _measure(documents, task.candidate, tried, task.effort)
+        current, visited = _measure(documents, task.current, known)
+        candidate = None if task.candidate is None else _measure(documents, task.candidate, tried)
     kept = files.put(task.lap, partition.index, VisitedDocuments(visited, None if candidate is None else candidate[1]))
     names = TopicNames(candidate=False), None if candidate is None else TopicNames(candidate=True)
     left = BatchDocuments(files.folder(task.lap), (kept,), *names)
@@ -75,10 +72,10 @@ def topic_local_step(
 
 
 def _measure(
-    documents: sparse.csr_array, topics: TopicSet, known: DocumentTopics | None, effort: Effort
+    documents: sparse.csr_array, topics: TopicSet, known: DocumentTopics | None
 ) -> tuple[Measured, DocumentTopics]:
     start = DocumentTopics.unknown(documents.shape[0]) if known is None else known
-    summary, pairs, found = local_step(topics.posterior, documents, start, topics.pairs, effort)
+    summary, pairs, found = local_step(topics.posterior, documents, start, topics.pairs, topics.effort)
     return Measured(summary, pairs), found
 
 

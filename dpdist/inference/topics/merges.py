@@ -45,7 +45,10 @@ def propose_pairs(words: np.ndarray, rank: int) -> np.ndarray:
     likeness = unit.T @ unit
     np.fill_diagonal(likeness, -1.0)
     likeness = np.round(likeness, 12)  # ties are broken by position, whatever the last bits of the product
-    near, ones = np.argsort(-likeness, axis=1, kind="stable")[:, rank], np.arange(topics)
+    ones, others = np.arange(topics), likeness.copy()
+    for _ in range(rank):
+        others[ones, np.argmax(others, axis=1)] = -1.0
+    near = np.argmax(others, axis=1)
     pairs = np.stack([np.minimum(ones, near), np.maximum(ones, near)], axis=1)
     found: np.ndarray = np.unique(pairs[likeness[pairs[:, 0], pairs[:, 1]] > 0], axis=0).astype(np.int64)
     return found
@@ -102,7 +105,7 @@ def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple
     judged : every pair, by its position in `pairs`
     """
     summary = total.summary
-    fixed = total.pairs.entropy + _change(pairs, lambda of: model.log_evidences(of(summary.words)))
+    fixed = total.pairs.entropy + model.union_evidences(summary.words, pairs)
     log_pi, unions = summary.groups[:, LOG_PI], total.pairs.groups[:, LOG_PI]
     weights = model.allocation.union_gains(log_pi, summary.documents, pairs, unions)
     promise = fixed + _group_gains(total, pairs) + weights
@@ -156,7 +159,7 @@ def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarra
 
 
 def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:
-    added: np.ndarray = words[:, one] + words[:, two]
+    added: np.ndarray = np.take(words, one, axis=1) + np.take(words, two, axis=1)
     return added
 
 

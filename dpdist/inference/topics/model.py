@@ -24,7 +24,7 @@ from scipy.special import psi
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.inference.topics.summary import LOG_GAMMA, LOG_GAMMA_SUM, LOG_PI, SLACK, TopicSummary
-from dpdist.kernels.topics import log_evidences, word_weights
+from dpdist.kernels.topics import log_evidences, union_evidences, word_weights
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess, Sticks
 from dpdist.models.allocations.point_weights import PointWeights
 
@@ -79,6 +79,12 @@ class TopicModel:
         """A(S_k) of topics' word counts (W, K), (K,)."""
         found = np.empty(words.shape[1])
         log_evidences(words, self.pseudocount, found)
+        return found
+
+    def union_evidences(self, words: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """What :meth:`log_evidences` of word counts (W, K) gain where each of the `pairs` (P, 2) is one, (P,)."""
+        found = np.empty(len(pairs))
+        union_evidences(words, pairs, self.pseudocount, found)
         return found
 
     def allocation_value(self, groups: np.ndarray, totals: np.ndarray, documents: float) -> float:

@@ -87,7 +87,7 @@ class Merging:
     def apply(self, measured: Measured, pairs: int) -> Measured:
         """The same documents under the topics left, of which `pairs` pairs are measured next."""
         topics = len(measured.summary.entropy)
-        summary = united(measured.summary, measured.pairs, self.pairs, self.chosen).take(self.order)
+        summary = united(measured.summary, measured.pairs, self.pairs, self.chosen, self.order)
         known = None if measured.topics is None else measured.topics.renamed(self.names(topics))
         return Measured(summary, PairSums.zeros(pairs), known)
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # which imports scipy.optimize where that is first used: it takes long
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
-from dpdist.kernels.sticks import climb_sticks, stick_bound
+from dpdist.kernels.sticks import climb_sticks, share_out, stick_bound
 
 #: Steps of Newton's method, at most; a few are enough.
 _MOST = 200
@@ -133,8 +132,7 @@ class HierarchicalDirichletProcess:
         """The lambda that makes weights add up to one."""
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
-        shift = scipy.optimize.brentq(lambda x: (1 / (x + (pull - least))).sum() - 1, 1.0, len(log_pi), xtol=1e-14)
-        return float(shift) - least
+        return float(share_out(pull - least)) - least
 
     def _value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[float, np.ndarray, np.ndarray]:
         topics = len(sticks.first)

@@ -26,6 +26,7 @@ from dpdist.inference.loop import Step
 from dpdist.inference.mixture.local_step import Sample
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Info, State
+from dpdist.inference.topics.batches import batches_that_pay
 from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.first import first_topics
@@ -59,18 +60,21 @@ class Census:
     ----------
     documents : number of those that have words
     tokens : of all documents
+    entries : words of a document, each once, of all documents
     drawn : at most ``START_DOCUMENTS`` of those that have words, those of smallest key
     digests : of each partition, by its index
     """
 
     documents: int
     tokens: float
+    entries: int
     drawn: Sample
     digests: dict[int, str]
 
     def __add__(self, other: Census) -> Census:
         drawn, digests = _fewest(self.drawn + other.drawn), self.digests | other.digests
-        return Census(self.documents + other.documents, self.tokens + other.tokens, drawn, digests)
+        documents, tokens = self.documents + other.documents, self.tokens + other.tokens
+        return Census(documents, tokens, self.entries + other.entries, drawn, digests)
 
 
 class Topics(Method[TopicSpec, Problem, Total, DocumentPredictor]):
@@ -113,7 +117,10 @@ class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
 
     def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PosteriorProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
-        start = found_topics(problem, spec.initial_topics, source, backend)
+        census = take_census(source, backend, problem.seed)
+        schedule = spec.schedule.in_batches(batches_that_pay(census.entries, source.shape[1]))
+        problem = replace(problem, schedule=schedule)
+        start = found_topics(problem, census, spec.initial_topics, backend)
         return problem, first_topic_state(problem, source, start)
 
     def steps(
@@ -160,9 +167,8 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
         return float(total.words.sum())
 
 
-def found_topics(problem: AnyTopicProblem, topics: int, source: Source, backend: Backend) -> TopicSummary:
+def found_topics(problem: AnyTopicProblem, census: Census, topics: int, backend: Backend) -> TopicSummary:
     """Sums over the corpus under at most `topics` topics found in a sample of it, by a task."""
-    census = take_census(source, backend, problem.seed)
 
     def found() -> TopicSummary:
         return backend.fetch(backend.map(topics_of_census, [problem], [census], [topics]))[0]
@@ -208,7 +214,8 @@ def _count_partition(partition: Partition, seed: int) -> Census:
     keys = generator(seed, "first documents", partition.index).random(len(tokens))[filled]
     owners, ones = np.zeros(len(filled), dtype=np.int64), np.ones(len(filled))
     drawn = _fewest(Sample(keys, owners, ones, documents[filled]))
-    return Census(len(filled), float(tokens.sum()), drawn, {partition.index: digest_of_rows(rows, weights)})
+    digests = {partition.index: digest_of_rows(rows, weights)}
+    return Census(len(filled), float(tokens.sum()), int(np.count_nonzero(documents.data)), drawn, digests)
 
 
 def _fewest(drawn: Sample) -> Sample:
@@ -282,6 +289,6 @@ def check_corpus(corpus: float, documents: int) -> None:
 
 
 def _begun(problem: PointProblem, topics: int, source: Source, backend: Backend, scale: float) -> OnlineState:
-    start = found_topics(problem, topics, source, backend)
+    start = found_topics(problem, take_census(source, backend, problem.seed), topics, backend)
     with one_thread():
         return first_online_state(problem.model, start.scaled(scale))

@@ -9,7 +9,7 @@ from typing import Any
 from dpdist.core.checks import COUNT, SCALE, Wanted, instance, number, one_of
 from dpdist.core.settings import part, setting
 from dpdist.inference.schedules import Batch, Memoized, Schedule, Stochastic
-from dpdist.inference.schedules.base import MOST_BATCHES
+from dpdist.inference.topics.batches import MOST
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.model import TopicModel
@@ -35,7 +35,7 @@ def _are_learnable(names: Any) -> bool:
 #: Online inference, at the rates of the paper.
 ONLINE = Stochastic(batches=20, forgetting=0.5)
 #: Schedules by name.
-SCHEDULES = {"memoized": Memoized(batches=10), "stochastic": ONLINE, "batch": Batch()}
+SCHEDULES = {"memoized": Memoized(), "stochastic": ONLINE, "batch": Batch()}
 #: Moves by the weights that they go with.
 PLANS: dict[str, type[TopicPlan | OnlinePlan]] = {"posterior": TopicPlan, "point": OnlinePlan}
 
@@ -116,5 +116,5 @@ class TopicSpec(LapSpec):
     def _prepared(self, vocabulary: int, weights: GlobalWeights, schedule: Schedule, plan: Any) -> TopicProblem[Any]:
         allocation = HierarchicalDirichletProcess(self.concentration, self.document_concentration)
         model, seed = TopicModel(vocabulary, self.pseudocount, allocation), self.random_state
-        schedule = schedule.in_batches(MOST_BATCHES)
+        schedule = schedule.in_batches(MOST)
         return TopicProblem(model, weights, schedule, plan, self.effort, seed, self.tolerance, self.learn)

@@ -1,0 +1,132 @@
+"""What topics' moves rest on: which pairs are tried, what births find, how many batches pay, who starts afresh."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import gammaln, psi
+
+from dpdist import HDPTopicModel
+from dpdist.execution import SerialBackend
+from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics import local_step as steps
+from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
+from dpdist.inference.topics.births import seek_topics
+from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
+from dpdist.inference.topics.merges import propose_pairs
+from dpdist.inference.topics.model import TopicModel
+from dpdist.kernels.sticks import share_out
+from dpdist.kernels.topics import expect_counts, union_evidences
+from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
+from dpdist.models.families.multinomial import entries_of
+
+
+def blocks(groups: int, documents: int = 400) -> sparse.csr_array:
+    """Documents each of which has the ten words of its group, about five of each."""
+    rng, own = np.random.default_rng(0), np.arange(documents) % groups
+    rates = 5.0 * (np.arange(10 * groups) // 10 == own[:, None])
+    return sparse.csr_array(rng.poisson(rates).astype(np.float64))
+
+
+def model_over(vocabulary: int) -> TopicModel:
+    return TopicModel(vocabulary, 0.1, HierarchicalDirichletProcess(2.0, 0.5))
+
+
+@pytest.mark.parametrize("rank", range(3))
+def test_pairs_are_of_topics_and_their_most_alike_in_order(rank: int) -> None:
+    words = np.random.default_rng(rank).gamma(0.3, size=(20, 9))
+    words[:, 7] = words[:, 2]  # as alike as can be, and both as alike to any other
+    unit = words / np.linalg.norm(words, axis=0)
+    likeness = np.round(unit.T @ unit, 12)
+    expected = set()
+    for k in range(9):
+        others = sorted((other for other in range(9) if other != k), key=lambda other: (-likeness[k, other], other))
+        expected.add((min(k, others[rank]), max(k, others[rank])))
+    assert set(map(tuple, propose_pairs(words, rank).tolist())) == expected
+
+
+def test_evidence_that_unions_gain_is_that_of_their_counts() -> None:
+    rng, eta = np.random.default_rng(0), 0.3
+    words = rng.gamma(0.5, size=(30, 6)) * (rng.random((30, 6)) < 0.4)
+
+    def evidence(counts: np.ndarray) -> float:
+        prior = len(counts) * eta
+        return float((gammaln(eta + counts) - gammaln(eta)).sum() + gammaln(prior) - gammaln(prior + counts.sum()))
+
+    pairs = np.array([[0, 1], [2, 5], [1, 4]])
+    found = np.empty(len(pairs))
+    union_evidences(words, pairs, eta, found)
+    alone = [evidence(words[:, k]) for k in range(6)]
+    expected = [evidence(words[:, a] + words[:, b]) - alone[a] - alone[b] for a, b in pairs]
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("size", [1, 2, 50])
+def test_shares_add_up_to_one(size: int) -> None:
+    excess = np.random.default_rng(size).gamma(0.1, 1e3, size=size)
+    excess -= excess.min()
+    assert (1 / (share_out(excess) + excess)).sum() == pytest.approx(1.0, abs=1e-13)
+
+
+def test_expected_counts_are_of_the_words_that_documents_have() -> None:
+    rng = np.random.default_rng(1)
+    documents = sparse.csr_array(rng.poisson(0.5, size=(7, 12)).astype(np.float64))
+    used, words = sparse.csr_array(rng.poisson(0.5, size=(7, 4)).astype(np.float64)), rng.random((12, 4))
+    found = np.empty(documents.nnz)
+    expect_counts(entries_of(documents), entries_of(used), words, found)
+    rows = np.repeat(np.arange(7), np.diff(documents.indptr))
+    np.testing.assert_allclose(found, (used.toarray() @ words.T)[rows, documents.indices])
+
+
+def test_new_topics_have_the_proportions_of_whole_documents() -> None:
+    documents, model = blocks(4), model_over(40)
+    # The first topic mixes two groups, of which new ones are to be made; each of the others has its own documents.
+    words = np.array([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]).repeat(10, axis=1).T * 1e3
+    posterior = model.posterior_of(np.maximum(words, 1e-3), np.full(4, 0.125))
+    total = local_step(posterior, documents, DocumentTopics.unknown(400), NO_PAIRS, Effort())[0]
+    # Half of what documents hold is of other topics: a word of another group for each of their own.
+    mixed = sparse.csr_array(documents + sparse.csr_array(np.roll(documents.toarray(), 20, axis=1)))
+    for sample in (documents, mixed):
+        seeds = seek_topics(model, total, sample, total.totals, 2, 5, np.random.default_rng(0), replaced=1)[0]
+        assert seeds.replaced.tolist() == [0] and len(seeds) == 2
+        prior = 0.5 * (1 - model.sticks(total).weights[1:-1].sum()) / 3
+        tokens = sample.toarray().reshape(400, 4, 10).sum(axis=2)[:, :2]
+        order = np.argsort(seeds.words[:10].sum(axis=0))[::-1]
+        expected = (psi(prior + tokens) - psi(0.5 + sample.sum(axis=1))[:, None]).sum(axis=0)
+        np.testing.assert_allclose(seeds.log_pi[order], expected, rtol=0.02)
+        np.testing.assert_allclose(seeds.words.sum(axis=0)[order], tokens.sum(axis=0), rtol=0.02)
+
+
+@pytest.mark.parametrize(("entries", "batches"), [(0, 1), (1, 1), (3, 3), (10**6, MOST)])
+def test_batches_hold_so_many_entries_a_word(entries: int, batches: int) -> None:
+    assert batches_that_pay(entries * ENTRIES * 7, 7) == batches
+
+
+def test_a_fit_has_as_many_batches_as_pay_unless_it_is_told_how_many() -> None:
+    documents = blocks(4, 120)
+    wanted = batches_that_pay(documents.nnz, 40)
+    assert 1 < wanted < MOST
+    found = {}
+    for name, schedule in (("default", None), ("asked", Memoized(batches=2)), ("as many as pay", Memoized())):
+        model = HDPTopicModel(initial_topics=3, max_laps=1, schedule=schedule)
+        with pytest.warns(match="before it converged"):
+            found[name] = model.fit(documents)._problem.schedule.batches
+    assert found == {"default": wanted, "asked": 2, "as many as pay": wanted}
+
+
+def test_documents_start_afresh_but_where_candidates_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    laps, plain = [], steps.local_step
+
+    def seen(posterior: object, documents: object, before: object, pairs: object, effort: Effort) -> object:
+        laps[-1].append(effort.fresh)
+        return plain(posterior, documents, before, pairs, effort)
+
+    monkeypatch.setattr(steps, "local_step", seen)
+    model, ages = HDPTopicModel(initial_topics=2, max_laps=12, schedule=Memoized(batches=1), learn=()), []
+    laps.append([])
+    for state, _ in model.iter_fit(blocks(4, 200), backend=SerialBackend()):
+        laps.append([])
+        ages.append((state.proposals[0].kind, state.proposals[0].age))
+    expected = [[True], *([False, not age] if kind else [True] for kind, age in ages[:-1])]
+    assert laps[: len(expected)] == expected and [False, True] in expected and [False, False] in expected
