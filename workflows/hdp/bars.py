@@ -6,7 +6,7 @@ begin with, eight runs each; memoized and batch inference begin with what they d
 defaults, the same for all: online ten passes of twenty mini-batches. A bar is found where a topic's cosine with it is
 above 0.95; a topic of more than 0.5 % of the tokens that is no bar is unmatched.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt, traces.png, topics.png.
+Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png, topics.png.
 """
 
 from __future__ import annotations

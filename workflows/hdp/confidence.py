@@ -6,7 +6,7 @@ seed, twenty mini-batches of 100 documents) and on NIPS articles (seven mini-bat
 split counts as undone if its second half is gone at the end, a merge if its topic is split again later, and for each
 confidence it is told how many proposals that gained were refused as uncertain.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt, traces.png.
+Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ is collapsed Gibbs sampling of Teh et al. (2006), gensim's the Chinese restauran
 (2011); both have their own defaults and are scored alike. Where the articles are not there, documents drawn from a
 model take their place.
 
-Written to --out: results.jsonl, which goes on where it was broken off; table.csv, table.txt, traces.png.
+Written to --out: results, a file a run, which are not made twice; table.csv, table.txt, traces.png.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""What the workflows of topic models share: corpora, fits that are kept and not made twice, other programs, tables."""
+"""What the workflows of topic models share: corpora, fits followed lap by lap, other programs, traces, and
+what all experiments share."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import json
-import os
+import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
 
 from dpdist import HDPTopicModel
 from dpdist.execution import SerialBackend
@@ -25,11 +22,34 @@ from dpdist.inference.schedules import Batch, Stochastic
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.problem import NO_MOVES
 
-#: The shared data folder where neither ``--data`` nor ``DPDIST_SHARED`` names one: beside the repository.
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from results import Fields, Kept, options, spread, write_table
+
+__all__ = [
+    "USED",
+    "Corpus",
+    "Fields",
+    "Kept",
+    "batch_updates",
+    "corpus_of",
+    "draw_traces",
+    "drawn",
+    "ended",
+    "fixed",
+    "follow",
+    "groups",
+    "hold_out",
+    "online",
+    "options",
+    "others",
+    "read",
+    "spread",
+    "used",
+    "write_table",
+]
+
 #: Share of all tokens above which a topic counts as used.
 USED = 1e-4
-Fields = dict[str, Any]
 
 
 class Corpus(NamedTuple):
@@ -39,18 +59,6 @@ class Corpus(NamedTuple):
     observed: sparse.csr_array
     held: sparse.csr_array
     words: list[str]
-
-
-def options(about: str | None, name: str) -> argparse.ArgumentParser:
-    """A parser with what every workflow here takes; pictures are drawn without a screen."""
-    mpl.use("agg")
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    shared, out = Path(os.environ.get("DPDIST_SHARED", SHARED)), Path("build") / "workflows" / name
-    parser.add_argument("--data", type=Path, default=shared, help="folder of the shared data sets")
-    parser.add_argument("--out", type=Path, default=out, help="folder for results; what is there is not done again")
-    parser.add_argument("--small", action="store_true", help="a reduced size that runs in seconds and checks results")
-    return parser
 
 
 def hold_out(documents: sparse.csr_array, share: float, seed: int) -> tuple[sparse.csr_array, sparse.csr_array]:
@@ -98,27 +106,6 @@ def corpus_of(given: argparse.Namespace, small: Corpus) -> Corpus:
     if found is None:
         print("drawn documents take the place of a corpus.", flush=True)
     return found or small
-
-
-class Kept:
-    """Results in a file, a line each, under the keys they were asked for by: a run broken off goes on where it was."""
-
-    def __init__(self, out: Path) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        self._path = out / "results.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self._found = {json.dumps(line["key"], sort_keys=True): line["result"] for line in map(json.loads, lines)}
-
-    def once(self, key: Fields, make: Callable[[], Fields]) -> Fields:
-        """The result under a key, made if it is not there; the fields of both."""
-        name = json.dumps(key, sort_keys=True)
-        if name not in self._found:
-            self._found[name] = make()
-            with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, "result": self._found[name]}) + "\n")
-            told = {name: value for name, value in self._found[name].items() if not isinstance(value, list | dict)}
-            print(*(f"{name} {value}" for name, value in {**key, **told}.items()), sep=", ", flush=True)
-        return {**key, **self._found[name]}
 
 
 def online(start: int, seed: int = 0, batches: int = 20, laps: int = 10, **given: Any) -> HDPTopicModel:
@@ -227,12 +214,6 @@ def _tokens(documents: sparse.csr_array) -> Iterator[list[str]]:
         yield [str(word) for word, count in zip(*_entries(documents, j), strict=True) for _ in range(count)]
 
 
-def spread(values: Sequence[float], digits: int) -> str:
-    """The median, with the smallest and the largest where they differ."""
-    middle, least, most = (f"{value:.{digits}f}" for value in (np.median(values), min(values), max(values)))
-    return middle if least == most else f"{middle} ({least} to {most})"
-
-
 def groups(runs: Sequence[Fields], *names: str) -> Iterator[tuple[list[object], list[Fields]]]:
     """Runs that have the same values under some names, in the order in which these come."""
     found = dict[str, list[Fields]]()
@@ -240,17 +221,6 @@ def groups(runs: Sequence[Fields], *names: str) -> Iterator[tuple[list[object], 
         found.setdefault(json.dumps([run[name] for name in names]), []).append(run)
     for values, own in found.items():
         yield json.loads(values), own
-
-
-def write_table(columns: Sequence[str], rows: Sequence[Sequence[object]], out: Path, name: str = "table") -> None:
-    """Print a table, and write it as CSV and as text."""
-    with (out / f"{name}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([columns, *rows])
-    lines = [list(columns), *([str(entry) for entry in row] for row in rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    text = ["  ".join(entry.rjust(width) for entry, width in zip(line, widths, strict=True)) for line in lines]
-    (out / f"{name}.txt").write_text("\n".join(text) + "\n")
-    print(*text, sep="\n", flush=True)
 
 
 def draw_traces(path: Path, runs: Sequence[Fields], *names: str) -> None:

@@ -10,7 +10,7 @@ Of the splits of oHDP-SM, those whose halves both live to the end of the stream,
 tokens there, are told: the most frequent words of the topic before it was split, and of its halves afterwards and at
 the end.
 
-Written to --out: results.jsonl, which goes on where it was broken off, in the middle of a stream too; table.csv,
+Written to --out: results, a file a run, which are not made twice, and go on in the middle of a stream; table.csv,
 table.txt, traces.png; lives.csv, lives.txt, lives.png.
 """
 
