@@ -13,7 +13,7 @@ from scipy import sparse
 
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.models.families import FAMILIES as KNOWN
-from dpdist.models.families import Bernoulli, Family, Moments, Multinomial, Poisson
+from dpdist.models.families import Bernoulli, Family, Moments, Multinomial, Poisson, wishart
 from dpdist.storage.descriptions import KNOWN as DESCRIBED
 from tests.cases import FAMILIES, FamilyCase, count_rows, filled, moments_of, real_rows
 from tests.reference import REFERENCES, reference_of
@@ -64,6 +64,24 @@ def test_coefficients_are_the_gradient_of_log_evidence(case, seed, d) -> None:
     assert found.shape == setting.stats.T.shape
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, numeric_gradient(setting.family, setting.stats), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in FAMILIES if c.make.turns], ids=lambda case: case.name)
+def test_matrices_made_a_few_components_at_a_time_change_no_bits(case, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(case, 3, n=60, k=7)
+    evidence, gradient = setting.family.log_evidence(setting.stats), setting.family.coefficients(setting.stats)
+    made: list[int] = []
+    whole = wishart.cholesky
+    monkeypatch.setattr(wishart, "cholesky", lambda scatter, *rest: made.append(len(scatter)) or whole(scatter, *rest))
+    monkeypatch.setattr(wishart, "BLOCK_BYTES", 2 * 8 * 9)
+    assert np.array_equal(setting.family.log_evidence(setting.stats), evidence)
+    assert np.array_equal(setting.family.coefficients(setting.stats), gradient)
+    assert made == [2, 2, 2, 1] * 2
+    lost = setting.stats.copy()
+    lost[5, :-1] = -1e6
+    with pytest.raises(PrecisionError, match="scatter matrix of component 5 "):
+        setting.family.log_evidence(lost)
+    assert setting.family.log_evidence(lost[:0]).shape == (0,)
 
 
 def numeric_gradient(family: Family, stats: np.ndarray, step: float = 1e-3) -> np.ndarray:

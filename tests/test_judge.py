@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from dpdist import DPMixture
+from dpdist.inference.moves import change as change_module
 from dpdist.inference.moves.accept import Reason, accepted, judge, reason_for
 from dpdist.inference.moves.base import Proposals
 from dpdist.inference.moves.change import MoveVerdict, change_from, judge_moves, rounding
@@ -452,3 +453,12 @@ def test_a_component_without_rows_goes_at_the_loss_of_what_its_presence_gains(co
 def test_rounding_grows_with_the_numbers_and_with_their_coarseness(scale, elbo, dtype) -> None:
     least = 4 * float(np.finfo(dtype).eps) * scale + 64 * np.finfo(float).eps * abs(elbo)
     assert rounding(dtype, scale, elbo) == pytest.approx(least, rel=1e-12)
+
+
+@settings(max_examples=30)
+@given(case=cases(), numbers=st.integers(1, 12))
+def test_how_many_replacements_are_weighed_together_decides_nothing(case, numbers) -> None:
+    together = case.verdicts()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(change_module, "_CHUNK", numbers)
+        assert case.verdicts() == together

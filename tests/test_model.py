@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.special import softmax
 
 from dpdist.core.errors import PrecisionError
+from dpdist.models import mixture as model_module
 from dpdist.models.allocations import LearnedDirichletProcess
 from dpdist.models.mixture import Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary, concatenate
@@ -244,3 +245,16 @@ def test_logits_that_are_not_finite_are_an_error() -> None:
     features[3] = np.nan
     with pytest.raises(PrecisionError, match=r"not finite .* Standardise the columns .*\.$"):
         local_step(posterior, features, setting.weights)
+
+
+def test_gradients_of_mixtures_side_by_side_are_those_of_each_in_chunks_of_any_size(monkeypatch) -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(80, 3))
+    case = next(case for case in FAMILIES if case.name == "diagonal_gaussian")
+    model = Model(filled(case, rows), ALLOCATIONS[0])
+    stats, ends = rng.dirichlet(np.ones(7), size=80).T @ model.family.features(rows), np.array([2, 5, 7])
+    for numbers in (1, 2 * stats.shape[1], 10**9):
+        monkeypatch.setattr(model_module, "_CHUNK", numbers)
+        found = model.gradients(stats, ends)
+        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+            assert np.array_equal(found[begin:end], model.gradient(stats[begin:end]))

@@ -34,6 +34,8 @@ _TOO_FAR_OUT = (
 )
 #: Share of responsibilities above zero below which the second product visits only those.
 SPARSE_SHARE = 0.12
+#: Gradients of many components are turned in chunks of about this many numbers.
+_CHUNK = 2_000_000
 #: What ``compute_dtype`` may be.
 DTYPES: dict[str, type] = {"float64": np.float64, "float32": np.float32}
 
@@ -165,7 +167,9 @@ class Model:
 
     def gradients(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """As :meth:`gradient`, of mixtures one after the other in `stats` (C, F), each up to one of `ends` (J,)."""
-        gradients: np.ndarray = self.family.coefficients(stats).T.copy()
+        gradients, step = np.empty(stats.shape), max(1, _CHUNK // stats.shape[1])
+        for begin in range(0, len(stats), step):
+            gradients[begin : begin + step] = self.family.coefficients(stats[begin : begin + step]).T
         for counts, own in zip(np.split(stats[:, -1], ends[:-1]), np.split(gradients, ends[:-1]), strict=True):
             own[:, -1] += self.allocation.log_weights(counts)
         return gradients

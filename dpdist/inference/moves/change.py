@@ -10,7 +10,7 @@ judged against the counts left by those accepted before it (:mod:`dpdist.inferen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -27,6 +27,8 @@ from dpdist.models.sufficient_statistics import Summary, concatenate
 #: A component of a smaller expected count has no rows. By being there it raises the ELBO by some n nats where its count
 #: is n, as any component may that hardly matters, so that neither its coming nor its going is judged by so little.
 EMPTY = 1e-3
+#: Replacements are judged in chunks of about this many numbers.
+_CHUNK = 2_000_000
 
 
 class MoveVerdict(NamedTuple):
@@ -43,14 +45,14 @@ class _Candidate:
     move: int
     proposal: int
     removed: tuple[int, ...]
-    replaced: Summary
+    counts: np.ndarray  # of the replacements
     fixed: float  # gain in A and H
     scale: float  # size of the numbers it was computed from
 
     @property
     def growth(self) -> int:
         """By how many components there are more with it."""
-        return len(self.replaced.counts) - len(self.removed)
+        return len(self.counts) - len(self.removed)
 
 
 def rounding(dtype: type, scale: float, elbo: float) -> float:
@@ -111,7 +113,7 @@ class _Standing:
         """
         candidate = self.candidates[proposal]
         noise = rounding(self.dtype, candidate.scale, self.elbo)
-        if candidate.growth > 0 and candidate.replaced.counts.min() < EMPTY:
+        if candidate.growth > 0 and candidate.counts.min() < EMPTY:
             return noise + EMPTY
         if candidate.growth < 0 and self.counts[list(candidate.removed)].min() < EMPTY:
             return noise - EMPTY
@@ -130,30 +132,41 @@ class _Standing:
         """With a candidate accepted."""
         candidate, kept = self.candidates[proposal], self.kept.copy()
         kept[list(candidate.removed)] = False
-        return replace(self, kept=kept, added=np.append(self.added, candidate.replaced.counts))
+        return replace(self, kept=kept, added=np.append(self.added, candidate.counts))
 
 
 def _candidates(
     model: Model, total: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]
 ) -> list[_Candidate]:
-    """Every proposal with its gain in A and H, the evidences computed in one call."""
-    places = [(m, j) for m, tried in enumerate(proposals) for j in range(len(tried))]
-    if not places:
-        return []
-    replaced = [proposals[m].replacement(j, total, measured[m]) for m, j in places]
-    evidence = model.family.log_evidence(total.stats)
-    after = model.family.log_evidence(np.concatenate([part.stats for part in replaced]))
-    ends = np.cumsum([len(part.entropy) for part in replaced])
-    candidates = []
-    for (m, j), part, end in zip(places, replaced, ends, strict=True):
-        own = after[end - len(part.entropy) : end]
-        removed = proposals[m].removed(j)
-        before = proposals[m].evidence_before(j, evidence, part, model)
-        entropy = float(part.entropy.sum() - total.entropy[list(removed)].sum())
-        candidates.append(
-            _Candidate(m, j, removed, part, float(own.sum()) - before + entropy, float(np.abs(own).sum()))
-        )
+    """Every proposal with its gain in A and H, the evidences computed of many replacements at a time."""
+    evidence, candidates = model.family.log_evidence(total.stats), []
+    for some in _in_chunks(proposals, total, measured):
+        after = model.family.log_evidence(np.concatenate([part.stats for _, _, part in some]))
+        ends = np.cumsum([len(part.entropy) for _, _, part in some])
+        for (m, j, part), end in zip(some, ends, strict=True):
+            own, removed = after[end - len(part.entropy) : end], proposals[m].removed(j)
+            before = proposals[m].evidence_before(j, evidence, part, model)
+            entropy = float(part.entropy.sum() - total.entropy[list(removed)].sum())
+            fixed = float(own.sum()) - before + entropy
+            candidates.append(_Candidate(m, j, removed, part.counts.copy(), fixed, float(np.abs(own).sum())))
     return candidates
+
+
+def _in_chunks(
+    proposals: Sequence[Proposals], total: Summary, measured: Sequence[Summary]
+) -> Iterator[list[tuple[int, int, Summary]]]:
+    """Places of all proposals, each with its replacements, so many together as are about :data:`_CHUNK` numbers."""
+    some, numbers = list[tuple[int, int, Summary]](), 0
+    for m, tried in enumerate(proposals):
+        for j in range(len(tried)):
+            part = tried.replacement(j, total, measured[m])
+            some.append((m, j, part))
+            numbers += part.stats.size
+            if numbers >= _CHUNK:
+                yield some
+                some, numbers = [], 0
+    if some:
+        yield some
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ The log evidence is that of Murphy (2007), "Conjugate Bayesian analysis of the G
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -96,10 +96,18 @@ class Gaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         constant = 0.5 * self._dimension * np.log(np.pi)
-        return np.asarray(self._level(self.posterior(stats)) - self._prior_level - constant * stats[:, -1])
+        level = np.concatenate([self._level(post) for _, post in self._posteriors(stats)])
+        return np.asarray(level - self._prior_level - constant * stats[:, -1])
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        dimension, post = self._dimension, self.posterior(stats)
+        found = np.empty(stats.shape[::-1])
+        for some, post in self._posteriors(stats):
+            found[:, some] = self._coefficients(post).T
+        return found
+
+    def _coefficients(self, post: NormalWishart) -> np.ndarray:
+        """The same by component, (K, F)."""
+        dimension = self._dimension
         matrix = post.degrees[:, None] * wishart.packed_inverse(post.factor)
         linear = wishart.times(matrix, post.mean)
         log_determinant = wishart.log_determinant(post.factor)
@@ -109,7 +117,7 @@ class Gaussian(Family):
             - dimension / post.precision
             - (linear * post.mean).sum(axis=1)
         )
-        return np.ascontiguousarray(np.concatenate([-0.5 * matrix, linear, constant[:, None]], axis=1).T)
+        return np.concatenate([-0.5 * matrix, linear, constant[:, None]], axis=1)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
@@ -160,13 +168,18 @@ class Gaussian(Family):
     def _prior_level(self) -> float:
         return float(self._level(self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1))))[0])
 
-    def posterior(self, stats: np.ndarray) -> NormalWishart:
-        """Normal-Wishart update, with sums taken about the prior mean."""
+    def _posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, NormalWishart]]:
+        """Those of some components at a time."""
+        for some in wishart.blocks(len(stats), self._dimension):
+            yield some, self.posterior(stats[some], some.start)
+
+    def posterior(self, stats: np.ndarray, first: int = 0) -> NormalWishart:
+        """Normal-Wishart update, with sums taken about the prior mean; refusals count components from `first` on."""
         dimension, counts = self._dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
         precision = self.mean_precision + counts
         shift = total - counts[:, None] * self.mean
         scatter = wishart.posterior_scatter(self.scale, stats, total, counts, self.mean, precision)
-        factor = wishart.cholesky(scatter, stats[:, packed_diagonal(dimension)], counts)
+        factor = wishart.cholesky(scatter, stats[:, packed_diagonal(dimension)], counts, first)
         mean = self.mean + shift / precision[:, None]
         return NormalWishart(mean, precision, self.degrees_of_freedom + counts, factor)

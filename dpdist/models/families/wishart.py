@@ -5,6 +5,7 @@ The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] =
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -19,6 +20,9 @@ from dpdist.models.hyperparameters import Hyperparameter, filled
 
 #: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
+#: Bytes of matrices, (K, D, D), that are made at a time: beside the packed statistics of many components they would be
+#: twice as much again, several times over.
+BLOCK_BYTES = 2**23
 
 
 class Scale(Hyperparameter[npt.ArrayLike, np.ndarray]):
@@ -76,6 +80,12 @@ def with_scale(family: WishartFamily, variance: np.ndarray) -> WishartFamily:
     return filled(known, dimension, scale=variance * max(degrees - dimension - 1, 1.0))
 
 
+def blocks(components: int, dimension: int) -> Iterator[slice]:
+    """Components whose matrices (D, D) are made together, one block of none where there are none."""
+    step = max(1, BLOCK_BYTES // (8 * dimension * dimension))
+    return (slice(start, start + step) for start in range(0, max(1, components), step))
+
+
 def posterior_scatter(
     scale: np.ndarray,
     stats: np.ndarray,
@@ -91,7 +101,7 @@ def posterior_scatter(
     return np.swapaxes(scatter, 1, 2)
 
 
-def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray, first: int = 0) -> np.ndarray:
     """Cholesky factors (K, D, D) of posterior scatter matrices, refusing those lost to rounding.
 
     Parameters
@@ -99,6 +109,7 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) 
     scatter : (K, D, D), of which the lower triangles are read
     raw_diagonal : (K, D), the uncentred second moments they were computed from
     counts : (K,), named in the message
+    first : what the first of these components is called there
 
     Raises
     ------
@@ -108,12 +119,12 @@ def cholesky(scatter: np.ndarray, raw_diagonal: np.ndarray, counts: np.ndarray) 
     diagonal = np.diagonal(scatter, axis1=1, axis2=2)
     rounding = 8 * np.finfo(np.float64).eps * np.abs(raw_diagonal)
     if not (rounding <= LOST * diagonal).all():
-        raise PrecisionError(_lost_sentence(int(np.argmax((rounding > LOST * diagonal).any(1))), counts))
+        raise PrecisionError(_lost_sentence(int(np.argmax((rounding > LOST * diagonal).any(1))), counts, first))
     try:
         return np.linalg.cholesky(scatter)
     except np.linalg.LinAlgError:
         least = np.linalg.eigvalsh(scatter)[:, 0]
-        raise PrecisionError(_lost_sentence(int(least.argmin()), counts)) from None
+        raise PrecisionError(_lost_sentence(int(least.argmin()), counts, first)) from None
 
 
 def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) -> np.ndarray:
@@ -131,9 +142,9 @@ def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) 
     return covariance / (max(count, 0.0) + dimension)
 
 
-def _lost_sentence(component: int, counts: np.ndarray) -> str:
+def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
     return (
-        f"the scatter matrix of component {component} ({counts[component]:.6g} rows) lost its precision: its rows "
+        f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its rows "
         "vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
         "columns (row_transform=TransformPlan(scale=True)), reduce them "
         "(row_transform=TransformPlan(pca=50)), or give the family a larger scale."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,15 +66,22 @@ class ZeroMeanGaussian(Family):
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         constant = 0.5 * self._dimension * np.log(np.pi)
-        return np.asarray(self._level(*self.posterior(stats)) - self._prior_level - constant * stats[:, -1])
+        level = np.concatenate([self._level(*post) for _, *post in self._posteriors(stats)])
+        return np.asarray(level - self._prior_level - constant * stats[:, -1])
 
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        found = np.empty(stats.shape[::-1])
+        for some, *post in self._posteriors(stats):
+            found[:, some] = self._coefficients(*post).T
+        return found
+
+    def _coefficients(self, degrees: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """The same by component, (K, F)."""
         dimension = self._dimension
-        degrees, factor = self.posterior(stats)
         matrix = degrees[:, None] * wishart.packed_inverse(factor)
         expected = wishart.expected_log_determinant(degrees, wishart.log_determinant(factor), dimension)
         constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
-        return np.ascontiguousarray(np.concatenate([-0.5 * matrix, constant[:, None]], axis=1).T)
+        return np.concatenate([-0.5 * matrix, constant[:, None]], axis=1)
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t centred at zero, its quadratic form taken as one matrix product."""
@@ -113,10 +120,18 @@ class ZeroMeanGaussian(Family):
     def _prior_level(self) -> float:
         return float(self._level(*self.posterior(np.zeros((1, packed_width(self._dimension) + 1))))[0])
 
-    def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter."""
+    def _posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Those of some components at a time."""
+        for some in wishart.blocks(len(stats), self._dimension):
+            yield some, *self.posterior(stats[some], some.start)
+
+    def posterior(self, stats: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter.
+
+        Refusals count components from `first` on.
+        """
         counts, none = stats[:, -1], np.zeros((len(stats), self._dimension))
         scatter = wishart.posterior_scatter(
             self.scale, stats, none, counts, np.zeros(self._dimension), np.ones(len(stats))
         )
-        return self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts)
+        return self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts, first)
