@@ -27,7 +27,7 @@ class Step(NamedTuple):
     ----------
     state : State
     info : there when the batch ended a lap
-    exact : sum over all batches' last visits, before the lap's moves
+    exact : sum over all batches' last visits, before the lap's moves; None within a lap where workers have it
     batch : the batch just visited
     batch_summary : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
     component_map : what the lap's end made of every batch summary; None within a lap, or if nothing moves
@@ -54,12 +54,16 @@ class Work(ABC):
     def task(self, state: State, total: Any) -> Any:
         """What workers need for one batch besides their rows, under the posterior of `total`."""
 
+    def shared_task(self, backend: Backend, state: State, total: Any) -> Ref[Any]:
+        """The same where workers have it."""
+        return backend.share(self.task(state, total))
+
     def sums(self, state: State, backend: Backend) -> Sums:
         """The sums of the batch summaries with which a lap begins or goes on."""
         return SumTree(state.batch_summaries)
 
-    def returned(self, backend: Backend, task: Any, batch: int, seen: Ref[Any]) -> Ref[Any]:
-        """What comes back of a batch that was `seen` under a `task`: all of it, unless workers keep some."""
+    def returned(self, backend: Backend, state: State, batch: int, seen: Ref[Any]) -> Ref[Any]:
+        """What comes back of a batch that was `seen` in the lap of a `state`: all of it, unless workers keep some."""
         return seen
 
     def known(self, batch_summary: Any, rows: Sequence[int]) -> Sequence[Any]:
@@ -182,7 +186,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
             running=ledger.running(),
         )
         if position < len(state.order):
-            yield Step(state, None, ledger.exact(), batch, seen.batch_summary)
+            yield Step(state, None, ledger.exact_if_here(), batch, seen.batch_summary)
     last = Step(state, None, ledger.exact(), batch, seen.batch_summary)
     with one_thread(), phase(Phase.MOVES):
         end = work.end(backend, last, sum(rows), time.perf_counter() - began)
@@ -202,10 +206,9 @@ def _launch(
     """Start the visit of the batch at `position` of the lap under the posterior of `total`."""
     batch = state.order[position]
     with one_thread(), phase(Phase.GLOBAL_STEP):
-        task = work.task(state, total)
-        shared = backend.share(task)
+        shared = work.shared_task(backend, state, total)
     refs = ground.batches[batch]
     known = work.known(state.batch_summaries[batch], ground.partition_rows[batch])
     with phase(Phase.LOCAL_STEP):
         seen = backend.total(work.visit, refs, [ground.shared] * len(refs), [shared] * len(refs), known)
-        under_way.append((batch, work.returned(backend, task, batch, seen), total))
+        under_way.append((batch, work.returned(backend, state, batch, seen), total))

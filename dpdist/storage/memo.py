@@ -95,7 +95,8 @@ class Manifest:
 def files_of(state: State) -> dict[str, dict[str, str]]:
     """Digests of the files that go with a state, by folder."""
     found: dict[str, dict[str, str]] = {}
-    for batch_summary in (*state.batch_summaries, *([] if state.running is None else [state.running])):
+    others = [each for each in (state.start, state.running) if each is not None]
+    for batch_summary in (*state.batch_summaries, *others):
         for folder, digests in batch_summary.files.items():
             found.setdefault(folder, {}).update(digests)
     return found

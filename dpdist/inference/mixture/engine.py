@@ -6,24 +6,27 @@ for state, info in laps(problem, source, state, backend): ...
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.files import RunFiles
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.mixture import kept
 from dpdist.inference.mixture.candidates import owner_type
-from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, KeptVisit, keep_visit
-from dpdist.inference.mixture.kept_sums import KeptSums
+from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, KeptVisit, keep_start, keep_visit
+from dpdist.inference.mixture.kept_sums import DistantTotal, KeptSums, total_there
 from dpdist.inference.mixture.lap_moves import LapMoves, arm, take_lap_moves
 from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, Visit, visit
 from dpdist.inference.mixture.owners import AnyOwners, owners_of_partitions
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.base import Proposals
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import Info, State
+from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 
 __all__ = ["Step", "first_state", "laps", "steps"]
@@ -113,36 +116,40 @@ class _MixtureWork(Work):
         self.schedule, self.shared, self.visit = problem.schedule, problem.preparation, visit
 
     def task(self, state: State, total: BatchSummary) -> LocalStepTask:
+        return self._draft(state).at(total)
+
+    def shared_task(self, backend: Backend, state: State, total: BatchSummary | DistantTotal) -> Ref[LocalStepTask]:
+        if isinstance(total, BatchSummary):
+            return super().shared_task(backend, state, total)
+        parts = [[*total.nodes]], [total.start], [total.share]
+        return backend.promptly(_task_there, [self._draft(state)], *parts)[0]
+
+    def _draft(self, state: State) -> TaskDraft:
         problem = self._problem
-        posterior = problem.model.posterior(total.summary, problem.precision)
-        proposals = arm(problem.model, posterior, total, state.proposals)
         drawn = int(np.count_nonzero(state.sampling_probabilities))
-        most = problem.sampling.each(drawn, _row_bytes(problem))
-        owned = problem.candidates.serve(len(state.ids))
-        return LocalStepTask(
-            posterior=posterior,
-            proposals=proposals,
+        return TaskDraft(
+            model=problem.model,
+            precision=problem.precision,
+            proposals=state.proposals,
             sampling_probabilities=state.sampling_probabilities,
-            most=most,
+            most=problem.sampling.each(drawn, _row_bytes(problem)),
             seed=problem.seed,
             lap=state.lap,
             candidates=state.candidates,
-            owned=owned,
+            owned=problem.candidates.serve(len(state.ids)),
             files=self._files,
             keeps=self._keeps(state),
         )
 
     def sums(self, state: State, backend: Backend) -> Sums:
         if self._keeps(state) or any(isinstance(each, KeptBatchSummary) for each in state.batch_summaries):
-            return KeptSums(state.batch_summaries, self._files, backend)
+            return KeptSums(state.batch_summaries, self._files, backend, totals_here=self.schedule.lookahead > 0)
         return super().sums(state, backend)
 
-    def returned(
-        self, backend: Backend, task: LocalStepTask, batch: int, seen: Ref[Visit]
-    ) -> Ref[Visit] | Ref[KeptVisit]:
-        if not task.keeps:
+    def returned(self, backend: Backend, state: State, batch: int, seen: Ref[Visit]) -> Ref[Visit] | Ref[KeptVisit]:
+        if not self._keeps(state):
             return seen
-        return backend.apply(keep_visit, seen, self._files, task.lap, batch)
+        return backend.apply(keep_visit, seen, self._files, state.lap, batch)
 
     def _keeps(self, state: State) -> bool:
         """Whether what the batches of a lap leave goes to files."""
@@ -152,7 +159,51 @@ class _MixtureWork(Work):
         return owners_of_partitions(batch_summary.owners, rows)
 
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
-        return _end(self._problem, backend, last, rows, seconds)
+        step = _end(self._problem, backend, last, rows, seconds)
+        start = step.state.start
+        if start is None or not self._keeps(step.state):
+            return step
+        return step._replace(state=replace(step.state, start=keep_start(start, self._files, last.state.lap)))
+
+
+@dataclass(frozen=True, eq=False)
+class TaskDraft:
+    """A task but for the posterior, which is made where the total is; fields as of :class:`LocalStepTask`."""
+
+    model: Model
+    precision: Precision
+    proposals: tuple[Proposals, ...]
+    sampling_probabilities: np.ndarray
+    most: int
+    seed: int
+    lap: int
+    candidates: np.ndarray | None
+    owned: bool
+    files: RunFiles
+    keeps: bool
+
+    def at(self, total: BatchSummary) -> LocalStepTask:
+        """The global step: the task under the posterior of a total."""
+        posterior = self.model.posterior(total.summary, self.precision)
+        return LocalStepTask(
+            posterior=posterior,
+            proposals=arm(self.model, posterior, total, self.proposals),
+            sampling_probabilities=self.sampling_probabilities,
+            most=self.most,
+            seed=self.seed,
+            lap=self.lap,
+            candidates=self.candidates,
+            owned=self.owned,
+            files=self.files,
+            keeps=self.keeps,
+        )
+
+
+def _task_there(
+    draft: TaskDraft, nodes: Sequence[BatchSummary], start: AnyBatchSummary | None, share: float
+) -> LocalStepTask:
+    with one_thread():
+        return draft.at(total_there(nodes, start, share, draft.files))
 
 
 def memo_bytes(problem: Problem, state: State, rows: int) -> int:

@@ -110,6 +110,12 @@ def keep_visit(visit: Visit, files: RunFiles, lap: int, batch: int) -> KeptVisit
     return KeptVisit(KeptBatchSummary(folder, name, kept.digest, _shapes_of(parts), summary.owners), visit.sample)
 
 
+def keep_start(start: BatchSummary, files: RunFiles, lap: int) -> KeptBatchSummary:
+    """What stands in for rows not yet seen in the lap after `lap`, in a file."""
+    parts, folder, name = (start.summary, *start.measured), files.folder_of(lap, "start"), "start.npy"
+    return KeptBatchSummary(folder, name, files.write(folder, name, _bytes_of(parts)).digest, _shapes_of(parts))
+
+
 def read_batch_summary(batch_summary: AnyBatchSummary, files: RunFiles) -> BatchSummary:
     """The numbers of a batch summary, wherever they are."""
     return batch_summary.read(files) if isinstance(batch_summary, KeptBatchSummary) else batch_summary

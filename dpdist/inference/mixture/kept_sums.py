@@ -4,6 +4,9 @@ The tree is that of :class:`dpdist.inference.schedules.tree.SumTree`, and so are
 those in the middle, each the sum of some sqrt(batches) leaves next to each other: one task reads these leaves and
 adds them, another adds the nodes. A leaf that is replaced renews its node and the root. What is lost with a worker is
 made again from the files.
+
+Posteriors are made by workers too, where the nodes are: what the coordinator asks for is the root at a lap's end. Only
+with look-ahead, whose states hold the totals of batches under way, it has those.
 """
 
 from __future__ import annotations
@@ -33,10 +36,18 @@ class KeptSums(Sums):
     batch_summaries : one a batch
     files : where they are
     backend : whose workers add them
+    totals_here : whether totals are wanted as numbers
     """
 
-    def __init__(self, batch_summaries: Sequence[AnyBatchSummary], files: RunFiles, backend: Backend) -> None:
+    def __init__(
+        self,
+        batch_summaries: Sequence[AnyBatchSummary],
+        files: RunFiles,
+        backend: Backend,
+        totals_here: bool = False,
+    ) -> None:
         self._leaves, self._files, self._backend = list(batch_summaries), files, backend
+        self._totals_here, self._start = totals_here, (-1, None)
         self._refs: dict[int, Ref[BatchSummary]] = {}  # of leaves in memory, by identity
         self._size = leaves_of_a_node(len(self._leaves))
         self._nodes = self._sums(range(0, len(self._leaves), self._size))
@@ -51,6 +62,23 @@ class KeptSums(Sums):
         if self._root is None:
             self._root = self._backend.fetch(self._backend.promptly(_sum_of_nodes, [self._nodes]))[0]
         return self._root
+
+    @property
+    def here(self) -> BatchSummary | None:
+        return self._root
+
+    def total(self, start: AnyBatchSummary | None, share: float) -> BatchSummary | DistantTotal:
+        if self._totals_here:
+            return total_of(self.root, None if start is None else self.numbers(start), share)
+        return DistantTotal(tuple(self._nodes), self._sent(start), share)
+
+    def _sent(self, start: AnyBatchSummary | None) -> object:
+        """What is sent of a start: one in memory once."""
+        if not isinstance(start, BatchSummary):
+            return start
+        if self._start[0] != id(start):
+            self._start = id(start), self._backend.share(start)
+        return self._start[1]
 
     def replace(self, index: int, batch_summary: AnyBatchSummary) -> None:
         self._leaves[index], self._root = batch_summary, None
@@ -76,6 +104,34 @@ class KeptSums(Sums):
         if id(leaf) not in self._refs:
             self._refs[id(leaf)] = self._backend.share(leaf)
         return self._refs[id(leaf)]
+
+
+@dataclass(frozen=True, eq=False)
+class DistantTotal:
+    """A total where workers have it.
+
+    Parameters
+    ----------
+    nodes : refs to sums whose sum it is
+    start : what stands in for rows not yet seen, in a file or a ref; None for nothing
+    share : of the start
+    """
+
+    nodes: tuple[Ref[BatchSummary], ...]
+    start: object
+    share: float
+
+
+def total_there(
+    nodes: Sequence[BatchSummary], start: AnyBatchSummary | None, share: float, files: RunFiles
+) -> BatchSummary:
+    """The numbers of a distant total, where its parts are."""
+    return total_of(_sum_of_nodes(nodes), None if start is None else read_batch_summary(start, files), share)
+
+
+def total_of(root: BatchSummary, start: BatchSummary | None, share: float) -> BatchSummary:
+    """The root, and a share of a start if there is one."""
+    return root if start is None else root + start.scaled(share)
 
 
 def leaves_of_a_node(leaves: int) -> int:

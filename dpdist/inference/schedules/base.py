@@ -27,12 +27,16 @@ class Ledger(ABC):
         """Take in the summary of a batch just visited, wherever its numbers are."""
 
     @abstractmethod
-    def total(self) -> BatchSummary:
-        """What the next posterior is made from."""
+    def total(self) -> Any:
+        """What the next posterior is made from, wherever its numbers are."""
 
     @abstractmethod
     def exact(self) -> BatchSummary:
         """The sum over all batches of their last visits."""
+
+    @abstractmethod
+    def exact_if_here(self) -> BatchSummary | None:
+        """The same, or None where it would have to be fetched."""
 
     @abstractmethod
     def batch_summaries(self) -> tuple[Any, ...]:

@@ -61,15 +61,16 @@ class _Memo(Ledger):
         self._sums.replace(batch, batch_summary)
         self._seen += self._rows[batch]
 
-    def total(self) -> BatchSummary:
+    def total(self) -> Any:
         unseen = 1 - self._seen / sum(self._rows)
-        if self._start is None or unseen <= 0 or (self._seen and not self._keep):
-            return self._sums.root
-        total: BatchSummary = self._sums.root + self._start.scaled(unseen)
-        return total
+        stands_in = unseen > 0 and (self._keep or not self._seen)
+        return self._sums.total(self._start if stands_in else None, unseen)
 
     def exact(self) -> BatchSummary:
         return self._sums.root
+
+    def exact_if_here(self) -> BatchSummary | None:
+        return self._sums.here
 
     def batch_summaries(self) -> tuple[Any, ...]:
         return self._sums.batch_summaries

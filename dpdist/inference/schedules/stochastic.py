@@ -66,6 +66,9 @@ class _Average(Ledger):
     def exact(self) -> BatchSummary:
         return self._sums.root
 
+    def exact_if_here(self) -> BatchSummary | None:
+        return self._sums.here
+
     def batch_summaries(self) -> tuple[Any, ...]:
         return self._sums.batch_summaries
 

@@ -23,6 +23,15 @@ class Sums(ABC):
     def root(self) -> BatchSummary:
         """The sum of all leaves."""
 
+    @property
+    @abstractmethod
+    def here(self) -> BatchSummary | None:
+        """The root, if it can be had at no cost."""
+
+    @abstractmethod
+    def total(self, start: Any, share: float) -> Any:
+        """What a posterior is made from, wherever that is done: the root, and a `share` of a `start` if there is one."""
+
     @abstractmethod
     def replace(self, index: int, batch_summary: Any) -> None:
         """Put `batch_summary` at `index` and renew the sums above it."""
@@ -48,6 +57,13 @@ class SumTree(Sums):
     @property
     def root(self) -> BatchSummary:
         return self._levels[-1][0]
+
+    @property
+    def here(self) -> BatchSummary:
+        return self.root
+
+    def total(self, start: BatchSummary | None, share: float) -> BatchSummary:
+        return self.root if start is None else self.root + start.scaled(share)
 
     def replace(self, index: int, batch_summary: BatchSummary) -> None:
         self._levels[0][index] = batch_summary
