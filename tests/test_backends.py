@@ -247,8 +247,8 @@ def test_workers_convert_to_the_bytes_of_one_process(dask_backend, tmp_path) -> 
 
 
 def test_workers_write_the_labels_that_one_process_writes(dask_backend, rows_path, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.runs.labelling._TOGETHER", 3)
-    monkeypatch.setattr("dpdist.runs.labelling._CHUNK_ROWS", 1024)
+    monkeypatch.setattr("dpdist.runs.label_blocks.TOGETHER", 3)
+    monkeypatch.setattr("dpdist.runs.label_blocks.BLOCK_ROWS", 1024)
     predictor, source = mixture(max_laps=2).fit(rows_path)._predictor, as_source(rows_path)
     found, meant = tmp_path / "dask.zarr", tmp_path / "serial.zarr"
     write_predictions(predictor, source, dask_backend, found, top=2, density=True)

@@ -17,6 +17,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
+from dpdist.core.outputs import claim_output
 from dpdist.core.places import place_of
 from dpdist.core.places.connections import AccessDeniedError, ObjectStoreError, is_object_url
 from dpdist.core.places.objects import ObjectPlace
@@ -24,6 +25,7 @@ from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data import as_source
 from dpdist.data.convert import convert
 from dpdist.execution import SerialBackend
+from dpdist.runs import label_blocks, labelling
 from dpdist.runs.label_table import RowIds
 from dpdist.runs.labelling import write_predictions
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
@@ -412,6 +414,29 @@ def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypat
     place_of(f"{url}/mine").replace("letter.txt", b"mine")
     with pytest.raises(OutputExistsError, match="holds what is not Zarr"):
         convert(file, f"{url}/mine", overwrite=True)
+
+
+def test_labels_at_a_url_go_on_where_they_were_killed(url, monkeypatch) -> None:
+    monkeypatch.setattr(label_blocks, "BLOCK_ROWS", 128)
+    rows, told = clusters(1), []
+    predictor, source, where = mixture(max_laps=2).fit(rows)._predictor, as_source(rows), f"{url}/begun.zarr"
+    mark = label_blocks.mark
+
+    def killed(where: str, block: label_blocks.Block, digests: dict[int, str]) -> None:
+        if block.start == 512:
+            raise KeyboardInterrupt
+        mark(where, block, digests)
+
+    monkeypatch.setattr(labelling, "mark", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(predictor, source, SerialBackend(), where)
+    assert "zarr.json" not in place_of(where).names("")
+    claim_output(where, overwrite=False)
+    monkeypatch.setattr(labelling, "mark", mark)
+    write_predictions(predictor, source, SerialBackend(), where, tell=told.append)
+    expected = np.concatenate([predictor.labels(part) for part in source.partitions])
+    assert told == [512] and place_of(where).names("") == ["id", "label", "zarr.json"]
+    np.testing.assert_array_equal(zarr.open_group(zarr_store(where), mode="r")["label"][:], expected)
 
 
 def test_labels_are_written_to_a_url_and_replaced_when_asked(url) -> None:

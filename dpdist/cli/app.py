@@ -92,7 +92,7 @@ def predict(
     those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
     component, and have the id of their heaviest. Outliers are what a background takes, where the model has one and no
     rate is given, else rows where clusters have less density than almost all that they draw: so low that one outlier
-    in twenty is of a cluster. Components of scattered rows are no clusters then.
+    in twenty is of a cluster. Components of scattered rows are no clusters then. What was killed goes on where it was.
     """
     predictor, method = stored_model(run), method_of(run)
     source = as_source(data, known=predictor.names)
@@ -105,7 +105,17 @@ def predict(
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
         if outliers or outlier_rate is not None:
             predictor = flagged_model(predictor, run, backend, True if outlier_rate is None else outlier_rate)
-        write_labels(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=called)
+        write_labels(
+            predictor,
+            source,
+            backend,
+            out,
+            top=top,
+            density=density,
+            overwrite=overwrite,
+            ids=called,
+            tell=lambda there: say(MESSAGES, f"{there} of {source.shape[0]} rows were labelled before; it goes on"),
+        )
     many = len(predictor.ids)
     parts = f"{many} {method.parts}" if many != 1 else f"one {method.parts.removesuffix('s')}"
     say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}")

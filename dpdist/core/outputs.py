@@ -13,12 +13,12 @@ from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.lease import FOLDER, Lease, LeaseHeldError, describe, latest_lease, take_lease
-from dpdist.core.places import LocalPlace, absolute, place_of
+from dpdist.core.places import LocalPlace, place_of
 
 #: Name of the metadata of an array or group of Zarr.
 METADATA = "zarr.json"
-#: Name of a file at a URL at which something is being written.
-UNFINISHED = "unfinished.txt"
+#: Name of the plan of what is being written at a URL.
+PLAN = "plan.txt"
 #: A folder is replaced only if it holds one of these.
 _ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
 
@@ -49,7 +49,7 @@ def claim_url(url: str, overwrite: bool, *marks: str) -> None:
 
     Parameters
     ----------
-    marks : names of files, beside those of Zarr, by which it is known that what is there may be replaced
+    marks : names of files by which it is known that what is there was not finished, and may be replaced
 
     Raises
     ------
@@ -57,7 +57,7 @@ def claim_url(url: str, overwrite: bool, *marks: str) -> None:
         If something is there and `overwrite` is false, or it is not Zarr.
     """
     names = place_of(url).names("")
-    if METADATA in names and not overwrite:
+    if METADATA in names and not overwrite and not set(marks) & set(names):
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
     if names and not {METADATA, *marks} & set(names):
         raise OutputExistsError(f"{url} holds what is not Zarr, so it is not replaced; choose another name.")
@@ -66,29 +66,9 @@ def claim_url(url: str, overwrite: bool, *marks: str) -> None:
 def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
     """Hold a path or URL to be free for Zarr; raises as :func:`claim_folder` and :func:`claim_url`."""
     if "://" in os.fspath(out):
-        claim_url(os.fspath(out), overwrite, UNFINISHED)
+        claim_url(os.fspath(out), overwrite, PLAN)
     else:
         claim_folder(out, overwrite)
-
-
-@contextlib.contextmanager
-def written_at(out: str | os.PathLike[str], overwrite: bool) -> Iterator[str]:
-    """Where to write files of Zarr that stand at `out` in the end: a folder aside, or the URL itself, emptied.
-
-    At a URL the file :data:`METADATA` is to be written last; without it nothing is there.
-    """
-    if "://" not in os.fspath(out):
-        with written_aside(out, overwrite) as aside:
-            yield absolute(aside)
-        return
-    claim_url(os.fspath(out), overwrite, UNFINISHED)
-    with sole_writer(os.fspath(out)):
-        place = place_of(out)
-        place.remove(METADATA)
-        place.replace(UNFINISHED, b"")
-        place.remove(*(name for name in place.names("") if name != UNFINISHED))
-        yield os.fspath(out)
-        place.remove(UNFINISHED)
 
 
 @contextlib.contextmanager

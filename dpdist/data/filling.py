@@ -1,4 +1,4 @@
-"""A Zarr array that several processes fill a chunk at a time, and that appears when it is whole.
+"""A Zarr array, or a group of them, that several processes fill a chunk at a time, and that appears when it is whole.
 
 Chunks are written under the array's own keys, each in one atomic step, before its metadata are there: on local disk in
 a hidden folder beside it, in an object store where it will be. The chunks that are there tell how far a filling came
@@ -20,17 +20,14 @@ from zarr.storage import LocalStore, StorePath
 
 from dpdist.core.errors import CorruptDataError
 from dpdist.core.lease import Lease
-from dpdist.core.outputs import METADATA, claim_folder, claim_url, put_in_place, sole_writer
+from dpdist.core.outputs import METADATA, PLAN, claim_folder, claim_url, put_in_place, sole_writer
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.zarr_store import zarr_store
-
-#: Name of the plan of an array that is being filled in an object store.
-PLAN = "plan.txt"
 
 
 @dataclass(frozen=True)
 class Filling:
-    """An array that is being filled.
+    """An array, or a group of arrays, that is being filled.
 
     Parameters
     ----------
@@ -114,11 +111,15 @@ class Filling:
         missing = set(range(blocks)) - self.chunks()
         if missing:
             raise CorruptDataError(f"block {min(missing)} of {self.target} was written and is gone; write it again.")
+        place_of(self.where).replace(METADATA, json.dumps(metadata).encode())
+        self.appear("c")
+
+    def appear(self, *kept: str) -> None:
+        """Let what is whole, and has its metadata, stand at its target with files and folders of these names only."""
         place = place_of(self.where)
-        place.replace(METADATA, json.dumps(metadata).encode())
-        place.remove(*(name for name in place.names("") if name not in ("c", METADATA)))
+        place.remove(*(name for name in place.names("") if name not in (*kept, METADATA)))
         if isinstance(place, LocalPlace):
-            for left in place.path.glob("c/*/*.partial"):
+            for left in place.path.glob("**/*.partial"):
                 left.unlink()
         if isinstance(place, LocalPlace) and self.aside:
             put_in_place(place.path, Path(self.target))

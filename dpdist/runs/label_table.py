@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,25 +68,27 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     return target
 
 
-def write_table(labels: Path, target: Path, ids: RowIds) -> None:
+def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str]) -> None:
     """Write labels of a Zarr group as a table, which appears when it is complete.
 
     Parameters
     ----------
     labels : group of :func:`dpdist.runs.labelling.write_predictions`
     ids : what the rows are called
+    outputs : names of the arrays of what is told of each row
 
     Raises
     ------
     InputError
         If there are more or fewer ids than rows.
     """
+    frames = _frames(labels, ids, sorted(set(outputs) - {"label"}))
     aside = target.with_name(f".partial-{os.getpid()}-{target.name}")
     try:
         if ending_of(target.name) == ".parquet":
-            _write_parquet(_frames(labels, ids), aside)
+            _write_parquet(frames, aside)
         else:
-            _write_text(_frames(labels, ids), aside, "\t" if ending_of(target.name) == ".tsv" else ",")
+            _write_text(frames, aside, "\t" if ending_of(target.name) == ".tsv" else ",")
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)
@@ -135,11 +137,10 @@ def _blocks(ids: RowIds, rows: int) -> Iterator[tuple[slice, list[object]]]:
         raise InputError(f"column '{ids.name}' should have {rows} ids, one a row; it has more.")
 
 
-def _frames(labels: Path, ids: RowIds) -> Iterator[pd.DataFrame]:
-    """Blocks of rows: their ids, label, and whatever else is told of them."""
+def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Blocks of rows: their ids, label, and what `others` tell of them."""
     group = zarr.open_group(labels, mode="r")
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
-    others = [name for name in sorted(group.array_keys()) if name not in ("id", "label")]
     refuse_taken(ids.name, ("label", COMPONENT, *others))
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])

@@ -5,24 +5,30 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import zarr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
-from dpdist.core.outputs import METADATA, written_at
-from dpdist.core.places import place_of
+from dpdist.core.digests import digest_of
+from dpdist.core.errors import InputError
+from dpdist.core.outputs import METADATA, sole_writer
+from dpdist.core.places import absolute, place_of
 from dpdist.core.stored import Stored
+from dpdist.core.versions import versions
 from dpdist.data.base import Partition, Source
-from dpdist.data.filling import array_at
+from dpdist.data.filling import Filling, array_at
 from dpdist.execution import Backend
 from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
+from dpdist.runs import label_blocks
+from dpdist.runs.label_blocks import Block, Layout, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
     claim_file,
@@ -64,8 +70,9 @@ def write_predictions(
     density: bool = False,
     overwrite: bool = False,
     ids: RowIds | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> None:
-    """Write a group with what a model says of each row.
+    """Write a group with what a model says of each row; one that was killed goes on where it was.
 
     Parameters
     ----------
@@ -76,23 +83,20 @@ def write_predictions(
         labels are the largest
     overwrite : whether to replace what is there
     ids : what the rows are called, written beside their labels as text
+    tell : called with the number of rows of which all was written before, if there are any
 
     Raises
     ------
     OutputExistsError, InputError
         If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
     """
-    predictor.check_source(source)
-    outputs = predictor.outputs(top, density)
-    with written_at(out, overwrite) as where:
-        files = _described(source.shape[0], outputs, predictor.ids, ids)
-        metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
-        _write_blocks(where, metadata, source.partitions, backend, (backend.share(predictor), top, density))
-        if ids is not None:
-            write_ids(array_at(where, json.loads(files[f"{ids.name}/{METADATA}"]), ids.name), ids)
-        place = place_of(where)
-        for name in sorted(files, key=lambda name: (name == METADATA, name)):
-            place.replace(name, files[name])
+    question = _Question(predictor, source, top, density)
+    outputs, filling = question.checked_outputs(), question.filling(out)
+    with filling.begun(overwrite) as lease:
+        _fill(filling, question, backend, tell, ids)
+        lease.check()
+        filling.is_free(overwrite)  # nothing came to its place meanwhile
+        filling.appear("id", *outputs, *(() if ids is None else (ids.name,)))
 
 
 def write_labels(
@@ -105,6 +109,7 @@ def write_labels(
     density: bool = False,
     overwrite: bool = False,
     ids: RowIds | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> None:
     """As :func:`write_predictions`, or where `out` ends in .csv, .tsv or .parquet as a table.
 
@@ -113,13 +118,67 @@ def write_labels(
     ids : what the rows are called; default in a table: their numbers from 0
     """
     if not is_table(out):
-        write_predictions(predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=ids)
+        write_predictions(
+            predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=ids, tell=tell
+        )
         return
-    target = claim_file(out, overwrite)
-    with tempfile.TemporaryDirectory(prefix=".labels-", dir=target.absolute().parent) as folder:
-        labels = Path(folder) / "labels.zarr"
-        write_predictions(predictor, source, backend, labels, top=top, density=density)
-        write_table(labels, target, ids or numbered(source.shape[0]))
+    target, question = claim_file(out, overwrite), _Question(predictor, source, top, density)
+    outputs, filling = question.checked_outputs(), question.filling(out)
+    with sole_writer(filling.target):
+        _fill(filling, question, backend, tell)
+        write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
+        filling.forget()
+
+
+class _Question(NamedTuple):
+    """What is asked of a model."""
+
+    predictor: Labeller
+    source: Source
+    top: int
+    density: bool
+
+    def checked_outputs(self) -> Outputs:
+        """What is written of each row; :class:`InputError` if the model cannot be asked that."""
+        self.predictor.check_source(self.source)
+        return self.predictor.outputs(self.top, self.density)
+
+    def filling(self, out: str | os.PathLike[str]) -> Filling:
+        """The arrays of the answer; the plan tells it from all others of the same name, but for the rows themselves."""
+        try:
+            model = codec.digest(self.predictor)
+        except InputError:  # parts of a person's own that are in no module: what is begun now is known to nobody else
+            model = uuid.uuid4().hex
+        told = [model, self.source.identity(), self.top, self.density, label_blocks.BLOCK_ROWS, versions()]
+        return Filling(absolute(out), digest_of(json.dumps(told).encode()))
+
+
+def _fill(
+    filling: Filling,
+    question: _Question,
+    backend: Backend,
+    tell: Callable[[int], None] | None,
+    ids: RowIds | None = None,
+) -> None:
+    """Write all that is said of rows, but for what is there, and what makes a group of it."""
+    predictor, source, top, density = question
+    outputs, rows = predictor.outputs(top, density), source.shape[0]
+    files = _described(rows, outputs, predictor.ids, ids)
+    layout, place = Layout(source.partitions), place_of(filling.where)
+    try:
+        blocks = lacking(filling.where, layout, backend)
+        there = rows - sum(block.stop - block.start for block in blocks)
+        if there and tell is not None:
+            tell(there)
+        metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
+        _write_blocks(filling.where, metadata, layout, blocks, backend, (backend.share(predictor), top, density))
+    except InputError:
+        filling.forget()
+        raise
+    if ids is not None:
+        write_ids(array_at(filling.where, json.loads(files[f"{ids.name}/{METADATA}"]), ids.name), ids)
+    for name in sorted(files, key=lambda name: (name == METADATA, name)):
+        place.replace(name, files[name])
 
 
 _OUTPUTS = {
@@ -130,10 +189,8 @@ _OUTPUTS = {
     "log_density": Stored(("row",), "log predictive density in raw columns", "nat"),
     "proportion": Stored(("row", "component"), "expected proportion of a topic in a document"),
 }
-#: Partitions under way at once; bounds the coordinator's memory.
-_TOGETHER = 32
-#: Bounds on a chunk: rows, of which a task writes so many, and numbers. Powers of two, so that these are whole chunks.
-_CHUNK_ROWS, _CHUNK_NUMBERS = 2**16, 2**22
+#: Numbers of a chunk at most.
+_CHUNK_NUMBERS = 2**22
 
 
 def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds | None) -> dict[str, bytes]:
@@ -150,7 +207,7 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
             name,
             shape=(rows, *shape),
             dtype=dtype,
-            chunks=(min(rows, _CHUNK_ROWS, 2 ** int(math.log2(most))), *shape),
+            chunks=(min(rows, label_blocks.BLOCK_ROWS, 2 ** int(math.log2(most))), *shape),
             dimension_names=list(stored.dims),
             attributes={"units": stored.units, "long_name": stored.doc},
         )
@@ -160,45 +217,53 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
 def _write_blocks(
     where: str,
     metadata: Mapping[str, object],
-    partitions: Sequence[Partition],
+    layout: Layout,
+    blocks: Sequence[Block],
     backend: Backend,
     asked: tuple[Any, ...],
 ) -> None:
-    """Have workers predict partitions, and others of them write what is said, a block of whole chunks at a time."""
-    begun, held = 0, list[tuple[Partition, Ref[Found]]]()
-    for first in range(0, len(partitions), _TOGETHER):
-        group = partitions[first : first + _TOGETHER]
+    """Have workers predict the partitions of some blocks, and others of them write what is said, block by block."""
+    partitions, places, waiting = layout.partitions, layout.all_inside(blocks), deque(blocks)
+    held: dict[int, Ref[_Said]] = {}
+    for first in range(0, len(places), label_blocks.TOGETHER):
+        group = places[first : first + label_blocks.TOGETHER]
         columns = ([value] * len(group) for value in asked)
-        held += zip(group, backend.map(_predictions, backend.share_each(group), *columns), strict=True)
-        rows, last = group[-1].stop, first + _TOGETHER >= len(partitions)
-        starts = range(begun, rows if last else rows - _CHUNK_ROWS + 1, _CHUNK_ROWS)
-        blocks = [(start, min(start + _CHUNK_ROWS, rows)) for start in starts]
-        inside = [[i for i in range(len(held)) if _overlap(held[i][0], block)] for block in blocks]
-        places = [tuple(held[i][0].start for i in several) for several in inside]
-        parts = [[held[i][1] for i in several] for several in inside]
-        same = ([value] * len(blocks) for value in (where, metadata))
-        backend.fetch(backend.map(_write_block, *same, blocks, places, parts))
-        begun = blocks[-1][1] if blocks else begun
-        held = [(each, ref) for each, ref in held if each.stop > begun]
+        shared = backend.share_each([partitions[place] for place in group])
+        held |= zip(group, backend.map(_predictions, shared, *columns), strict=True)
+        ready = list[Block]()
+        while waiting and layout.inside(waiting[0])[-1] <= group[-1]:
+            ready.append(waiting.popleft())
+        inside = [layout.inside(block) for block in ready]
+        starts = [tuple(partitions[place].start for place in several) for several in inside]
+        parts = [[held[place] for place in several] for several in inside]
+        same = ([value] * len(ready) for value in (where, metadata))
+        backend.fetch(backend.map(_write_block, *same, ready, starts, parts))
+        held = {place: ref for place, ref in held.items() if waiting and partitions[place].stop > waiting[0].start}
 
 
-def _overlap(partition: Partition, block: tuple[int, int]) -> bool:
-    return partition.start < block[1] and partition.stop > block[0]
+class _Said(NamedTuple):
+    """What is said of the rows of a partition, and their digest."""
+
+    found: Found
+    digest: str
 
 
-def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> Found:
-    return predictor.predictions(partition, top, density)
+def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> _Said:
+    return _Said(predictor.predictions(partition, top, density), partition.digest())
 
 
 def _write_block(
     where: str,
     metadata: Mapping[str, Mapping[str, object]],
-    block: tuple[int, int],
-    places: Sequence[int],
-    parts: Sequence[Found],
+    block: Block,
+    starts: Sequence[int],
+    parts: Sequence[_Said],
 ) -> None:
-    """Write what is said of the rows of a block, which partitions that start at `places` hold."""
-    start, stop = block
+    """Write what is said of the rows of a block, which partitions that begin at `starts` hold."""
+    first, stop = block
     for name, about in metadata.items():
-        values = [part[name][max(start - place, 0) : stop - place] for place, part in zip(places, parts, strict=True)]
-        array_at(where, about, name)[start:stop] = np.concatenate(values)
+        values = [
+            part.found[name][max(first - start, 0) : stop - start] for start, part in zip(starts, parts, strict=True)
+        ]
+        array_at(where, about, name)[first:stop] = np.concatenate(values)
+    mark(where, block, {start: part.digest for start, part in zip(starts, parts, strict=True)})

@@ -12,6 +12,7 @@ by the digests in a commit.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -22,6 +23,7 @@ import zarr
 from scipy import sparse
 from zarr.codecs import Crc32cCodec
 
+from dpdist.core.digests import digest_of, digest_of_rows
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.stored import BESIDE, Stored, declared
 from dpdist.core.strings import join_strings, part_strings
@@ -81,6 +83,15 @@ def read(group: zarr.Group, kind: type = object) -> Any:
     if tree is None:
         raise CheckpointError(f"{group.store_path} holds no value; the file is damaged or not dpdist's.")
     return _value(tree, lambda path: array(group, path), kind)
+
+
+def digest(value: Any) -> str:
+    """What tells a value from any other, by all that would be stored of it; raises as :func:`write`."""
+    arrays: _Arrays = {}
+    tree = _tree(value, "", type(value).__name__, arrays)
+    parts = [digest_of_rows(np.atleast_2d(held.values), None) for held in arrays.values()]
+    shapes = [list(held.values.shape) for held in arrays.values()]
+    return digest_of(json.dumps([tree, parts, shapes]).encode())
 
 
 def put(group: zarr.Group, name: str, values: np.ndarray, stored: Stored) -> None:

@@ -47,7 +47,8 @@ class KeptSums(Sums):
         totals_here: bool = False,
     ) -> None:
         self._leaves, self._files, self._backend = list(batch_summaries), files, backend
-        self._totals_here, self._start = totals_here, (-1, None)
+        self._totals_here = totals_here
+        self._start: tuple[BatchSummary, Ref[BatchSummary]] | None = None  # one in memory, and where it was sent
         self._refs: dict[int, Ref[BatchSummary]] = {}  # of leaves in memory, by identity
         self._size = leaves_of_a_node(len(self._leaves))
         self._nodes = self._sums(range(0, len(self._leaves), self._size))
@@ -76,8 +77,8 @@ class KeptSums(Sums):
         """What is sent of a start: one in memory once."""
         if not isinstance(start, BatchSummary):
             return start
-        if self._start[0] != id(start):
-            self._start = id(start), self._backend.share(start)
+        if self._start is None or self._start[0] is not start:
+            self._start = start, self._backend.share(start)
         return self._start[1]
 
     def replace(self, index: int, batch_summary: AnyBatchSummary) -> None:

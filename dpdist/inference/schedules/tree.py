@@ -30,7 +30,7 @@ class Sums(ABC):
 
     @abstractmethod
     def total(self, start: Any, share: float) -> Any:
-        """What a posterior is made from, wherever that is done: the root, and a `share` of a `start` if there is one."""
+        """What a posterior is made from, wherever that is done: the root and a `share` of a `start` if there is one."""
 
     @abstractmethod
     def replace(self, index: int, batch_summary: Any) -> None:

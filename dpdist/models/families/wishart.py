@@ -144,8 +144,8 @@ def within(scale: np.ndarray, degrees: float, factor: np.ndarray, count: float) 
 
 def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
     return (
-        f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its rows "
-        "vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
+        f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its "
+        "rows vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
         "columns (row_transform=TransformPlan(scale=True)), reduce them "
         "(row_transform=TransformPlan(pca=50)), or give the family a larger scale."
     )

@@ -1,0 +1,169 @@
+"""Laws of labelling that is killed: what was written stays, the rest follows, and the files are the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdist.core.errors import InputError
+from dpdist.data import as_source
+from dpdist.data.convert import convert
+from dpdist.execution import SerialBackend
+from dpdist.inference.prediction import Predictor
+from dpdist.runs import label_blocks, labelling
+from dpdist.runs.label_table import RowIds
+from dpdist.runs.labelling import write_labels, write_predictions
+from tests.runs import clusters, mixture
+
+ROWS = 900
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch) -> None:
+    """Blocks of 64 rows, and few partitions under way at once."""
+    monkeypatch.setattr(label_blocks, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(label_blocks, "TOGETHER", 3)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return mixture(max_laps=2).fit(clusters(1))._predictor
+
+
+def rows_at(path: Path, rows: np.ndarray) -> Any:
+    np.save(path, rows)
+    convert(path, path.with_suffix(".zarr"), overwrite=True)
+    return as_source(path.with_suffix(".zarr")).in_partitions_of(50)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Killed(SerialBackend):
+    """Ends, or kills its process, once so many blocks were written."""
+
+    def __init__(self, blocks: int, kills: bool = False) -> None:
+        super().__init__()
+        self.left, self.kills, self.predicted = blocks, kills, 0
+
+    def map(self, function, *columns):
+        def once(*row):
+            self.predicted += function is labelling._predictions
+            if function is labelling._write_block:
+                self.left -= 1
+                if self.left < 0:
+                    if self.kills:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    raise KeyboardInterrupt
+            return function(*row)
+
+        return super().map(once, *columns)
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 7, 14])
+def test_a_killed_labelling_goes_on_with_the_same_bytes(tmp_path, predictor, blocks: int) -> None:
+    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr", []
+    asked = {"top": 2, "density": True}
+    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", **asked)
+    child = os.fork()
+    if child == 0:
+        write_predictions(predictor, source, Killed(blocks, kills=True), out, **asked)
+        os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]) and not out.exists()
+    again = Killed(10**9)
+    write_predictions(predictor, source, again, out, **asked, tell=told.append)
+    assert contents(out) == contents(tmp_path / "whole.zarr")
+    assert told == ([64 * blocks] if blocks else [])
+    partitions = len(source.partitions)
+    assert again.predicted == partitions - sum(part.stop <= 64 * blocks for part in source.partitions)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.zarr", "rows.npy", "rows.zarr", "whole.zarr"]
+
+
+def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
+    rows, out, told = clusters(1), tmp_path / "labels.zarr", []
+    source = rows_at(tmp_path / "rows.npy", rows)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(predictor, source, Killed(9), out, density=True)
+    rows[70] += 1.0
+    source = rows_at(tmp_path / "rows.npy", rows)
+    write_predictions(predictor, source, SerialBackend(), out, density=True, tell=told.append)
+    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", density=True)
+    assert contents(out) == contents(tmp_path / "whole.zarr")
+    changed = next(part for part in source.partitions if part.start <= 70 < part.stop)
+    anew = sum(start < changed.stop and start + 64 > changed.start for start in range(0, ROWS, 64))
+    assert told == [64 * (9 - anew)] and 0 < anew < 9
+
+
+@pytest.mark.parametrize("other", ["model", "top", "density"])
+def test_what_was_begun_for_another_question_is_of_no_use_and_goes(tmp_path, predictor, other: str) -> None:
+    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr", []
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(predictor, source, Killed(5), out)
+    if other == "model":
+        predictor = mixture(max_laps=3).fit(clusters(1))._predictor
+    asked = {"top": 2} if other == "top" else {"density": other == "density"}
+    write_predictions(predictor, source, SerialBackend(), out, **asked, tell=told.append)
+    assert not told and not list(tmp_path.glob(".labels*"))
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
+def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
+    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / name, []
+    with pytest.raises(KeyboardInterrupt):
+        write_labels(predictor, source, Killed(5), out)
+    short = RowIds("who", iter([["a", "b"]]))
+    with pytest.raises(InputError, match="who"):
+        write_labels(predictor, source, SerialBackend(), out, ids=short)
+    write_labels(predictor, source, SerialBackend(), out, tell=told.append)
+    write_labels(predictor, source, SerialBackend(), tmp_path / f"whole-{name}")
+    assert told == [ROWS] and out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_ids_of_an_attempt_that_was_killed_are_written_again(tmp_path, predictor, monkeypatch) -> None:
+    source, out = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr"
+
+    def killed(*_: object) -> None:
+        whole(*_)
+        raise KeyboardInterrupt
+
+    whole = labelling.write_ids
+    monkeypatch.setattr(labelling, "write_ids", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([["x"] * ROWS])))
+    monkeypatch.undo()
+    names = [f"r{i}" for i in range(ROWS)]
+    monkeypatch.setattr(label_blocks, "BLOCK_ROWS", 64)
+    write_predictions(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([names])))
+    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", ids=RowIds("who", iter([names])))
+    assert contents(out) == contents(tmp_path / "whole.zarr")
+
+
+@pytest.mark.slow
+def test_dpdist_predict_that_is_killed_goes_on_and_says_so(tmp_path) -> None:
+    rows = np.tile(clusters(1), (500, 1))
+    np.save(tmp_path / "rows.npy", rows)
+    for _ in mixture(max_laps=2).prepare(as_source(clusters(1)), tmp_path / "run.zarr"):
+        pass
+    command = [sys.executable, "-m", "dpdist", "predict", "run.zarr", "rows.npy", "--serial", "--density"]
+    whole = subprocess.run([*command, "--out", "whole.zarr"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "labelled before" not in whole.stderr
+    begun = subprocess.Popen([*command, "--out", "labels.zarr"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while begun.poll() is None and not any(
+        path.name.isdigit() for path in tmp_path.glob(".labels.zarr.partial-*/written/*")
+    ):
+        time.sleep(0.01)
+    begun.kill()
+    begun.wait()
+    again = subprocess.run([*command, "--out", "labels.zarr"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "of 450000 rows were labelled before; it goes on" in again.stderr
+    assert contents(tmp_path / "labels.zarr") == contents(tmp_path / "whole.zarr")
