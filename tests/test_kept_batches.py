@@ -19,8 +19,8 @@ from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture import kept
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import memo_bytes, steps
-from dpdist.inference.mixture.kept import KeptBatchSummary, keep_visit, read_batch_summary
-from dpdist.inference.mixture.kept_sums import KeptSums, leaves_of_a_node
+from dpdist.inference.mixture.kept import KeptBatchSummary, keep_start, keep_visit, read_batch_summary
+from dpdist.inference.mixture.kept_sums import DistantTotal, KeptSums, leaves_of_a_node, total_there
 from dpdist.inference.mixture.local_step import BatchSummary, Sample, Visit
 from dpdist.inference.mixture.owners import KeptOwners
 from dpdist.inference.schedules import Memoized, Stochastic
@@ -124,10 +124,30 @@ def test_a_run_in_files_has_the_bits_of_one_in_memory_at_every_batch(
 
 def test_the_coordinator_holds_no_numbers_of_batches_and_no_owners(tmp_path, in_files) -> None:
     fit = with_candidates(schedule=Memoized(BATCHES)).prepare(source_of(clusters(1)), tmp_path / "run.zarr")
+    starts = []
     for step in fit:
         if step.info is not None:
             assert all(isinstance(each, KeptBatchSummary) for each in step.state.batch_summaries)
             assert all(isinstance(each.owners, KeptOwners) and each.nbytes == 0 for each in step.state.batch_summaries)
+            starts.append(step.state.start)
+        else:
+            assert step.exact is None, "within a lap the sum is where workers have it"
+    assert {type(start) for start in starts} == {KeptBatchSummary, type(None)}
+
+
+@pytest.mark.parametrize("start", ["none", "in memory", "in a file"])
+def test_a_distant_total_has_the_bits_of_one_in_memory(tmp_path, start: str) -> None:
+    files, leaves = RunFiles(str(tmp_path), "s"), [summary_of(seed) for seed in range(5)]
+    there = [keep_visit(Visit(each, NO_SAMPLE), files, 1, i).batch_summary for i, each in enumerate(leaves)]
+    numbers = None if start == "none" else summary_of(9)
+    given = keep_start(numbers, files, 1) if start == "in a file" else numbers
+    expected = SumTree(leaves).total(numbers, 0.3)
+    distant = KeptSums(there, files, SerialBackend()).total(given, 0.3)
+    assert isinstance(distant, DistantTotal)
+    backend = SerialBackend()
+    parts = [[*distant.nodes]], [distant.start], [distant.share], [files]
+    assert_same(backend.fetch(backend.map(total_there, *parts))[0], expected)
+    assert_same(KeptSums(there, files, backend, totals_here=True).total(given, 0.3), expected)
 
 
 def test_small_batch_summaries_stay_in_memory(tmp_path, monkeypatch) -> None:
