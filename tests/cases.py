@@ -203,7 +203,7 @@ PARTS: list[Any] = [
     Split(3, 7, 8, 9, 10, 11),
     Merge(5),
     Delete(4),
-    Sampling(5, 6),
+    Sampling(5, 6, 7),
     TransformPlan(True, True, 3),
     TopicPlan(False, False, False, 5, 6, 7, 8, 9, 10, 11),
     OnlinePlan(False, False, False, 3, 4, 5, 6, False, 7, 0.5, 70, "free"),

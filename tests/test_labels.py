@@ -8,14 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dpdist.core.errors import InputError
-from dpdist.data import as_source
-from dpdist.data.convert import convert
+from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.runs import label_blocks, labelling
@@ -38,10 +36,9 @@ def predictor() -> Predictor:
     return mixture(max_laps=2).fit(clusters(1))._predictor
 
 
-def rows_at(path: Path, rows: np.ndarray) -> Any:
-    np.save(path, rows)
-    convert(path, path.with_suffix(".zarr"), overwrite=True)
-    return as_source(path.with_suffix(".zarr")).in_partitions_of(50)
+def source_of(rows: np.ndarray) -> ArraySource:
+    """Partitions of 50 rows, which lie across blocks."""
+    return ArraySource(rows, partition_rows=50)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -71,7 +68,7 @@ class Killed(SerialBackend):
 
 @pytest.mark.parametrize("blocks", [0, 1, 7, 14])
 def test_a_killed_labelling_goes_on_with_the_same_bytes(tmp_path, predictor, blocks: int) -> None:
-    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr", []
+    source, out, told = source_of(clusters(1)), tmp_path / "labels.zarr", []
     asked = {"top": 2, "density": True}
     write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", **asked)
     child = os.fork()
@@ -85,16 +82,16 @@ def test_a_killed_labelling_goes_on_with_the_same_bytes(tmp_path, predictor, blo
     assert told == ([64 * blocks] if blocks else [])
     partitions = len(source.partitions)
     assert again.predicted == partitions - sum(part.stop <= 64 * blocks for part in source.partitions)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.zarr", "rows.npy", "rows.zarr", "whole.zarr"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.zarr", "whole.zarr"]
 
 
 def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
     rows, out, told = clusters(1), tmp_path / "labels.zarr", []
-    source = rows_at(tmp_path / "rows.npy", rows)
+    source = source_of(rows)
     with pytest.raises(KeyboardInterrupt):
         write_predictions(predictor, source, Killed(9), out, density=True)
     rows[70] += 1.0
-    source = rows_at(tmp_path / "rows.npy", rows)
+    source = source_of(rows)
     write_predictions(predictor, source, SerialBackend(), out, density=True, tell=told.append)
     write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", density=True)
     assert contents(out) == contents(tmp_path / "whole.zarr")
@@ -105,7 +102,7 @@ def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
 
 @pytest.mark.parametrize("other", ["model", "top", "density"])
 def test_what_was_begun_for_another_question_is_of_no_use_and_goes(tmp_path, predictor, other: str) -> None:
-    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr", []
+    source, out, told = source_of(clusters(1)), tmp_path / "labels.zarr", []
     with pytest.raises(KeyboardInterrupt):
         write_predictions(predictor, source, Killed(5), out)
     if other == "model":
@@ -117,7 +114,7 @@ def test_what_was_begun_for_another_question_is_of_no_use_and_goes(tmp_path, pre
 
 @pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
 def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
-    source, out, told = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / name, []
+    source, out, told = source_of(clusters(1)), tmp_path / name, []
     with pytest.raises(KeyboardInterrupt):
         write_labels(predictor, source, Killed(5), out)
     short = RowIds("who", iter([["a", "b"]]))
@@ -130,7 +127,7 @@ def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
 
 
 def test_ids_of_an_attempt_that_was_killed_are_written_again(tmp_path, predictor, monkeypatch) -> None:
-    source, out = rows_at(tmp_path / "rows.npy", clusters(1)), tmp_path / "labels.zarr"
+    source, out = source_of(clusters(1)), tmp_path / "labels.zarr"
 
     def killed(*_: object) -> None:
         whole(*_)

@@ -16,6 +16,7 @@ from dpdist.inference.mixture.engine import laps
 from dpdist.inference.mixture.lap_moves import LapMoves, take_lap_moves
 from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves import turns as turns_module
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.delete import Delete
@@ -24,6 +25,7 @@ from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.moves.split import Split, seed_children
+from dpdist.inference.moves.turns import parts_of
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info, State
 from dpdist.models.allocations import FiniteDirichlet
@@ -121,6 +123,44 @@ def test_a_sample_never_outgrows_its_bytes(components, row_bytes, room, sample, 
     assert drawn.any() and (np.diff(drawn.astype(int)) <= 0).all()  # the last are left out first
     assert drawn.all() or (drawn.sum() + 1) * children * row_bytes > sampling.total_bytes
     assert each == sample or drawn.sum() * (each + 1) * row_bytes > sampling.total_bytes
+
+
+@given(components=st.integers(1, 70), parts=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_every_component_has_its_turn_and_turns_are_alike(components, parts, seed) -> None:
+    rng = np.random.default_rng(seed)
+    stats = rng.normal(size=(components, 4)) * rng.choice([0.0, 1.0, 1e6], size=4)
+    stats[:, -1] = rng.choice([0.0, 0.5, 300.0], size=components)
+    found = parts_of(stats, parts, rng)
+    sizes = np.bincount(found, minlength=parts)
+    assert found.shape == (components,) and len(sizes) == parts
+    assert sizes.max() - sizes.min() <= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_components_that_lie_near_each_other_have_their_turn_together(seed, monkeypatch) -> None:
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(np.repeat(np.arange(8), 5))
+    means = 100.0 * np.repeat(np.eye(8), 3, axis=1)[groups] + rng.normal(size=(40, 24))
+    counts = rng.uniform(1, 1e5, size=(40, 1))
+    stats = np.concatenate([counts * means, counts], axis=1)
+    found = parts_of(stats, 8, np.random.default_rng(seed))
+    assert all(len(set(found[groups == group].tolist())) == 1 for group in range(8))
+    monkeypatch.setattr(turns_module, "_CHUNK", 60)
+    assert np.array_equal(parts_of(stats, 8, np.random.default_rng(seed)), found)
+
+
+def test_where_few_rows_fit_each_lap_draws_enough_of_some_components_and_all_have_a_turn() -> None:
+    sampling = Sampling(rows=100, total_bytes=24 * 80, fewest=20)  # 80 rows of three columns: four components a lap
+    model = mixture(sampling=sampling, initial=np.arange(900) % 12, moves=[Split(tries=9)], tolerance=0.0)
+    problem, state = begun(model, source_of(clusters(0)))
+    seen = set(np.flatnonzero(state.sampling_probabilities).tolist())
+    assert 0 < len(seen) <= 4
+    for _, (following, _) in zip(range(6), laps(problem, source_of(clusters(0)), state, SerialBackend()), strict=False):
+        drawn = np.flatnonzero(following.sampling_probabilities)
+        wanted = problem.moves[0].wants_rows(following.proposals[0], following.ids, following.lap)
+        assert len(drawn) <= 4 and wanted[drawn].all() and sampling.each(max(1, len(drawn)), 24) >= 20
+        seen |= set(following.ids[drawn].tolist())
+    assert len(seen) > 8
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:

@@ -1,11 +1,13 @@
 """Peak memory of the coordinator as components and batches grow, their summaries in files or in memory.
 
     python workflows/benchmarks/memory_coordinator.py [--components 1000] [--columns 128] [--batches 40] [--where files]
+                                                 [--rows-each 10]
 
-Rows of as many clusters as components, ten of each, full-covariance Gaussians from a k-means++ start: few rows, for
-what summaries take does not depend on them. Two laps with moves, of which the second measures splits of all clusters,
-on worker processes. Each case runs in processes of its own; peaks are the kernel's VmHWM. The scheduler is in the
-coordinator's process. With ``--where memory`` summaries stay with the coordinator however large they are.
+Rows of as many clusters as components, ten of each unless told otherwise, full-covariance Gaussians from a k-means++
+start: few rows, for what summaries take does not depend on them. Two laps with moves, of which the second measures
+splits of all clusters, on worker processes. Each case runs in processes of its own; peaks are the kernel's VmHWM. The
+scheduler is in the coordinator's process. With ``--where memory`` summaries stay with the coordinator however large
+they are.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ import numpy as np
 from common import options, print_table
 from memory import megabytes
 
-ROWS_OF_A_CLUSTER, LAPS = 10, 2
+LAPS = 2
 
 
-def draw_rows(components: int, columns: int, batches: int) -> np.ndarray:
-    """Rows around as many means as components; as many as there are batches at least."""
-    rng, rows = np.random.default_rng(0), max(ROWS_OF_A_CLUSTER * components, 8 * batches)
+def draw_rows(components: int, columns: int, batches: int, each: int) -> np.ndarray:
+    """Rows around as many means as components, so many of each; as many as there are batches at least."""
+    rng, rows = np.random.default_rng(0), max(each * components, 8 * batches)
     means = 3 * rng.normal(size=(components, columns))
     return means[rng.permutation(rows) % components] + rng.normal(size=(rows, columns))
 
 
-def fit_measured(components: int, columns: int, batches: int, where: str, workers: int) -> dict[str, Any]:
+def fit_measured(components: int, columns: int, batches: int, where: str, workers: int, each: int) -> dict[str, Any]:
     """Two laps; memory in MB of the coordinator and of the workers before and at its peak."""
     from dpdist import DPMixture
     from dpdist.data import ArraySource
@@ -44,7 +46,7 @@ def fit_measured(components: int, columns: int, batches: int, where: str, worker
     from dpdist.models.families import Gaussian
 
     kept.MOST_BYTES = 0 if where == "files" else 2**62  # the coordinator alone decides by it
-    rows = draw_rows(components, columns, batches)
+    rows = draw_rows(components, columns, batches, each)
     source = ArraySource(rows, partition_rows=-(-len(rows) // batches))
     model = DPMixture(
         Gaussian(),
@@ -83,6 +85,7 @@ def fit_measured(components: int, columns: int, batches: int, where: str, worker
 def in_own_process(components: int, given: argparse.Namespace, batches: int, where: str) -> dict[str, Any]:
     """The measurement of one case, made by a fresh interpreter."""
     sizes = ["--components", components, "--columns", given.columns, "--batches", batches, "--workers", given.workers]
+    sizes += ["--rows-each", given.rows_each]
     command = [sys.executable, __file__, "--measure", "--where", where, *map(str, sizes)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -97,13 +100,16 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[40])
     parser.add_argument("--where", nargs="+", choices=("files", "memory"), default=["files"])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rows-each", type=int, default=10, help="of a cluster")
     parser.add_argument("--measure", action="store_true", help="measure in this process (the benchmark calls itself)")
     given = parser.parse_args()
     if given.small:
         given.components, given.columns, given.batches, given.where = [12], 6, [3], ["files", "memory"]
         given.workers = 1
     if given.measure:
-        print(json.dumps(fit_measured(*given.components, given.columns, *given.batches, *given.where, given.workers)))
+        (components,), (batches,), (where,) = given.components, given.batches, given.where
+        found = fit_measured(components, given.columns, batches, where, given.workers, given.rows_each)
+        print(json.dumps(found))
         return
     cases = [(k, b, where) for k in given.components for b in given.batches for where in given.where]
     columns = ["K", "batches", "in", "summaries", "held at the end", "coordinator before", "its peak", "workers' peaks"]
@@ -118,8 +124,8 @@ def main() -> None:
         seconds = f"{one['seconds']:.0f}"
         lines.append([components, batches, where, *numbers, f"{peaks} MB", seconds, one["left"], f"{one['elbo']:.6f}"])
     print_table([*columns, "seconds", "K at last", "ELBO"], lines)
-    for found in bits.values():
-        assert len(set(found)) == 1 and math.isfinite(found[0]), "where summaries are decides bits"
+    for elbos in bits.values():
+        assert len(set(elbos)) == 1 and math.isfinite(elbos[0]), "where summaries are decides bits"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend, Ref
@@ -24,6 +25,7 @@ from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, Vis
 from dpdist.inference.mixture.owners import AnyOwners, owners_of_partitions
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.turns import parts_of
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import Info, State
 from dpdist.models.mixture import Model, Precision
@@ -60,14 +62,20 @@ def first_state(problem: Problem, source: Source, start: Summary | None) -> Stat
         proposals=proposals,
         sampling_probabilities=np.zeros(components),
     )
-    return _with_sampling_probabilities(problem, state, np.full(components, rows_with_weight(source) / components))
+    rows = np.full(components, rows_with_weight(source) / components)
+    return _with_sampling_probabilities(problem, state, rows, (start or blank.summary).stats)
 
 
-def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarray) -> State:
-    """The state with the coming lap's sampling settled, given the rows (K,) of its components."""
+def _with_sampling_probabilities(problem: Problem, state: State, rows: np.ndarray, stats: np.ndarray) -> State:
+    """The state with the coming lap's sampling settled, given the rows (K,) of its components and their statistics."""
     wanted = np.zeros(len(state.ids), dtype=bool)
     for move, proposals in zip(problem.moves, state.proposals, strict=False):  # there are none without moves
         wanted |= move.wants_rows(proposals, state.ids, state.lap)
+    if problem.sampling.turns(int(np.count_nonzero(wanted)), _row_bytes(problem)) > 1:
+        turns = problem.sampling.turns(len(wanted), _row_bytes(problem))
+        cycle, turn = divmod(state.lap, turns)
+        with one_thread():
+            wanted &= parts_of(stats, turns, generator(problem.seed, "turns", cycle)) == turn
     found = problem.sampling.probabilities(wanted, _least_rows(problem), rows, _row_bytes(problem))
     return replace(state, sampling_probabilities=found)
 
@@ -239,7 +247,9 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet, candidates=candidates)
     info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
     return last._replace(
-        state=_with_sampling_probabilities(problem, following, seen), info=info, component_map=component_map
+        state=_with_sampling_probabilities(problem, following, seen, total.stats),
+        info=info,
+        component_map=component_map,
     )
 
 

@@ -18,17 +18,24 @@ class Sampling:
     ----------
     rows : of each component
     total_bytes : bound on all of them
+    fewest : rows of each component at least, if it has them; where those of all do not fit, components take turns
     """
 
     rows: int = 4000
     total_bytes: int = 64 * 2**20
+    fewest: int = 256
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Sampling", rows=whole(2), total_bytes=COUNT)
+        check_fields(self, " of Sampling", rows=whole(2), total_bytes=COUNT, fewest=COUNT)
 
     def each(self, components: int, row_bytes: int) -> int:
         """Rows that may be drawn of each of so many components."""
         return min(self.rows, self.total_bytes // (row_bytes * max(1, components)))
+
+    def turns(self, components: int, row_bytes: int) -> int:
+        """In how many laps each of so many components has its turn."""
+        together = max(1, self.total_bytes // (row_bytes * min(self.rows, self.fewest)))
+        return max(1, -(-components // together))
 
     def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
         """(K,) probability with which a row joins the sample of its component, so that enough of each are drawn.
