@@ -193,6 +193,17 @@ def test_components_at_work_without_rows_or_not_split_yet_are_in_no_group() -> N
         assert tried and not any(2 in group for group in tried)
 
 
+def test_groups_wait_for_members_whose_turn_was_in_another_lap_and_not_for_those_without_rows() -> None:
+    move, every = Regroup(members=2, tries=1), replace(end_of(*drawn()), settled=True)
+    others = {k: part for k, part in every.samples.items() if k != 3}
+    for asked, waits in (((np.arange(7) != 3), True), (np.ones(7, dtype=bool), False)):
+        end = replace(every, samples=others, asked=asked)
+        found = move.births(end, np.zeros(7, bool), move.none(), ())
+        assert found and not any(3 in group for group in found)
+        assert move.unfinished(end, move.resting(end, move.none(), list(found))) == waits
+    assert move.unfinished(replace(every, samples={}, asked=np.zeros(7, dtype=bool)), move.none())
+
+
 def test_who_is_alone_has_nothing_to_regroup() -> None:
     rows, owners = drawn()
     end = end_of(rows, np.zeros_like(owners))

@@ -136,6 +136,23 @@ def test_every_component_has_its_turn_and_turns_are_alike(components, parts, see
     assert sizes.max() - sizes.min() <= 1
 
 
+def test_a_laps_end_tells_of_which_components_rows_were_asked(monkeypatch) -> None:
+    """Few fit: who was not asked for rows has none, and whom a move made is not waited for."""
+    told = []
+
+    def watched(self, end, before, verdicts, others):
+        told.append(end)
+        return propose(self, end, before, verdicts, others)
+
+    propose = Split.propose
+    monkeypatch.setattr(Split, "propose", watched)
+    sampling = Sampling(rows=100, total_bytes=24 * 80, fewest=20)
+    list(mixture(sampling=sampling, initial=np.arange(900) % 12, moves=[Split()], max_laps=5).iter_fit(clusters(0)))
+    for end in told:
+        assert set(end.samples) <= set(np.flatnonzero(end.asked).tolist()) and end.asked[end.origins < 0].all()
+    assert any(not end.asked.all() for end in told) and any(end.asked.any() for end in told)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_components_that_lie_near_each_other_have_their_turn_together(seed, monkeypatch) -> None:
     rng = np.random.default_rng(seed)

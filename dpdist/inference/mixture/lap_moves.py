@@ -112,8 +112,20 @@ def take_lap_moves(
     summary = turned.apply(total.summary, tried, measured)
     heirs = _heirs(turned, total, tried)
     samples = _samples(problem, backend, state, total, turned, heirs, summary)
-    made = _made(moves, tried, turned, heirs)
-    end = LapEnd(model, backend, problem.seed, state.lap, settled, ids, summary, turned.origins, samples, change, made)
+    end = LapEnd(
+        model=model,
+        backend=backend,
+        seed=problem.seed,
+        lap=state.lap,
+        settled=settled,
+        ids=ids,
+        summary=summary,
+        origins=turned.origins,
+        samples=samples,
+        change=change,
+        made=_made(moves, tried, turned, heirs),
+        asked=np.where(turned.origins >= 0, state.sampling_probabilities[turned.origins] > 0, True),
+    )
     following = _propose(moves, tried, verdicts, end)
     after = tuple(each.proposals for each in following)
     return LapMoves(

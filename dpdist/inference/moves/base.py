@@ -93,6 +93,7 @@ class LapEnd:
     change : of the ELBO in it before its moves, in nats
     made : by the kind of a move, positions of the components that it made at this end
     losses : ``pair_losses`` where they are known
+    asked : (K,) bool, components of which rows were to be drawn in the lap, and those that a move made; None if all
     """
 
     model: Model
@@ -107,6 +108,7 @@ class LapEnd:
     change: float = np.inf
     made: Mapping[str, np.ndarray] = field(default_factory=dict)
     losses: np.ndarray | None = None
+    asked: np.ndarray | None = None
 
     @cached_property
     def places(self) -> dict[int, int]:

@@ -82,8 +82,10 @@ class Regroup(Dividing):
         return replace(self.none(), searched=before.searched.after(end, refused))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        """Whether a group was not searched whose members have rows, or all have none because a lap drew none."""
-        seen = np.isin(np.arange(len(end.ids)), list(end.samples)) | (not end.samples)
+        """Whether a group was not searched, of whose members none was asked for rows and has none."""
+        seen = np.isin(np.arange(len(end.ids)), list(end.samples))
+        if end.asked is not None:
+            seen |= ~end.asked
         return any(
             bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
         )
