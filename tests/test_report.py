@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from matplotlib.figure import Figure
@@ -19,6 +20,7 @@ from scipy import sparse
 
 import dpdist
 from dpdist import plot
+from dpdist.cli.root import app
 from dpdist.data import as_source
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.prediction import Predictor
@@ -216,9 +218,40 @@ def test_where_data_are_not_at_hand_rows_of_the_model_stand_in(folder) -> None:
     assert found.seen.startswith("2,000 rows drawn from the model") and not found.components[0].nearest
     real = figures_of(folder / "mixture")
     for drawn, read in zip(found.components, real.components, strict=True):
-        assert drawn.columns[0].name == read.columns[0].name
+        told = ({column.name: column.standard for column in each.columns} for each in (drawn, read))
+        assert dict(sorted(next(told).items())) == pytest.approx(dict(sorted(next(told).items())), abs=0.25)
     with pytest.raises(dpdist.InputError, match="6 columns"):
         figures_of(folder / "mixture", pictures()[:, :3])
+
+
+def test_columns_that_were_left_out_at_the_fit_are_left_out_again(tmp_path, monkeypatch) -> None:
+    """From a table with names of rows to a report, in the commands that people are told."""
+    monkeypatch.chdir(tmp_path)
+    rows = clusters(0)
+    table = pd.DataFrame(rows, columns=["a", "b", "c"])
+    table.insert(0, "name", [f"row {i}" for i in range(len(rows))])
+    table.to_csv("rows.csv", index=False)
+    for given in (
+        ["fit", "rows.csv", "--drop", "name", "--serial", "--max-laps", 4],
+        ["report", "run.zarr", "-o", "r.html"],
+    ):
+        app([*map(str, given)], standalone_mode=False)
+    told = embedded((tmp_path / "r.html").read_text())
+    assert told["seen"].startswith("all 900 rows of")
+    for each in told["components"]:
+        for column in each["columns"]:
+            d = "abc".index(column["name"])
+            assert column["standard"] == pytest.approx((column["centre"] - rows[:, d].mean()) / rows[:, d].std())
+    assert len(told["components"]) == told["n_components"]
+
+
+def test_rows_that_stand_in_are_of_the_clusters_alone() -> None:
+    """Few rows leave much weight to clusters unseen, draws of which would be far off."""
+    rows = clusters(0, rows=60)
+    model = mixture(max_laps=6, concentration=20.0).fit(rows)
+    some = reading.rows_of(reading.view_of(model), None, 2000)
+    assert model.rest_weight_ > 0.1 and some is not None and some.places is None
+    np.testing.assert_allclose(some.rows.std(axis=0), rows.std(axis=0), rtol=0.5)
 
 
 @pytest.mark.parametrize("shape", ["3", "3x3", "0x6", "2x1x3x1", "axb", "3x1x2"])

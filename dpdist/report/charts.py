@@ -41,9 +41,9 @@ def plain(height: int, label: str, across: str = "", **given: Any) -> Any:
     return plot
 
 
-def by_laps(plot: Any) -> Any:
-    """The chart, its axis across with no mark between one lap and the next."""
-    for axis in plot.xaxis:
+def whole(plot: Any, *axes: Any) -> Any:
+    """The chart, with no mark between two whole numbers across, and along further axes."""
+    for axis in (*plot.xaxis, *axes):
         axis.ticker = AdaptiveTicker(min_interval=1, mantissas=[1, 2, 5])
     return plot
 

@@ -22,7 +22,6 @@ from dpdist.report.charts import (
     LINE,
     NEUTRAL,
     STEP,
-    by_laps,
     colour_of,
     drawn,
     hover,
@@ -31,6 +30,7 @@ from dpdist.report.charts import (
     legend_of,
     plain,
     signed_log,
+    whole,
 )
 from dpdist.report.figures import LapFigures, RunFigures, TreeFigures
 
@@ -97,12 +97,13 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
         },
         name="course",
     )
-    bound = by_laps(plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
+    bound = whole(plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
     line = bound.line("x", "elbo", source=source, color=LINE, width=2.5)
     told = [("lap", "@lap"), ("after", "@elapsed{0.0} s"), (figures.parts, "@k"), ("moves taken", "@moves")]
     more = [(f"nats a {figures.unit}", "@elbo{0.000000}"), ("nats", "@total{0.0000}"), ("by moves", "@gained{0.00}")]
     hover(bound, told + more, line, mode="vline")
-    count = by_laps(plain(200, figures.parts, figures.laps_are, x_range=bound.x_range))
+    count = plain(200, figures.parts, figures.laps_are, x_range=bound.x_range)
+    whole(count, *count.yaxis)
     steps = count.step("x", "k", source=source, color=STEP, width=2.5, mode="after")
     hover(count, [*told, ("rows", "@rows{0,0}")], count.scatter("x", "k", source=source, size=3, color=STEP))
     steps.level = "underlay"
@@ -160,7 +161,7 @@ def _holdout(figures: RunFigures) -> Any:
         },
         name="course",
     )
-    plot = by_laps(plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored])))
+    plot = whole(plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored])))
     plot.line("x", "score", source=source, color=LINE, width=2.5)
     told = [(figures.laps_are, "@lap"), ("rows", "@rows{0,0}"), ("nats a row", "@score{0.000000}")]
     hover(plot, told, plot.scatter("x", "score", source=source, color=LINE, size=6))
@@ -170,7 +171,7 @@ def _holdout(figures: RunFigures) -> Any:
 def _moves(figures: RunFigures) -> Any:
     """Every proposal by its gain, on a scale that is logarithmic on both sides of zero."""
     best = sorted(figures.proposals, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
-    plot = by_laps(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
+    plot = whole(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
     for kind in sorted({each.kind for each in best}):
         for accepted in (False, True):
             own = [each for each in best if each.kind == kind and each.accepted is accepted]
@@ -207,7 +208,7 @@ def _time(laps: Sequence[LapFigures], across: str) -> Any:
     data: dict[str, Any] = {name: [lap.spent.get(name, 0.0) for lap in laps] for name in used}
     data |= {"lap": [lap.lap for lap in laps], "seconds": [lap.seconds for lap in laps]}
     data["waiting"] = [lap.spent.get("waiting", 0.0) for lap in laps]
-    plot = by_laps(plain(260, "seconds", across))
+    plot = whole(plain(260, "seconds", across))
     bars = plot.vbar_stack(
         used,
         x="lap",
@@ -228,7 +229,7 @@ def _time(laps: Sequence[LapFigures], across: str) -> Any:
 
 def _use(laps: Sequence[LapFigures], across: str) -> Any:
     known = [lap for lap in laps if lap.use is not None]
-    plot = by_laps(plain(160, "workers busy", across, y_range=Range1d(0, 1.05)))
+    plot = whole(plain(160, "workers busy", across, y_range=Range1d(0, 1.05)))
     source = ColumnDataSource({"lap": [lap.lap for lap in known], "use": [lap.use for lap in known]})
     line = plot.step("lap", "use", source=source, color=STEP, width=2.5, mode="center")
     hover(plot, [(across, "@lap"), ("busy", "@use{0 %}")], line, mode="vline")
@@ -240,7 +241,8 @@ def _sizes(figures: RunFigures) -> Any:
     sizes = figures.sizes
     wide = max(sizes) > 100 * max(min(sizes), 1.0)
     floor = max(min(sizes) / 2, 0.5) if wide else 0.0
-    plot = plain(240, "tokens" if figures.unit == "token" else "rows", "rank", y_axis_type="log" if wide else "linear")
+    label = "tokens" if figures.unit == "token" else "rows"
+    plot = whole(plain(240, label, "rank", y_axis_type="log" if wide else "linear"))
     source = ColumnDataSource(
         {
             "rank": list(range(1, len(sizes) + 1)),

@@ -49,7 +49,7 @@ def rows_of(view: View, data: object, most: int) -> SomeRows | None:
     try:
         if given is None:
             raise FileNotFoundError("the run's data were in memory, and none are given")
-        source = as_source(given)
+        source = as_source(given, known=predictor.names)
         predictor.check_source(source, view.label)
         return _some(source, most, isinstance(predictor, DocumentPredictor))
     except (DpdistError, OSError) as error:
@@ -86,9 +86,8 @@ def _dense(rows: Rows) -> np.ndarray:
 
 
 def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:
-    rng = generator(0, "rows of a report")
-    weights, rest = predictor.weights()
-    shares = np.append(weights, rest)
-    rows = predictor.draw(rng.choice(len(shares), size=count, p=shares / shares.sum()), rng)
+    """Rows of the clusters there are, without what is left to others: draws from the prior are as broad as it is."""
+    rng, shares = generator(0, "rows of a report"), predictor.shares()
+    rows = predictor.draw(rng.choice(len(shares), size=count, p=shares), rng)
     told = f"{count:,} rows drawn from the model, because {why.rstrip('.')}"
     return SomeRows(rows, None, told, predictor.preparation.names)
