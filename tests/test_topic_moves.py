@@ -9,6 +9,7 @@ from scipy.special import gammaln, psi
 
 from dpdist import HDPTopicModel
 from dpdist.execution import SerialBackend
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.topics import local_step as steps
 from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
@@ -130,3 +131,13 @@ def test_documents_start_afresh_but_where_candidates_go_on(monkeypatch: pytest.M
         ages.append((state.proposals[0].kind, state.proposals[0].age))
     expected = [[True], *([False, not age] if kind else [True] for kind, age in ages[:-1])]
     assert laps[: len(expected)] == expected and [False, True] in expected and [False, False] in expected
+
+
+def test_deletes_follow_what_was_accepted_and_births_what_was_refused() -> None:
+    model, followed = HDPTopicModel(initial_topics=1, max_laps=30, schedule=Memoized(batches=1), learn=()), []
+    for state, info in model.iter_fit(blocks(4, 200), backend=SerialBackend()):
+        trials, moves = state.proposals[0], [one for one in info.records if one.kind != "merge"]
+        if moves and moves[0].reason is not Reason.REFINING and trials.kind:
+            followed.append((moves[0].kind, moves[0].reason is Reason.ACCEPTED, trials.kind))
+    assert ("birth", True, "delete") in followed and ("birth", True, "birth") not in followed
+    assert ("delete", False, "birth") in followed

@@ -210,9 +210,10 @@ def _fitted_on(
 
 def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
     """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics.
-    After a delete, deletes go on."""
+    A delete has the turn after a birth, and after one that paid at once."""
     if changed:
-        return TopicTrials(deletes_refused=-1 if trials.kind == "delete" and reason is Reason.ACCEPTED else 0)
+        pays = reason is Reason.ACCEPTED and (trials.kind == "birth" or not trials.age)
+        return TopicTrials(deletes_refused=-1 if pays else 0)
     births, deletes = trials.births_refused, trials.deletes_refused
     if reason is not None:
         births, deletes = births + (trials.kind == "birth"), deletes + (trials.kind == "delete")
@@ -231,7 +232,8 @@ def _pairs(plan: TopicPlan, words: np.ndarray, lap: int) -> np.ndarray:
 def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, TopicBatchSummary | None]:
     """What to try in the next lap, and the warm start of topics that it adds.
 
-    Births and deletes take turns, a birth first but after a delete, until each was refused as often as the plan says.
+    Births and deletes take turns, until each was refused as often as the plan says. Births leave more topics than are
+    needed, and while these are there further ones gain little; so deletes go on for as long as they pay at once.
     """
     plan, total = topics.problem.plan, topics.total
     trials = replace(refused, pairs=_pairs(plan, total.words, topics.lap))

@@ -33,7 +33,8 @@ class TopicTrials:
     candidate_pairs : (P', 2) of candidates whose unions are measured
     age : laps in which documents were fitted under the candidates before
     gain : by which their bound was higher at the end of the last of these
-    births_refused, deletes_refused : in a row; -1 of deletes that have the turn, for one was accepted
+    births_refused, deletes_refused : in a row; -1 of deletes that have the turn, for a birth was accepted, or a delete
+        that paid at once
     cooldowns : of topics, during which it is not tried to do without them
     model, candidate_model : with the hyperparameters in force, where they are learned, for current topics and for
         candidates; None: the problem's own, and that of the current topics

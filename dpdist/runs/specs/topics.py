@@ -76,9 +76,9 @@ class TopicSpec(LapSpec):
         SCHEDULES,
         (Memoized, Stochastic, Batch),
         "a schedule: Memoized, Stochastic or Batch",
-        "How sums over batches become those of the next posterior: Memoized, Batch by the whole corpus, or Stochastic, "
-        "online inference in mini-batches of whole partitions, where nothing converges, so that max_laps or max_time "
-        "ends it.",
+        "How sums over batches become those of the next posterior: Memoized, in 10 batches at most where no number is "
+        "given; Batch, by the whole corpus; or Stochastic, online inference in mini-batches of whole partitions, where "
+        "nothing converges, so that max_laps or max_time ends it.",
         flat=True,
     )
     moves: TopicPlan | OnlinePlan | None = setting(
