@@ -21,7 +21,7 @@ from numpy.testing import assert_array_equal
 
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.lease import _content, process_began, this_process
-from dpdist.core.outputs import written_at
+from dpdist.core.outputs import written_aside
 from dpdist.core.places import LocalPlace
 from dpdist.data import as_source
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
@@ -591,12 +591,12 @@ def test_the_place_of_a_process_that_was_killed_is_free(tmp_path, out, rows):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "rows.npy"]
 
 
-def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path):
+def test_what_came_to_a_place_meanwhile_stays(tmp_path):
     with (
         pytest.raises(OutputExistsError, match="exists; choose another name"),
-        written_at(tmp_path / "l", False) as aside,
+        written_aside(tmp_path / "l", False) as aside,
     ):
-        Path(aside).mkdir()
+        aside.mkdir()
         (tmp_path / "l").mkdir()
     assert [path.name for path in tmp_path.iterdir()] == ["l"]
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdist.core.errors import InputError
+from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.runs import label_blocks, labelling
 from dpdist.runs.label_table import RowIds
 from dpdist.runs.labelling import write_labels, write_predictions
-from tests.runs import clusters, mixture
+from tests.runs import another_process, clusters, mixture
 
 ROWS = 900
 
@@ -143,6 +143,35 @@ def test_ids_of_an_attempt_that_was_killed_are_written_again(tmp_path, predictor
     write_predictions(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([names])))
     write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", ids=RowIds("who", iter([names])))
     assert contents(out) == contents(tmp_path / "whole.zarr")
+
+
+@pytest.mark.parametrize("name", ["labels.zarr", "labels.csv"])
+def test_of_two_labellings_to_one_place_the_later_is_refused(tmp_path, predictor, monkeypatch, name: str) -> None:
+    refused = 0
+
+    def ids():
+        nonlocal refused
+        with monkeypatch.context() as patch:
+            patch.setattr("dpdist.core.lease.this_process", another_process)
+            with pytest.raises(OutputExistsError, match="is being written by another process"):
+                write_labels(predictor, source_of(clusters(1)), SerialBackend(), tmp_path / name)
+        refused += 1
+        yield ["x"] * ROWS
+
+    write_labels(predictor, source_of(clusters(1)), SerialBackend(), tmp_path / name, ids=RowIds("who", ids()))
+    assert refused == 1 and [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor) -> None:
+    out = tmp_path / "labels.zarr"
+
+    def ids():
+        out.mkdir()
+        yield ["x"] * ROWS
+
+    with pytest.raises(OutputExistsError, match="exists; choose another name"):
+        write_predictions(predictor, source_of(clusters(1)), SerialBackend(), out, ids=RowIds("who", ids()))
+    assert not list(out.iterdir())
 
 
 @pytest.mark.slow

@@ -48,13 +48,14 @@ def write_rows(collection: Collection, rows: int, path: Path, backend: Backend) 
     if path.exists() and zarr.open_array(path, mode="r").attrs.get("plan") == plan:
         return
     filling, about = Filling(str(path), plan), _metadata(rows, plan)
-    filling.begin(overwrite=True)
-    lacking = sorted(set(range(-(-rows // CHUNK))) - filling.chunks())
-    for first in range(0, len(lacking), _TOGETHER):
-        some = lacking[first : first + _TOGETHER]
-        alike = ([value] * len(some) for value in (collection, rows, filling, about))
-        backend.fetch(backend.map(write_chunk, some, *alike))
-    filling.end(about, -(-rows // CHUNK))
+    with filling.begun(overwrite=True) as lease:
+        lacking = sorted(set(range(-(-rows // CHUNK))) - filling.chunks())
+        for first in range(0, len(lacking), _TOGETHER):
+            some = lacking[first : first + _TOGETHER]
+            alike = ([value] * len(some) for value in (collection, rows, filling, about))
+            backend.fetch(backend.map(write_chunk, some, *alike))
+        lease.check()
+        filling.end(about, -(-rows // CHUNK))
 
 
 def write_chunk(chunk: int, collection: Collection, rows: int, filling: Filling, about: Mapping[str, object]) -> None:
