@@ -2,8 +2,9 @@
 
 With F columns of statistics, K components, M children of a split and B batches, in numbers of 8 bytes,
 
-    F K (3 (1 + M) B + 60)     sums of the batches: of components and children, as they were, in their tree and as they
-                               will be; then what judging takes, a dozen arrays of F for some five replacements each
+    F K (3 (1 + M) B + 12)     sums of the batches: of components and children, as they were, in their tree and as they
+                               will be; then those of a lap's end: before and after it, and of new children
+    + min(48 F K, 6e6)         what judging takes, a dozen arrays of F for some four replacements each, so many together
     + F max(m, b, g)           features of the m rows sampled of a component to seed children, of b rows of a block, or
                                of the g rows of a group that is arranged anew
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
@@ -24,8 +25,9 @@ from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.families import Gaussian, ZeroMeanGaussian
 
-#: Arrays of F numbers that judging takes for each component.
-JUDGING = 60
+#: Arrays of F numbers that a lap's end takes for each component, and that judging takes beside; numbers that it takes
+#: together at most.
+ENDING, JUDGING, JUDGED = 12, 48, 6_000_000
 #: Bytes beyond which a lap is large whatever the machine.
 LARGE = 4 * 2**30
 
@@ -43,13 +45,15 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     (rows, _), width = source.shape, problem.preparation.width
     columns = feature_columns(problem)
     moves = problem.moves if problem.schedule.moves else ()
-    children, judging = sum(move.least_rows for move in moves), JUDGING if moves else JUDGING // 5
+    children = sum(move.least_rows for move in moves)
     each = min(problem.sampling.each(components, 8 * width), -(-rows // components)) if children else 0
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
-    own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + judging)
+    own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + ENDING)
+    judging = min(JUDGING * columns * components, JUDGED) if moves else 0
+    further = JUDGING * columns if moves and judging < JUDGED else 0
     grouped = min(max((move.most_rows for move in moves), default=0), rows)
     shared = columns * max(each, block, grouped) + 3 * width * min(rows, components * each)
-    return Footprint(8.0 * (components * own + shared), 8.0 * own)
+    return Footprint(8.0 * (components * own + judging + shared), 8.0 * (own + further))
 
 
 def warn_if_large(problem: Problem, source: Source, components: int, memory: float | None = None) -> None:

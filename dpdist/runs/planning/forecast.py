@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from dpdist.execution.base import FAN_IN
 from dpdist.execution.grouping import group_size
-from dpdist.inference.mixture.footprint import JUDGING
+from dpdist.inference.mixture.footprint import ENDING, JUDGED, JUDGING
 from dpdist.inference.mixture.kept import MOST_BYTES
 from dpdist.inference.schedules.memoized import LOOKAHEAD
 from dpdist.runs.cadence import CHECKPOINT_SECONDS, SHARE
@@ -197,7 +197,8 @@ def coordinator_bytes(shape: Shape, costs: UnitCosts) -> float:
     """
     size = summary_bytes(shape, costs)
     held = 3 * max(size, min(shape.batches * size, MOST_BYTES))
-    return costs.process + held + JUDGING * _table(shape) + 3 * shape.sample_bytes
+    judging = ENDING * _table(shape) + min(JUDGING * _table(shape), 8.0 * JUDGED)
+    return costs.process + held + judging + 3 * shape.sample_bytes
 
 
 def worker_bytes(shape: Shape, costs: UnitCosts) -> float:
