@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import sys
 import threading
@@ -22,14 +23,19 @@ from dpdist.core.places import place_of
 from dpdist.core.places.connections import AccessDeniedError, ObjectStoreError, is_object_url
 from dpdist.core.places.objects import ObjectPlace
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.data import as_source
+from dpdist.data import ArraySource, as_source
 from dpdist.data.convert import convert
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture import kept
+from dpdist.inference.schedules import Memoized
 from dpdist.runs import label_blocks, labelling
 from dpdist.runs.label_table import RowIds
 from dpdist.runs.labelling import write_predictions
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import resumed
+from dpdist.storage.checkpoint import RunStore
 from tests.daemons.s3 import BUCKET, Line, environment, free_port, line_to, moto_server, settings_for
-from tests.runs import another_process, clusters, mixture
+from tests.runs import another_process, clusters, digest, mixture
 
 SECRET = "testing12345"
 
@@ -414,6 +420,22 @@ def test_files_are_converted_to_a_url_where_it_was_left(url, tmp_path, monkeypat
     place_of(f"{url}/mine").replace("letter.txt", b"mine")
     with pytest.raises(OutputExistsError, match="holds what is not Zarr"):
         convert(file, f"{url}/mine", overwrite=True)
+
+
+def test_batch_summaries_in_files_at_a_url_have_the_bits_of_those_in_memory(url, monkeypatch) -> None:
+    source, where = ArraySource(clusters(2), partition_rows=100), f"{url}/run.zarr"
+    model = mixture(schedule=Memoized(3), max_laps=4, tolerance=0.0)
+    alone = model.prepare(source)
+    for _ in alone:
+        pass
+    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    fit = model.prepare(source, where)
+    next(itertools.islice(fit, 4, None))
+    fit.close()
+    again = resumed(RunStore.open(where), source, SerialBackend(), Limits(4))
+    for step in again:
+        assert {type(each) for each in step.state.batch_summaries} == {kept.KeptBatchSummary}
+    assert digest(again.state, where) == digest(alone.state)
 
 
 def test_labels_at_a_url_go_on_where_they_were_killed(url, monkeypatch) -> None:
