@@ -23,7 +23,7 @@ from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.sampling import Sampling
+from dpdist.inference.moves.sampling import TOGETHER, Sampling
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.inference.moves.turns import parts_of
 from dpdist.inference.schedules import Memoized
@@ -146,8 +146,8 @@ def test_a_laps_end_tells_of_which_components_rows_were_asked(monkeypatch) -> No
 
     propose = Split.propose
     monkeypatch.setattr(Split, "propose", watched)
-    sampling = Sampling(rows=100, total_bytes=24 * 80, fewest=20)
-    list(mixture(sampling=sampling, initial=np.arange(900) % 12, moves=[Split()], max_laps=5).iter_fit(clusters(0)))
+    sampling = Sampling(rows=100, total_bytes=24 * 320, fewest=20)
+    list(mixture(sampling=sampling, initial=np.arange(900) % 48, moves=[Split()], max_laps=5).iter_fit(clusters(0)))
     for end in told:
         assert set(end.samples) <= set(np.flatnonzero(end.asked).tolist()) and end.asked[end.origins < 0].all()
     assert any(not end.asked.all() for end in told) and any(end.asked.any() for end in told)
@@ -167,22 +167,28 @@ def test_components_that_lie_near_each_other_have_their_turn_together(seed, monk
 
 
 def test_where_few_rows_fit_each_lap_draws_enough_of_some_components_and_all_have_a_turn() -> None:
-    sampling = Sampling(rows=100, total_bytes=24 * 80, fewest=20)  # 80 rows of three columns: four components a lap
-    model = mixture(sampling=sampling, initial=np.arange(900) % 12, moves=[Split(tries=9)], tolerance=0.0)
+    sampling = Sampling(rows=100, total_bytes=24 * 320, fewest=20)  # 320 rows of three columns: 16 components a lap
+    model = mixture(sampling=sampling, initial=np.arange(900) % 48, moves=[Split(tries=9)], tolerance=0.0)
     problem, state = begun(model, source_of(clusters(0)))
-    rows, stats = np.full(12, 75.0), state.start.summary.stats
+    rows, stats = np.full(48, 19.0), state.start.summary.stats
     for first in (3, 6):  # where nothing changes all have their turn in three laps, none twice
         states = [replace(state, lap=lap) for lap in range(first, first + 3)]
         settled = [engine._with_sampling_probabilities(problem, each, rows, stats) for each in states]
         drawn = [each.sampling_probabilities > 0 for each in settled]
-        assert (np.sum(drawn, axis=0) == 1).all() and (np.sum(drawn, axis=1) == 4).all()
+        assert (np.sum(drawn, axis=0) == 1).all() and (np.sum(drawn, axis=1) == 16).all()
     seen = set(np.flatnonzero(state.sampling_probabilities).tolist())
     for _, (following, _) in zip(range(6), laps(problem, source_of(clusters(0)), state, SerialBackend()), strict=False):
         drawn = np.flatnonzero(following.sampling_probabilities)
         wanted = problem.moves[0].wants_rows(following.proposals[0], following.ids, following.lap)
-        assert len(drawn) <= 4 and wanted[drawn].all() and sampling.each(max(1, len(drawn)), 24) >= 20
+        assert len(drawn) <= 16 and wanted[drawn].all() and sampling.each(max(1, len(drawn)), 24) >= 20
         seen |= set(following.ids[drawn].tolist())
-    assert len(seen) > 8
+    assert len(seen) > 32
+
+
+@given(components=st.integers(1, 200), row_bytes=st.integers(1, 10**9), fewest=st.integers(1, 500))
+def test_neighbours_have_their_turn_together_however_wide_rows_are(components, row_bytes, fewest) -> None:
+    turns = Sampling(fewest=fewest).turns(components, row_bytes)
+    assert turns == 1 if components <= TOGETHER else components / turns > TOGETHER / 2
 
 
 def test_a_sample_too_small_for_any_split_is_refused() -> None:

@@ -9,6 +9,9 @@ import numpy as np
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.errors import InputError
 
+#: Components that have their turn together at least, however few rows of each that leaves: neighbours are among them.
+TOGETHER = 16
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -18,7 +21,8 @@ class Sampling:
     ----------
     rows : of each component
     total_bytes : bound on all of them
-    fewest : rows of each component at least, if it has them; where those of all do not fit, components take turns
+    fewest : rows of each component at least, if it has them; where those of all do not fit, components take turns,
+        16 or more at a time
     """
 
     rows: int = 4000
@@ -34,7 +38,7 @@ class Sampling:
 
     def turns(self, components: int, row_bytes: int) -> int:
         """In how many laps each of so many components has its turn."""
-        together = max(1, self.total_bytes // (row_bytes * min(self.rows, self.fewest)))
+        together = max(TOGETHER, self.total_bytes // (row_bytes * min(self.rows, self.fewest)))
         return max(1, -(-components // together))
 
     def probabilities(self, wanted: np.ndarray, least: int, rows: np.ndarray, row_bytes: int) -> np.ndarray:
