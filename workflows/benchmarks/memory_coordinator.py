@@ -5,9 +5,9 @@
 
 Rows of as many clusters as components, ten of each unless told otherwise, full-covariance Gaussians from a k-means++
 start: few rows, for what summaries take does not depend on them. Two laps with moves, of which the second measures
-splits of the clusters whose turn it was, on worker processes. Each case runs in processes of its own; peaks are the kernel's VmHWM. The
-scheduler is in the coordinator's process. With ``--where memory`` summaries stay with the coordinator however large
-they are.
+splits of the clusters whose turn it was, on worker processes. Each case runs in processes of its own; peaks are the
+kernel's VmHWM. The scheduler is in the coordinator's process. With ``--where memory`` summaries stay with the
+coordinator however large they are.
 """
 
 from __future__ import annotations
