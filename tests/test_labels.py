@@ -117,12 +117,11 @@ def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
     source, out, told = source_of(clusters(1)), tmp_path / name, []
     with pytest.raises(KeyboardInterrupt):
         write_labels(predictor, source, Killed(5), out)
-    short = RowIds("who", iter([["a", "b"]]))
-    with pytest.raises(InputError, match="who"):
-        write_labels(predictor, source, SerialBackend(), out, ids=short)
     write_labels(predictor, source, SerialBackend(), out, tell=told.append)
     write_labels(predictor, source, SerialBackend(), tmp_path / f"whole-{name}")
-    assert told == [ROWS] and out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    assert 0 < told[0] < ROWS and out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    with pytest.raises(InputError, match="who"):
+        write_labels(predictor, source, SerialBackend(), tmp_path / f"short-{name}", ids=RowIds("who", iter([["a"]])))
     assert not list(tmp_path.glob(".*"))
 
 

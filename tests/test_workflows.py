@@ -32,7 +32,7 @@ PROMISED = {
     "memory": r"peak at 100000 rows / peak at 10000: coordinator \d\.\d\d, workers \d\.\d\d",
     "memory_components": r"200 +\d+ +\d+ +\d+",
     "memory_coordinator": r"12 +3 +files( +\d+ MB){5} +\d+ +\d+ +-\d+\.\d{6}",
-    "topic_laps": r"4 +\d+ +-\d\.\d{4} +-\d\.\d{4} +\d+\.\d\d +\d+ +\d+ +[a-z, ]+",
+    "topic_laps": r"4 +\d+ +-\d\.\d{4} +-\d\.\d{4} +\d+\.\d\d +\d+ +\d+ +\d\.\d\d +[a-z, ]+",
     "memory_documents": r"peak at 3000 documents / peak at 300: coordinator \d\.\d\d, workers \d\.\d\d",
     "one_pass": r"clusters +diagonal( +\d+ +-\d+\.\d{3}){3}",
     "pairs": r"drawn clusters +80 +\d+ +\d+ +\d\.\d{3} +\d\.\d{3} +\d\.\d{4}",

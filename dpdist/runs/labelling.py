@@ -126,7 +126,11 @@ def write_labels(
     outputs, filling = question.checked_outputs(), question.filling(out)
     with sole_writer(filling.target):
         _fill(filling, question, backend, tell)
-        write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
+        try:
+            write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
+        except InputError:
+            filling.forget()
+            raise
         filling.forget()
 
 
