@@ -88,7 +88,7 @@ def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_one
         tried = [group for group, stats in found.items() if stats is not None]
         assert len(tried) == 1 and 0 in tried[0] and len(found[tried[0]]) == len(tried[0]) + 1
         vain = [frozenset(group) for group, stats in found.items() if stats is None]
-        near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5)}
+        near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5, 6)}
         assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
     assert len(Regroup(members=3).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
 
