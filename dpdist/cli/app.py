@@ -117,7 +117,7 @@ def predict(
             tell=lambda there: say(MESSAGES, f"{there} of {source.shape[0]} rows were labelled before; it goes on"),
         )
     many = len(predictor.ids)
-    parts = f"{many} {method.parts}" if many != 1 else f"one {method.parts.removesuffix('s')}"
+    parts = f"{many if many != 1 else 'one'} {method.parts_of(many)}"
     say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}")
 
 

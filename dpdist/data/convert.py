@@ -26,7 +26,6 @@ from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore
 
 from dpdist.core.digests import digest_of
-from dpdist.core.errors import InputError
 from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
@@ -89,12 +88,9 @@ def convert(
         check_file(file)
     plan = digest_of(json.dumps([[stamp_of(file) for file in files], choice.take, choice.drop]).encode())
     work = _Work(files, choice, Filling(os.fspath(out), plan))
-    with work.filling.begun(overwrite) as lease:
+    with work.filling.begun(overwrite) as lease, work.filling.forgotten_if_refused():
         try:
             return _filled(work, backend or SerialBackend(), progress, lease)
-        except InputError:
-            work.filling.forget()
-            raise
         finally:
             _table.cache_clear()
 

@@ -18,7 +18,7 @@ import zarr
 from zarr.abc.store import Store
 from zarr.storage import LocalStore, StorePath
 
-from dpdist.core.errors import CorruptDataError
+from dpdist.core.errors import CorruptDataError, InputError
 from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA, PLAN, claim_folder, claim_url, put_in_place, sole_writer
 from dpdist.core.places import LocalPlace, place_of
@@ -124,6 +124,15 @@ class Filling:
         if isinstance(place, LocalPlace) and self.aside:
             put_in_place(place.path, Path(self.target))
             self.forget()
+
+    @contextlib.contextmanager
+    def forgotten_if_refused(self) -> Iterator[None]:
+        """What was begun is removed where its input turns out to be of no use."""
+        try:
+            yield
+        except InputError:
+            self.forget()
+            raise
 
     def forget(self) -> None:
         """Remove what was begun, with this plan or another."""

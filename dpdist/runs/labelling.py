@@ -126,11 +126,8 @@ def write_labels(
     outputs, filling = question.checked_outputs(), question.filling(out)
     with sole_writer(filling.target):
         _fill(filling, question, backend, tell)
-        try:
+        with filling.forgotten_if_refused():
             write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
-        except InputError:
-            filling.forget()
-            raise
         filling.forget()
 
 
@@ -169,16 +166,13 @@ def _fill(
     outputs, rows = predictor.outputs(top, density), source.shape[0]
     files = _described(rows, outputs, predictor.ids, ids)
     layout, place = Layout(source.partitions), place_of(filling.where)
-    try:
+    with filling.forgotten_if_refused():
         blocks = lacking(filling.where, layout, backend)
         there = rows - sum(block.stop - block.start for block in blocks)
         if there and tell is not None:
             tell(there)
         metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
         _write_blocks(filling.where, metadata, layout, blocks, backend, (backend.share(predictor), top, density))
-    except InputError:
-        filling.forget()
-        raise
     if ids is not None:
         write_ids(array_at(filling.where, json.loads(files[f"{ids.name}/{METADATA}"]), ids.name), ids)
     for name in sorted(files, key=lambda name: (name == METADATA, name)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -130,15 +131,13 @@ class _MixtureWork(Work):
         if isinstance(total, BatchSummary):
             return super().shared_task(backend, state, total)
         parts = [[*total.nodes]], [total.start], [total.share]
-        return backend.promptly(_task_there, [self._draft(state)], *parts)[0]
+        return backend.promptly(_task_there, [self._draft(state)], [self._files], *parts)[0]
 
     def _draft(self, state: State) -> TaskDraft:
         problem = self._problem
         drawn = int(np.count_nonzero(state.sampling_probabilities))
-        return TaskDraft(
-            model=problem.model,
-            precision=problem.precision,
-            proposals=state.proposals,
+        task = partial(
+            LocalStepTask,
             sampling_probabilities=state.sampling_probabilities,
             most=problem.sampling.each(drawn, _row_bytes(problem)),
             seed=problem.seed,
@@ -148,6 +147,7 @@ class _MixtureWork(Work):
             files=self._files,
             keeps=self._keeps(state),
         )
+        return TaskDraft(problem.model, problem.precision, state.proposals, task)
 
     def sums(self, state: State, backend: Backend) -> Sums:
         if self._keeps(state) or any(isinstance(each, KeptBatchSummary) for each in state.batch_summaries):
@@ -176,42 +176,30 @@ class _MixtureWork(Work):
 
 @dataclass(frozen=True, eq=False)
 class TaskDraft:
-    """A task but for the posterior, which is made where the total is; fields as of :class:`LocalStepTask`."""
+    """A task but for the posterior, and proposals armed with it, which are made where the total is.
+
+    Parameters
+    ----------
+    model, precision, proposals : what these are made with
+    task : that lacks them
+    """
 
     model: Model
     precision: Precision
     proposals: tuple[Proposals, ...]
-    sampling_probabilities: np.ndarray
-    most: int
-    seed: int
-    lap: int
-    candidates: np.ndarray | None
-    owned: bool
-    files: RunFiles
-    keeps: bool
+    task: partial[LocalStepTask]
 
     def at(self, total: BatchSummary) -> LocalStepTask:
         """The global step: the task under the posterior of a total."""
         posterior = self.model.posterior(total.summary, self.precision)
-        return LocalStepTask(
-            posterior=posterior,
-            proposals=arm(self.model, posterior, total, self.proposals),
-            sampling_probabilities=self.sampling_probabilities,
-            most=self.most,
-            seed=self.seed,
-            lap=self.lap,
-            candidates=self.candidates,
-            owned=self.owned,
-            files=self.files,
-            keeps=self.keeps,
-        )
+        return self.task(posterior=posterior, proposals=arm(self.model, posterior, total, self.proposals))
 
 
 def _task_there(
-    draft: TaskDraft, nodes: Sequence[BatchSummary], start: AnyBatchSummary | None, share: float
+    draft: TaskDraft, files: RunFiles, nodes: Sequence[BatchSummary], start: AnyBatchSummary | None, share: float
 ) -> LocalStepTask:
     with one_thread():
-        return draft.at(total_there(nodes, start, share, draft.files))
+        return draft.at(total_there(nodes, start, share, files))
 
 
 def memo_bytes(problem: Problem, state: State, rows: int) -> int:

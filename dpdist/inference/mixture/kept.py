@@ -103,17 +103,20 @@ class KeptVisit:
 
 def keep_visit(visit: Visit, files: RunFiles, lap: int, batch: int) -> KeptVisit:
     """The visit of a batch with its summary in a file; a task that is made again writes the same."""
-    summary = visit.batch_summary
-    parts = summary.summary, *summary.measured
-    folder, name = files.folder_of(lap, "batches"), f"{batch:06d}.npy"
-    kept = files.write(folder, name, _bytes_of(parts))
-    return KeptVisit(KeptBatchSummary(folder, name, kept.digest, _shapes_of(parts), summary.owners), visit.sample)
+    kept = _kept(visit.batch_summary, files, files.folder_of(lap, "batches"), f"{batch:06d}.npy")
+    return KeptVisit(kept, visit.sample)
 
 
 def keep_start(start: BatchSummary, files: RunFiles, lap: int) -> KeptBatchSummary:
     """What stands in for rows not yet seen in the lap after `lap`, in a file."""
-    parts, folder, name = (start.summary, *start.measured), files.folder_of(lap, "start"), "start.npy"
-    return KeptBatchSummary(folder, name, files.write(folder, name, _bytes_of(parts)).digest, _shapes_of(parts))
+    return _kept(start, files, files.folder_of(lap, "start"), "start.npy")
+
+
+def _kept(batch_summary: BatchSummary, files: RunFiles, folder: str, name: str) -> KeptBatchSummary:
+    """A batch summary in a file of this name; its owners stay with it."""
+    parts = batch_summary.summary, *batch_summary.measured
+    digest = files.write(folder, name, _bytes_of(parts)).digest
+    return KeptBatchSummary(folder, name, digest, _shapes_of(parts), batch_summary.owners)
 
 
 def read_batch_summary(batch_summary: AnyBatchSummary, files: RunFiles) -> BatchSummary:

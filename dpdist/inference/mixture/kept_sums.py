@@ -24,7 +24,7 @@ from dpdist.execution.base import Backend, Ref
 from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, read_batch_summary
 from dpdist.inference.mixture.local_step import BatchSummary
-from dpdist.inference.schedules.tree import Sums
+from dpdist.inference.schedules.tree import Sums, total_of
 from dpdist.models.sufficient_statistics import Summary
 
 
@@ -128,11 +128,6 @@ def total_there(
 ) -> BatchSummary:
     """The numbers of a distant total, where its parts are."""
     return total_of(_sum_of_nodes(nodes), None if start is None else read_batch_summary(start, files), share)
-
-
-def total_of(root: BatchSummary, start: BatchSummary | None, share: float) -> BatchSummary:
-    """The root, and a share of a start if there is one."""
-    return root if start is None else root + start.scaled(share)
 
 
 def leaves_of_a_node(leaves: int) -> int:

@@ -116,6 +116,11 @@ class LapEnd:
         return {int(old): place for place, old in enumerate(self.origins) if old >= 0}
 
     @cached_property
+    def sampled(self) -> np.ndarray:
+        """(K,) bool, components of which there are sampled rows."""
+        return np.isin(np.arange(len(self.ids)), list(self.samples))
+
+    @cached_property
     def pair_gains(self) -> np.ndarray:
         """As :func:`dpdist.inference.moves.pairs.screened_gains` of the components; found once for all moves."""
         return with_shared(self.model, self.summary, self.pair_losses)

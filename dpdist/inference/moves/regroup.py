@@ -7,8 +7,8 @@ row is divided among the components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
-change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left, at
-each lap's end as many as cost not much more than the lap.
+change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
+Searches of a lap's end stop at some times the lap's own products, by an estimate that is low.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class Regroup(Dividing):
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
         """Whether a group was not searched, of whose members none was asked for rows and has none."""
-        seen = np.isin(np.arange(len(end.ids)), list(end.samples))
-        if end.asked is not None:
-            seen |= ~end.asked
+        seen = end.sampled if end.asked is None else end.sampled | ~end.asked
         return any(
             bool(seen[list(group)].all()) for k in range(len(end.ids)) for group in self._left(end, resting.searched, k)
         )
@@ -95,7 +93,7 @@ class Regroup(Dividing):
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Better arrangements of disjoint groups, each found in a task of its own."""
         calm = end.settled or end.change < ROUND_GAIN * self.members * float(end.summary.counts.mean())
-        free = ~busy & np.isin(np.arange(len(end.ids)), list(end.samples))
+        free = ~busy & end.sampled
         fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
         for proposals in others:
             free &= proposals.judged(end.ids) | fresh  # where a search made it, it was split in vain

@@ -82,7 +82,7 @@ class Sketch:
             losses=losses_after(self.end.model, self.end.pair_losses, kept, stats, self.end.backend),
         )
         free = np.append(self.free[kept], np.ones(len(fresh), dtype=bool))
-        return Sketch(end, tuple(replaced), free & np.isin(np.arange(components), list(end.samples)))
+        return Sketch(end, tuple(replaced), free & end.sampled)
 
     def standing(self) -> Sketch:
         """The same, in which only components may be searched that are there already."""

@@ -10,6 +10,11 @@ from typing import Any
 from dpdist.inference.mixture.local_step import BatchSummary
 
 
+def total_of(root: BatchSummary, start: BatchSummary | None, share: float) -> BatchSummary:
+    """The root, and a share of a start if there is one."""
+    return root if start is None else root + start.scaled(share)
+
+
 class Sums(ABC):
     """Batch summaries, one a batch, and their sum in a tree whose shape is fixed."""
 
@@ -63,7 +68,7 @@ class SumTree(Sums):
         return self.root
 
     def total(self, start: BatchSummary | None, share: float) -> BatchSummary:
-        return self.root if start is None else self.root + start.scaled(share)
+        return total_of(self.root, start, share)
 
     def replace(self, index: int, batch_summary: BatchSummary) -> None:
         self._levels[0][index] = batch_summary

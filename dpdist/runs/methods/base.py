@@ -87,8 +87,11 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         """What a run found, in a sentence."""
         nats = fitted.elbo / self.units(fitted.total, fitted.rows)
         told = f"ELBO {fitted.elbo:.4f} ({nats:.6f} a {self.unit})"
-        parts = self.parts if len(fitted.ids) != 1 else self.parts.removesuffix("s")
-        return f"{len(fitted.ids)} {parts}, {told}, {fitted.stop}."
+        return f"{len(fitted.ids)} {self.parts_of(len(fitted.ids))}, {told}, {fitted.stop}."
+
+    def parts_of(self, count: int) -> str:
+        """What so many of a model's parts are called."""
+        return self.parts if count != 1 else self.parts.removesuffix("s")
 
     @abstractmethod
     def values(self, problem: Problem, fitted: Fitted[Total], predictor: Predictor) -> dict[str, object]:
