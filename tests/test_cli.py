@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,21 @@ def test_who_never_answers_is_not_waited_for_any_longer_than_told() -> None:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(dpdist.InputError, match=rf"no Dask scheduler answers at {address} \(none within 0.2 s\)"):
             connect(address, timeout=0.2)
+
+
+def test_a_scheduler_that_dies_as_it_answers_may_be_followed_by_another_at_its_address() -> None:
+    dying = socket.create_server(("127.0.0.1", 0))
+    port = dying.getsockname()[1]
+
+    def die_as_asked() -> LocalCluster:
+        with dying, dying.accept()[0] as asked:
+            asked.recv(1)
+        return LocalCluster(n_workers=0, host="127.0.0.1", scheduler_port=port, dashboard_address=None)
+
+    with ThreadPoolExecutor(1) as threads:
+        following = threads.submit(die_as_asked)
+        connect(f"tcp://127.0.0.1:{port}").close()
+        following.result().close()
 
 
 #: Rooms of the command line, which nobody comes to from Python.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import dask
 from distributed import Client, Security, get_client, rpc
-from distributed.comm import parse_address, parse_host_port
+from distributed.comm import CommClosedError, parse_address, parse_host_port
+from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import get_backend
 
 from dpdist.core.errors import InputError
@@ -15,6 +17,9 @@ from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
 from dpdist.execution.local import PersistentCluster
 from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
+
+#: Seconds between two tries at a scheduler that began to answer and was gone.
+_PAUSE = 0.1
 
 
 def active_client() -> Client | None:
@@ -60,7 +65,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
 
     Parameters
     ----------
-    timeout : seconds to wait for it
+    timeout : seconds to wait for it; one that dies meanwhile may be followed by another at its address
     security : certificates, where the scheduler wants them
 
     Raises
@@ -69,9 +74,16 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         If that is no address, at once, or no scheduler answers there in time.
     """
     check_address(address)
+    deadline = time.monotonic() + timeout
     try:
-        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
-        return Client(address, timeout=timeout, security=security, set_as_default=False)
+        while True:
+            try:
+                asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
+                return Client(address, timeout=timeout, security=security, set_as_default=False)
+            except CommClosedError as error:
+                if isinstance(error, FatalCommClosedError) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
     except (OSError, ValueError, TimeoutError) as error:
         advice = (
             "Start one with: dask scheduler --host 127.0.0.1"
