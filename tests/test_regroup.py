@@ -89,7 +89,8 @@ def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_one
         assert len(tried) == 1 and 0 in tried[0] and len(found[tried[0]]) == len(tried[0]) + 1
         vain = [frozenset(group) for group, stats in found.items() if stats is None]
         near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5, 6)}
-        assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
+        assert len(vain) == len(set(vain)) and near >= set(vain)
+        assert all(any(g <= other for other in vain) for g in near if g.isdisjoint(tried[0]))
     assert len(Regroup(members=3).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
 
 
@@ -119,6 +120,22 @@ def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
         assert three in again and all(3 in group for group in again)
     slightly = replace(calm, summary=Summary(calm.summary.stats * 1.05, np.zeros(7)))
     assert len(move.resting(slightly, resting, []).searched.members) == len(resting.searched.members)
+
+
+def test_a_group_within_one_that_rests_is_not_searched_before_a_member_changes() -> None:
+    end = replace(end_of(*drawn()), settled=True)
+    move, far = Regroup(members=2, tries=2), [k for k in range(7) if k not in (0, 1)]
+    threes = {frozenset([k, *end.neighbours[k, :2].tolist()]) for k in range(7)}
+    for refused in ((0, 1, *far[:2]), tuple(range(7))):
+        resting = move.resting(end, move.none(), [refused])
+        searched = resting.searched
+        assert searched.hold([10, 11]) and not searched.hold([99]) and not searched.hold([10, 99])
+        tried = groups_tried(end, move, searched=searched)
+        assert not any(group <= set(refused) for group in tried)
+        assert {g for g in threes if not g <= set(refused)} <= {frozenset(group) for group in tried}
+        assert move.unfinished(end, resting) == (len(refused) < 7)
+    moved = replace(end, origins=np.where(np.arange(7) == 6, -1, end.origins))
+    assert {0, 1} in groups_tried(moved, move, searched=move.resting(moved, resting, []).searched)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 5])
@@ -213,18 +230,42 @@ def test_who_is_alone_has_nothing_to_regroup() -> None:
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
 @pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
-def test_the_bound_of_a_sample_is_that_of_its_responsibilities(case, allocation) -> None:
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_the_bound_of_a_sample_is_that_of_its_responsibilities(case, allocation, share) -> None:
+    """Of all rows for which it stands: as if these repeated it, but under the q that the sample alone leads to."""
     rng = np.random.default_rng(1)
     rows, weights = case.rows(rng, 40, 3), rng.uniform(0.5, 2.0, 40)
     model = Model(filled(case, rows), allocation)
-    sample = SampledRows.of(model, rows, weights)
+    sample = SampledRows.of(model, rows, weights, share)
     features = model.family.features(rows)
     candidates = [rng.dirichlet(np.ones(k), size=40).T @ features for k in (2, 3)]
     for stats, found in zip(candidates, sample.stepped(candidates), strict=True):
         resp = softmax(features @ model.gradient(stats[None])[0].T, axis=1)
         resp = resp[:, np.argsort(-(weights @ resp), kind="stable")] if allocation.ordered else resp
-        summary = Summary((weights[:, None] * resp).T @ features, entropy(resp, weights))
-        assert found.elbo == pytest.approx(model.elbo(summary), rel=1e-9)
+        own = (weights[:, None] * resp).T @ features
+        every = Summary(own / share, entropy(resp, weights) / share)
+        gap = model.gradient(own[None])[0] - model.gradient(every.stats[None])[0]
+        assert found.elbo == pytest.approx(model.elbo(every) + (gap * every.stats).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 2.0, 2.5])
+def test_what_a_sample_says_of_a_split_is_right_on_average(apart) -> None:
+    """Halves of one cluster, or two that overlap: whatever share is seen, the gain told is that on all rows."""
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(6000, 4)) + np.outer(np.arange(6000) % 2, [apart, 0, 0, 0])
+    model, halves = model_of(rows), (rows[:, 0] > apart / 2).astype(int)
+
+    def gain(seen: np.ndarray) -> float:
+        sample = SampledRows.of(model, rows[seen], np.ones(len(seen)), len(seen) / len(rows))
+        starts = [sums(model, rows[seen], labels[seen]) for labels in (np.zeros(6000, dtype=int), halves)]
+        one, two = (sample.settled(sample.stepped([start])[0]) for start in starts)
+        return two.elbo - one.elbo
+
+    all_rows = gain(np.arange(6000))
+    assert (all_rows > 0) == (apart > 2)
+    for rows_seen in (600, 1500):
+        told = [gain(rng.permutation(6000)[:rows_seen]) for _ in range(12)]
+        assert np.mean(told) == pytest.approx(all_rows, abs=4 * np.std(told) / np.sqrt(12))
 
 
 @pytest.mark.parametrize(
@@ -300,6 +341,17 @@ def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
         assert stats is not None and set(group) == set(range(6))
         np.testing.assert_allclose(np.sort(stats[:, -1]), np.full(7, 400.0), rtol=0.2)
         assert stats[:, -1].sum() == pytest.approx(len(rows))
+
+
+@pytest.mark.parametrize(("apart", "found"), [(2.2, 2), (3.0, 3)])
+def test_a_few_rows_of_a_group_show_what_pays_on_all_of_them(apart, found) -> None:
+    """One component holds two clusters that overlap, which the bound of 600 rows alone would keep together."""
+    rng = np.random.default_rng(2)
+    owners = np.arange(9000) % 3
+    rows = rng.normal(size=(9000, 4)) + np.array([[0.0, 0, 0, 0], [apart, 0, 0, 0], [0, 60, 0, 0]])[owners]
+    end = end_of(rows, np.array([0, 0, 1])[owners])
+    ((_, stats),) = Regroup(members=2, rows=600).births(end, np.zeros(2, bool), Regroup().none(), ()).items()
+    assert (2 if stats is None else len(stats)) == found
 
 
 def test_nothing_is_proposed_where_nothing_is_better() -> None:

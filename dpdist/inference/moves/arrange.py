@@ -1,9 +1,9 @@
 """Sampled rows of a few components arranged anew: pairs merged, components split, or both at once.
 
 Where components share their rows out badly, a merge alone loses, and so does a split, though together they gain. All of
-these are tried on the sample and refined for some steps of variational inference; the best is followed, as long as the
-exact bound of the sample rises. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with the
-number of components free.
+these are tried on the sample and refined for some steps of variational inference; the best is followed, as long as what
+the sample says of the bound on all rows rises. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton
+(2000), with the number of components free.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Arrangement(NamedTuple):
     Parameters
     ----------
     stats : (M, F) of the responsibilities
-    elbo : of the sample under them, base measure apart
+    elbo : under them of the rows that the sample stands for, base measure apart
     resp : (n, M), those responsibilities, times the rows' weights
     """
 
@@ -61,18 +61,38 @@ class Arrangement(NamedTuple):
 class SampledRows:
     """Rows drawn from the whole data, with what inference needs of them.
 
-    ``features`` (n, F), ``points`` (n, D) for k-means++, ``weights`` (n,) float64.
+    Components are fitted to the sample and judged by what the bound would be on all the rows that it stands for. With
+    q of statistics S of the sample, ``<grad A(S), S> + H`` is what its rows expect of themselves, and as the fit is as
+    much too good for the rows seen as q is too broad, ``1 / share`` times as much is expected of all. From that goes
+    the divergence of q from the prior as it would be after all rows, of statistics T = S / share:
+
+        H / share + <grad A(S), T> - [<grad A(T), T> - A(T)],
+
+    which is A(S) + H where the sample is all there is. The bound of a sample alone would have fewer components.
+
+    Parameters
+    ----------
+    features : (n, F)
+    points : (n, D) for k-means++
+    weights : (n,) float64
+    share : of the rows for which the sample stands
     """
 
     model: Model
     features: Features
     points: Rows
     weights: np.ndarray
+    share: float = 1.0
 
     @classmethod
-    def of(cls, model: Model, rows: Rows, weights: np.ndarray) -> SampledRows:
+    def of(cls, model: Model, rows: Rows, weights: np.ndarray, share: float = 1.0) -> SampledRows:
         """Of prepared rows."""
-        return cls(model, model.family.features(rows), model.family.points(rows), weights)
+        return cls(model, model.family.features(rows), model.family.points(rows), weights, share)
+
+    @property
+    def rows(self) -> float:
+        """How many rows the sample stands for."""
+        return float(self.weights.sum()) / self.share
 
     def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
@@ -81,21 +101,30 @@ class SampledRows:
         resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
         share_arrangements(resp, self.weights, ends, bounds)
         stats = np.ascontiguousarray((self.features.T @ resp).T)
-        evidence, expected = self.model.family.log_evidence(stats), (stats * gradients).sum(axis=1)
-        allocation, found = self.model.allocation, []
-        for end, begin, bound in zip(ends, [0, *ends[:-1]], bounds.tolist(), strict=True):
-            own = slice(begin, end)
-            shared = allocation.log_evidence(allocation.in_order(stats[own, -1]))
+        expected, elbos = (stats * gradients).sum(axis=1), self._evidence(stats, ends)
+        for j, (end, begin) in enumerate(zip(ends, [0, *ends[:-1]], strict=True)):
             # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
-            entropy = bound - expected[own].sum()
-            found.append(Arrangement(stats[own], float(evidence[own].sum() + shared + entropy), resp[:, own]))
-        return found
+            elbos[j] += (bounds[j] - expected[begin:end].sum()) / self.share
+        parts = zip(np.split(stats, ends[:-1]), elbos.tolist(), np.split(resp, ends[:-1], axis=1), strict=True)
+        return [Arrangement(*part) for part in parts]
+
+    def _evidence(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """(J,) what stands beside the entropies in the bound on all rows, for arrangements of `stats` (C, F)."""
+        family, allocation, every = self.model.family, self.model.allocation, stats / self.share
+        evidence = family.log_evidence(every)
+        if self.share < 1.0:
+            evidence += ((family.coefficients(stats) - family.coefficients(every)).T * every).sum(axis=1)
+        found = [own.sum() for own in np.split(evidence, ends[:-1])]
+        for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
+            gaps = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
+            found[j] += allocation.log_evidence(counts) + gaps @ counts
+        return np.array(found)
 
     def settled(self, arrangement: Arrangement) -> Arrangement:
         """After as many steps as it takes until the bound hardly rises."""
         for _ in range(MOST_STEPS):
             (after,) = self.stepped([arrangement.stats])
-            if after.elbo - arrangement.elbo < STEP_GAIN * self.weights.sum():
+            if after.elbo - arrangement.elbo < STEP_GAIN * self.rows:
                 return after
             arrangement = after
         return arrangement
@@ -106,8 +135,8 @@ class SampledRows:
         With every stage fewer are refined: those that, rising as in their last step, would be the highest soon. One
         that stands still below `least` is given up at once; most are those that have come back to where they began.
         """
-        still, rising = STEP_GAIN * self.weights.sum(), [_Rising(stats, -np.inf, np.inf) for stats in candidates]
-        tie = ALIKE * self.weights.sum()
+        still, rising = STEP_GAIN * self.rows, [_Rising(stats, -np.inf, np.inf) for stats in candidates]
+        tie = ALIKE * self.rows
         for kept, steps in STAGES:
             rising = sorted(rising, key=lambda each: -each.promise(tie))[:kept]
             for _ in range(steps):
@@ -147,7 +176,7 @@ def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.ran
     now, found = sample.settled(sample.stepped([stats])[0]), None
     for _ in range(ROUNDS):
         candidates = _candidates(sample, now, split, rng)
-        best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.weights.sum())
+        best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.rows)
         if best is None:
             break
         now = found = best.occupied
