@@ -230,7 +230,7 @@ def test_who_is_alone_has_nothing_to_regroup() -> None:
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)
 @pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
-@pytest.mark.parametrize("share", [1.0, 0.2])
+@pytest.mark.parametrize("share", [1.0, 0.2, 1.01])
 def test_the_bound_of_a_sample_is_that_of_its_responsibilities(case, allocation, share) -> None:
     """Of all rows for which it stands: as if these repeated it, but under the q that the sample alone leads to."""
     rng = np.random.default_rng(1)

@@ -112,7 +112,7 @@ class SampledRows:
         """(J,) what stands beside the entropies in the bound on all rows, for arrangements of `stats` (C, F)."""
         family, allocation, every = self.model.family, self.model.allocation, stats / self.share
         evidence = family.log_evidence(every)
-        if self.share < 1.0:
+        if self.share != 1.0:
             evidence += ((family.coefficients(stats) - family.coefficients(every)).T * every).sum(axis=1)
         found = [own.sum() for own in np.split(evidence, ends[:-1])]
         for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
