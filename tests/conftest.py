@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from distributed import Client
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 settings.register_profile("dpdist", max_examples=25, deadline=None, derandomize=True)
 settings.load_profile("dpdist")
@@ -28,18 +30,31 @@ def shared_path(*parts: str) -> Path:
     return path
 
 
-#: Files that take longest, which begin first; tests of those that share nothing go to whichever process is free.
-LONG = ("chaos", "workflows", "slurm", "cli", "runs_on_s3", "faults", "topic_model")
-SPREAD = ("test_workflows.py",)
+#: Files that take longest, which begin first.
+LONG = (
+    *("site", "chaos", "workflows", "slurm", "kept_batches", "checkpoint", "faults", "backends", "engine", "cli"),
+    *("runs_on_s3", "cadence", "topic_model", "conventions", "estimators", "online_topic_model", "sva"),
+)
+#: Files whose tests share nothing, and go one by one to whichever process is free.
+SPREAD = ("tests/test_workflows.py",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a file's tests in one process, where they share what they started, and begin with the longest."""
-    for item in items:
-        if item.path.name not in SPREAD:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+    """Begin with the longest files."""
     places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
+class ByFile(LoadScopeScheduling):
+    """Keeps a file's tests in one process, where they share what they started."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return nodeid if file in SPREAD else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

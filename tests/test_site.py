@@ -74,7 +74,6 @@ def _is_one(module: ModuleType, name: str) -> bool:
     return callable(getattr(module, name)) and not name.isupper()
 
 
-@pytest.mark.xdist_group("site")
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     found = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="")
     told = {name for kind in found.data.values() for name in kind}
@@ -84,7 +83,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert {f"dpdist.DPMixture.{method}" for method in ("fit", "predict", "tree", "cut", "iter_fit", "save")} <= told
 
 
-@pytest.mark.xdist_group("site")
 def test_every_link_leads_to_something_and_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     check_links(site)
 
@@ -160,7 +158,6 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("whole site")
 def test_the_gallery_runs_and_every_page_of_it_has_a_picture_and_a_thumbnail(whole: Path) -> None:
     names = [path.stem for path in (DOCS / "examples").glob("plot_*.py")]
     assert len(names) >= 8
@@ -173,7 +170,6 @@ def test_the_gallery_runs_and_every_page_of_it_has_a_picture_and_a_thumbnail(who
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("whole site")
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_browser_shows_the_pages_and_says_nothing(whole: Path, tmp_path: Path, width: int, dark: bool) -> None:
