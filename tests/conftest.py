@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+import dask
+
+# Workers that tests start in their own process are copies of a process that imported everything once; those that
+# commands start are new processes. Dask looks at this when it is imported.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 
 import pytest
 from distributed import Client
@@ -35,6 +42,9 @@ LONG = (
     *("site", "chaos", "workflows", "slurm", "kept_batches", "checkpoint", "faults", "backends", "engine", "cli"),
     *("runs_on_s3", "cadence", "topic_model", "conventions", "estimators", "online_topic_model", "sva"),
 )
+#: What processes need that tests copy; files of functions that run in them.
+PRELOADED = ("distributed.nanny", "distributed.worker", "numba", "sklearn", "xarray", "zarr", "dpdist.estimators")
+COPIED = ("test_places", "test_lease", "test_runs_on_s3")
 #: Files whose tests share nothing, and go one by one to whichever process is free.
 SPREAD = ("tests/test_workflows.py",)
 
@@ -43,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files."""
     places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Name what that process imports; test files are among it, since functions of theirs run in others' processes."""
+    files = {item.path.stem for item in session.items if item.path.stem in COPIED}
+    multiprocessing.set_forkserver_preload([*PRELOADED, *(f"tests.{name}" for name in sorted(files))])
 
 
 class ByFile(LoadScopeScheduling):

@@ -37,7 +37,6 @@ from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 SERVERS = {"moto": moto_server, "rgw": rgw_server}
 #: Seconds between beats and of silence, short so that tests are.
 BEAT, SILENCE = 0.1, 1.5

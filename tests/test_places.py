@@ -205,7 +205,6 @@ def test_a_group_is_believed_only_if_every_file_is_what_was_written_and_no_other
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 
 
 def write_rows(rows: np.ndarray, group: zarr.Group) -> None:

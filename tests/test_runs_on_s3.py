@@ -33,7 +33,6 @@ from tests.runs import clusters, is_finished, mixture
 SERVERS = {"moto": moto_server, "rgw": rgw_server}
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
 ROWS, LAPS = clusters(0, rows=600), 3
 
 
