@@ -8,12 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import dask
-
-# Workers that tests start in their own process are copies of a process that imported everything once; those that
-# commands start are new processes. Dask looks at this when it is imported.
-dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
-
 import pytest
 from distributed import Client
 from hypothesis import settings

@@ -114,7 +114,7 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
         if step.info is not None:
             break
     at_lap_end = RunStore.open(begun).number
-    for turn, first in enumerate(range(0, 60, 8 if count == 1 else 15)):
+    for turn, first in enumerate(range(0, 60, 14 if count == 1 else 25)):
         run = tmp_path / f"{first}.zarr"
         shutil.copytree(begun, run)
         fit = resumed(RunStore.open(run), as_source(rows), SerialBackend(), Limits(LAPS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import pickle
 import sys
 import threading
@@ -333,7 +334,13 @@ def test_workers_read_an_object_store_to_the_bits_of_rows_on_disk(url, tmp_path)
     zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(256, 4))
     serial = mixture(max_laps=3).fit(str(tmp_path / "rows.zarr"))
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            host="127.0.0.1",
+            env=dict(os.environ),
+        ) as cluster,
         Client(cluster),
     ):
         model = mixture(max_laps=3).fit(f"{url}/rows.zarr")

@@ -62,7 +62,7 @@ WITHOUT_STORES = {"kernels", "models", "execution", "inference"}
 
 @pytest.mark.parametrize(
     "command",
-    [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
+    [["ruff", "check", "."], ["ruff", "format", "--check", "."], pytest.param(["mypy"], marks=pytest.mark.slow)],
     ids=["lint", "format", "types"],
 )
 def test_the_tree_is_clean(command: list[str]) -> None:
