@@ -9,7 +9,7 @@ Groups are searched in waves of disjoint ones, and a wave that finds something i
 (:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found that gains, and groups of some of its
 members, are not searched again before its members change. Where laps without moves have come to gain less than a
 regroup has to, all groups are searched that are left. Searches of a lap's end stop at some times the lap's own
-products: with more of them a lap ends higher, but not as high as more laps would in that time.
+products: with fewer of them a run comes as far in that time, but takes more laps for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpdist.models.mixture import Model
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, and in multiplications where these are few.
-MOST_LAPS, MOST_PRODUCTS = 4, 9e9
+MOST_LAPS, MOST_PRODUCTS = 12, 9e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
