@@ -6,10 +6,10 @@ of a few neighbours are arranged anew, on a sample, by merges and splits togethe
 row is divided among the components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
-(:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found that gains, and groups of some of its
-members, are not searched again before its members change. Where laps without moves have come to gain less than a
-regroup has to, all groups are searched that are left. Searches of a lap's end stop at some times the lap's own
-products: with fewer of them a run comes as far in that time, but takes more laps for it.
+(:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
+change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
+Searches of a lap's end stop at some times the lap's own products: with fewer of them a run comes as far in that time,
+but takes more laps for it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Regroup(Dividing):
         sizes = {min(self.members + tried, len(end.ids)) for tried in range(self.tries)} - {1}
         for size in sorted(sizes):
             group = k, *end.neighbours[k, : size - 1].tolist()
-            if not searched.hold(end.ids[list(group)].tolist()):
+            if not searched.holds(end.ids[list(group)].tolist()):
                 yield group
 
     def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -42,22 +42,9 @@ class SearchedGroups:
             found[frozenset(group)] = group
         return found
 
-    @cached_property
-    def _of_member(self) -> dict[int, list[frozenset[int]]]:
-        """The groups of every component."""
-        found = dict[int, list[frozenset[int]]]()
-        for group in self.members:
-            for i in group:
-                found.setdefault(i, []).append(group)
-        return found
-
-    def hold(self, ids: Collection[int]) -> bool:
-        """Whether a group was all of these components, or had them among others.
-
-        What a search of some of its components would have tried, its own search tried too; and where what was found
-        bit by bit was refused as a whole, the first bit would be found again and lead there again.
-        """
-        return any(group.issuperset(ids) for group in self._of_member.get(min(ids), ()))
+    def holds(self, ids: Iterable[int]) -> bool:
+        """Whether the group of these components is among them; what is within one of them may still be searched."""
+        return frozenset(ids) in self.members
 
     def after(self, end: LapEnd, groups: Iterable[tuple[int, ...]]) -> SearchedGroups:
         """Those of which no move touched a member and no member's count changed much, and further `groups`.
