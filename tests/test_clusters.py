@@ -312,7 +312,9 @@ def test_settings_as_variables_mean_the_same() -> None:
 
 
 def test_a_local_cluster_has_the_settings_and_stays_on_loopback() -> None:
-    backend = parse_cluster({"type": "local", "n_workers": 1, "memory_limit": "1GB", "stuck_after": 340}).launch()
+    config = parse_cluster({"type": "local", "n_workers": 1, "memory_limit": "1GB", "stuck_after": 340})
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):  # as people start it
+        backend = config.launch()
     try:
         for facts in backend.client.run(facts_for(WORKER_SETTINGS)).values():
             check_process(facts)
