@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
 
 from dpdist.core.places.base import Place
 
@@ -92,8 +91,7 @@ def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.partial-{uuid.uuid4().hex}")
     try:
-        with open(aside, "wb") as stream:
-            _write(stream, data)
+        _write(aside, data)
         yield aside
     finally:
         aside.unlink(missing_ok=True)
@@ -101,15 +99,15 @@ def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
 
 def _write_files(files: Sequence[tuple[Path, memoryview]]) -> None:
     for file, data in files:
-        with open(file, "wb") as stream:
-            _write(stream, data)
+        _write(file, data)
 
 
-def _write(stream: BinaryIO, data: bytes | memoryview) -> None:
-    """Write a file's content, to the disk."""
-    stream.write(data)
-    stream.flush()
-    os.fsync(stream.fileno())
+def _write(file: Path, data: bytes | memoryview) -> None:
+    """Write a file, to the disk."""
+    with open(file, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _synchronise(path: Path) -> None:

@@ -111,13 +111,12 @@ class SampledRows:
     def _evidence(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """(J,) what stands beside the entropies in the bound on all rows, for arrangements of `stats` (C, F)."""
         family, allocation, every = self.model.family, self.model.allocation, stats / self.share
-        evidence = family.log_evidence(every)
-        if self.share != 1.0:
-            evidence += ((family.coefficients(stats) - family.coefficients(every)).T * every).sum(axis=1)
+        gaps = (family.coefficients(stats) - family.coefficients(every)).T
+        evidence = family.log_evidence(every) + (gaps * every).sum(axis=1)
         found = [own.sum() for own in np.split(evidence, ends[:-1])]
         for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
-            gaps = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
-            found[j] += allocation.log_evidence(counts) + gaps @ counts
+            gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
+            found[j] += allocation.log_evidence(counts) + gap @ counts
         return np.array(found)
 
     def settled(self, arrangement: Arrangement) -> Arrangement:
