@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client
+from distributed.utils import get_mp_context
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
+
+# Workers that tests start in their own process are copies of a process that imported everything once; those that
+# commands start are new processes. Several processes run tests side by side, so each has one thread for its products.
+dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("dpdist", max_examples=25, deadline=None, derandomize=True)
 settings.load_profile("dpdist")
@@ -52,7 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Name what that process imports; test files are among it, since functions of theirs run in others' processes."""
     files = {item.path.stem for item in session.items if item.path.stem in COPIED}
-    multiprocessing.set_forkserver_preload([*PRELOADED, *(f"tests.{name}" for name in sorted(files))])
+    # Dask names what it wants there when it is first asked for its context.
+    get_mp_context().set_forkserver_preload([*PRELOADED, *(f"tests.{name}" for name in sorted(files))])
 
 
 class ByFile(LoadScopeScheduling):
@@ -72,6 +79,13 @@ def nobody_pulls_the_plug() -> Iterator[None]:
     """Processes are killed here, machines are not: what waits for the disk only makes tests slow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def new_processes() -> Iterator[None]:
+    """Workers are new processes, as people start them: copies have the environment of what they are copies of."""
+    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):
         yield
 
 

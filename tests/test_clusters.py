@@ -311,10 +311,9 @@ def test_settings_as_variables_mean_the_same() -> None:
         assert {name: dask.config.get(name) for name in WORKER_SETTINGS} == WORKER_SETTINGS
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_a_local_cluster_has_the_settings_and_stays_on_loopback() -> None:
-    config = parse_cluster({"type": "local", "n_workers": 1, "memory_limit": "1GB", "stuck_after": 340})
-    with dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}):  # as people start it
-        backend = config.launch()
+    backend = parse_cluster({"type": "local", "n_workers": 1, "memory_limit": "1GB", "stuck_after": 340}).launch()
     try:
         for facts in backend.client.run(facts_for(WORKER_SETTINGS)).values():
             check_process(facts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import pickle
 import sys
 import threading
@@ -329,18 +328,13 @@ def test_a_source_in_an_object_store_is_the_source_on_disk(url, tmp_path) -> Non
         as_source(f"{url}/nowhere")
 
 
+@pytest.mark.usefixtures("new_processes")
 def test_workers_read_an_object_store_to_the_bits_of_rows_on_disk(url, tmp_path) -> None:
     rows = store_rows(url)
     zarr.create_array(tmp_path / "rows.zarr", data=rows, chunks=(256, 4))
     serial = mixture(max_laps=3).fit(str(tmp_path / "rows.zarr"))
     with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
-            host="127.0.0.1",
-            env=dict(os.environ),
-        ) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster),
     ):
         model = mixture(max_laps=3).fit(f"{url}/rows.zarr")
