@@ -232,6 +232,7 @@ def check_source(source: Source) -> None:
     partitions = source.partitions
     assert [p.index for p in partitions] == list(range(len(partitions))), "partitions are numbered in order"
     edges = [p.start for p in partitions] + [partitions[-1].stop]
+    assert {type(number) for number in (*source.shape, *edges)} == {int}, "its numbers are Python's, which JSON writes"
     assert edges[0] == 0 and edges[-1] == source.shape[0], "partitions cover the rows"
     assert all(p.stop == q.start for p, q in itertools.pairwise(partitions)), "without gaps"
     for partition in partitions:

@@ -26,6 +26,7 @@ from dpdist.data.base import (
     require_weights,
 )
 from dpdist.data.zarr import COMPLETE
+from dpdist.testing import check_source
 
 ROWS = np.arange(69.0).reshape(23, 3) % 7
 
@@ -75,17 +76,8 @@ def all_rows(source: Source) -> np.ndarray:
 def test_every_kind_of_array_gives_the_same_rows(kind, tmp_path) -> None:
     source = as_source(KINDS[kind](tmp_path))
     assert source.shape == ROWS.shape
-    assert_covers(source)
+    check_source(source)
     np.testing.assert_array_equal(all_rows(source), ROWS)
-
-
-def assert_covers(source: Source) -> None:
-    """Partitions hold every row exactly once, in order, and say which."""
-    partitions = source.partitions
-    assert [partition.index for partition in partitions] == list(range(len(partitions)))
-    assert [partition.start for partition in partitions] == [0, *(p.stop for p in partitions[:-1])]
-    assert partitions[-1].stop == source.shape[0]
-    assert all(partition.load()[0].shape == (partition.rows, source.shape[1]) for partition in partitions)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "source"])
@@ -148,7 +140,7 @@ def test_a_dask_array_that_is_computed_anew_in_every_lap_says_so_before_laps_onl
 def test_partitions_of_a_given_size_cover_all_rows(rows, size) -> None:
     values = np.arange(2.0 * rows).reshape(rows, 2)
     source = ArraySource(values, partition_rows=size)
-    assert_covers(source)
+    check_source(source)
     np.testing.assert_array_equal(all_rows(source), values)
     assert all(partition.rows <= size for partition in source.partitions)
 
@@ -157,7 +149,7 @@ def test_partitions_of_a_given_size_cover_all_rows(rows, size) -> None:
 def test_row_chunks_of_a_dask_array_are_its_partitions(sizes, columns) -> None:
     rows = np.arange(sum(sizes) * 4.0).reshape(-1, 4)
     source = DaskSource(da.from_array(rows, chunks=(tuple(s for s in sizes if s), columns)))
-    assert_covers(source)
+    check_source(source)
     assert [partition.rows for partition in source.partitions] == [size for size in sizes if size]
     np.testing.assert_array_equal(all_rows(source), rows)
 
@@ -175,7 +167,7 @@ def test_shards_of_a_zarr_array_are_never_cut_across(tmp_path) -> None:
     source = ZarrSource(zarr.create_array(str(tmp_path / "a"), shape=shape, shards=shards, chunks=chunks, dtype="f4"))
     for partition in source.partitions:
         assert partition.start // shards[0] == (partition.stop - 1) // shards[0]
-    assert_covers(source)
+    check_source(source)
 
 
 def test_entries_stored_twice_in_a_sparse_matrix_are_added() -> None:
@@ -373,7 +365,7 @@ def test_rows_cut_by_work_are_the_same_rows_and_say_how_they_are_cut(kind, tmp_p
         np.save(tmp_path / "a.npy", rows)
     source = as_source({"array": rows, "zarr": str(tmp_path / "a"), "npy": str(tmp_path / "a.npy")}[kind])
     again = source.in_partitions_of(300)
-    assert_covers(again)
+    check_source(again)
     np.testing.assert_array_equal(all_rows(again), rows)
     assert len(again.partitions) > len(source.partitions) and max(part.rows for part in again.partitions) <= 300
     assert (again.identity()["partition_rows"], "partition_rows" in source.identity()) == (300, False)

@@ -46,11 +46,11 @@ def rows_of(source: Source) -> np.ndarray:
     return np.concatenate([np.asarray(part.load()[0]) for part in source.partitions])
 
 
-def as_folder(folder: Path) -> Path:
-    """The frame in a folder of Parquet files."""
+def as_folder(folder: Path, group: int = 150) -> Path:
+    """The frame in a folder of Parquet files, in groups of so many rows."""
     folder.mkdir()
     for place, start in enumerate(range(0, len(FRAME), 400)):
-        FRAME[start : start + 400].to_parquet(folder / f"part-{place}.parquet", row_group_size=150)
+        FRAME[start : start + 400].to_parquet(folder / f"part-{place}.parquet", row_group_size=group)
     return folder
 
 
@@ -91,6 +91,7 @@ FILES = {
     "no header": (lambda folder: as_text(folder / "x.csv", header=False, sep=";", decimal=","), False),
     "parts": (lambda folder: as_parts(folder / "x"), True),
     "folder": (lambda folder: as_folder(folder / "x"), True),
+    "folder of large groups": (lambda folder: as_folder(folder / "x", 400), True),
     "npy": (lambda folder: as_npy(folder / "x.npy"), False),
     "hdf5": (lambda folder: as_hdf5(folder / "x.h5"), False),
 }
@@ -101,6 +102,7 @@ def test_files_of_every_kind_are_the_same_rows_converted_or_not(kind: str, tmp_p
     write, named = FILES[kind]
     path = write(tmp_path)
     source = as_source(path)
+    check_source(source)
     assert_array_equal(rows_of(source), ROWS)
     assert source.names == (("a", "b", "c") if named else None)
     convert(path, tmp_path / "rows.zarr")
@@ -109,11 +111,10 @@ def test_files_of_every_kind_are_the_same_rows_converted_or_not(kind: str, tmp_p
     assert stored.names == source.names
 
 
-@pytest.mark.parametrize("kind", ["npy", "hdf5", "folder"])
+@pytest.mark.parametrize("kind", ["npy", "hdf5", "folder", "folder of large groups"])
 def test_files_that_are_read_anywhere_are_read_a_partition_at_a_time(kind: str, tmp_path: Path) -> None:
     source = as_source(FILES[kind][0](tmp_path))
     assert isinstance(source, FileSource) and len(source.partitions) > 2
-    check_source(source)
     assert source.partitions[1].label.endswith(source.files[0])
 
 
@@ -132,6 +133,7 @@ TABLES = {
 @pytest.mark.parametrize("kind", TABLES)
 def test_tables_of_every_kind_are_the_same_rows_with_their_names(kind: str) -> None:
     source = as_source(TABLES[kind]())
+    check_source(source)
     assert source.names == ("a", "b", "c")
     assert_array_equal(rows_of(source), ROWS)
     assert isinstance(source, ArraySource) == (kind not in ("dask", "lazy columns"))

@@ -58,7 +58,7 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         first = start - ends[groups[0]]
         return np.concatenate(found)[first : first + stop - start]
 
-    return Table((rows, width), dtype, blocks, told, part, max(np.diff(ends), default=None))
+    return Table((rows, width), dtype, blocks, told, part, max(sizes, default=None))
 
 
 def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
