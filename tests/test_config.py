@@ -211,7 +211,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("fit", {"dta": "rows.zarr"}, "there is no setting dta; did you mean data?"),
     ("sva", {"treshold": 0.5}, "there is no setting treshold; did you mean threshold?"),
     ("topics", {"zzz": 0.5}, "there is no setting zzz; known are data, random_state, max_laps"),
-    ("fit", {"holdout": "rows.zarr"}, "there is no setting holdout; known are data"),
+    ("topics", {"holdout": "rows.zarr"}, "there is no setting holdout; known are data"),
     ("fit", {"schedule": {"batch": 3}}, "there is no setting schedule.batch; did you mean batches?"),
     (
         "fit",
@@ -243,6 +243,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("fit", {"random_state": -1}, "random_state should be a whole number from 0 on; got -1."),
     ("fit", {"data": 5}, "data should be a path or URL, as text, or None for none; got 5."),
     ("sva", {"holdout": ["a"]}, "holdout should be a path or URL, as text, or None for none; got ['a']."),
+    ("fit", {"holdout": 3}, "holdout should be a path or URL, as text, or None for none; got 3."),
     ("topics", {"data": True}, "data should be a path or URL"),
     ("fit", {"family": {"name": "cauchy"}}, "setting family: name should be 'gaussian', "),
     ("fit", {"family": {"name": "dirichlet"}}, "setting family: name should be 'gaussian', "),

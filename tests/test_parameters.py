@@ -478,6 +478,7 @@ WEIGHTS = NONE | FRACTION
 CALLS: dict[str, tuple[Callable[[Models, Any], Any], set[str]]] = {
     "DPMixture.fit(x)": (lambda m, v: dp_mixture().fit(v), {"table"}),
     "DPMixture.fit(sample_weight)": (lambda m, v: dp_mixture().fit(ROWS, sample_weight=v), WEIGHTS),
+    "DPMixture.fit(holdout)": (lambda m, v: dp_mixture().fit(ROWS, holdout=v), NONE | {"table"}),
     "DPMixture.iter_fit(checkpoint_path)": (
         lambda m, v: run_through(dp_mixture().iter_fit(ROWS, checkpoint_path=v)),
         NONE | {"text"},

@@ -446,10 +446,23 @@ def test_stored_components_are_those_of_raw_columns(tmp_path, plan, kind) -> Non
     xr.testing.assert_identical(dpdist.load(tmp_path / "model.zarr").components_, model.components_)
 
 
-def test_the_held_out_score_of_a_pass_is_that_of_raw_columns() -> None:
+@pytest.mark.parametrize("kind", MODELS)
+def test_rows_held_out_are_scored_in_raw_columns_by_the_model_of_every_lap(kind) -> None:
     rows, held = stretched(4), stretched(4)[:90] + 0.1
-    model = MODELS["pass"](row_transform=SCALED).fit(rows, holdout=held)
-    assert model.history_["holdout_score"].values[-1] == pytest.approx(model.score(held), rel=1e-12)
+    model, expected = MODELS[kind](row_transform=SCALED), []
+    for _ in model.iter_fit(rows, holdout=held):
+        expected.append(model.score(held))
+    np.testing.assert_allclose(model.history_["holdout_score"], expected, rtol=1e-12)
+    followed = MODELS[kind](row_transform=SCALED).fit(rows, holdout=held)
+    np.testing.assert_array_equal(followed.history_["holdout_score"], model.history_["holdout_score"])
+    alone = MODELS[kind](row_transform=SCALED).fit(rows)
+    np.testing.assert_array_equal(alone.predict_proba(rows), followed.predict_proba(rows))
+
+
+@pytest.mark.parametrize("kind", ["fit", "pass"])
+def test_rows_held_out_have_the_columns_of_those_that_are_fitted(kind) -> None:
+    with pytest.raises(InputError, match="the held-out score is expecting 3"):
+        MODELS[kind]().fit(stretched(4), holdout=np.ones((4, 2)))
 
 
 # What is written

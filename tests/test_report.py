@@ -81,9 +81,10 @@ def folder(tmp_path_factory) -> Path:
         array = zarr.create_array(folder / f"{name}.zarr", shape=rows.shape, dtype="float64", chunks=(100, 6))
         array[...] = rows
     plan = dpdist.TransformPlan(pca=5, scale=True)
+    held = {"holdout": folder / "more.zarr"}
     fits: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-        "mixture": (mixture(row_transform=plan, max_laps=20), folder / "rows.zarr", {}),
-        "pass": (dpdist.SVA(), folder / "rows.zarr", {"holdout": folder / "more.zarr"}),
+        "mixture": (mixture(row_transform=plan, max_laps=20), folder / "rows.zarr", held),
+        "pass": (dpdist.SVA(), folder / "rows.zarr", held),
         "topics": (dpdist.HDPTopicModel(initial_topics=6, max_laps=60, tolerance=1e-300), documents(), {}),
     }
     for kind, (model, data, given) in fits.items():
@@ -140,7 +141,11 @@ def test_a_pages_numbers_are_the_stores(folder, figures, kind) -> None:
 @pytest.mark.parametrize(
     ("kind", "panels", "charts"),
     [
-        ("mixture", "course moves clusters map sizes time specification", "elbo components moves map sizes time"),
+        (
+            "mixture",
+            "course moves clusters map sizes time specification",
+            "elbo holdout components moves map sizes time",
+        ),
         ("pass", "course clusters map sizes time specification", "holdout components map sizes time"),
         ("topics", "course moves clusters map sizes time specification", "elbo components moves map sizes time"),
     ],

@@ -564,9 +564,18 @@ def test_bad_commands_get_a_sentence_and_write_nothing(
     assert not (folder / "x.zarr").exists()
 
 
-def test_a_mixture_is_not_scored_by_completion(run: Command, folder: Path) -> None:
-    dpdist.DPMixture(max_laps=2, random_state=0).fit(blocks().toarray()).save(folder / "mixture.zarr")
-    assert "holds no model of topics; give another" in run("score", "mixture.zarr", "test.zarr", refused=True)
+def test_a_mixture_is_scored_by_its_density_not_by_completion(run: Command, folder: Path) -> None:
+    rows = blocks().toarray()
+    model = dpdist.DPMixture(max_laps=2, random_state=0).fit(rows)
+    model.save(folder / "mixture.zarr")
+    np.save(folder / "rows.npy", rows[:90])
+    values = json.loads(run("score", "mixture.zarr", "rows.npy", "--json", "--serial"))
+    assert values == {"per_row": model.score(rows[:90]), "rows": 90, "n_components": model.n_components_}
+    assert f"{values['per_row']:.6f} nats a row over 90 rows" in run("score", "mixture.zarr", "rows.npy", "--serial")
+    refusal = run("score", "mixture.zarr", "rows.npy", "--share", 0.5, "--serial", refused=True)
+    assert "all of which are scored; leave out --share and --random-state" in refusal
+    np.save(folder / "narrow.npy", rows[:, :3])
+    assert "got 3" in run("score", "mixture.zarr", "narrow.npy", "--serial", refused=True)
 
 
 def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Path) -> None:

@@ -44,8 +44,9 @@ COMMANDS = {
         "plan": "Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what "
         "would help.",
     },
-    "cli.topic_commands": {
-        "score": "Score documents by completion: the mean log probability of tokens held out, in nats.",
+    "cli.score_command": {
+        "score": "Score what was not fitted: mean log predictive density of rows, or of tokens of documents by "
+        "completion; nats.",
     },
     "cli.job_commands": {
         "submit": "Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id.",

@@ -54,7 +54,7 @@ Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
-Holdout = Annotated[str | None, typer.Option(help="Zarr array of rows whose score is followed.")]
+Holdout = Annotated[str | None, typer.Option(help="Rows, as data, that are not fitted but scored, lap by lap.")]
 
 
 @with_settings("fit")
@@ -63,6 +63,7 @@ def fit(
     data: Rows = None,
     out: Out = "run.zarr",
     config: ConfigFile = None,
+    holdout: Holdout = None,
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
     workers: Workers = None,
     scheduler: Scheduler = None,
@@ -72,7 +73,8 @@ def fit(
     overwrite: Overwrite = False,
 ) -> None:
     """Fit a Dirichlet-process mixture; checkpoints are made as often as they are cheap."""
-    told = _told("fit", config, {**options, "data": data, "columns": split(columns), "drop": split(drop)})
+    places = {"data": data, "holdout": holdout, "columns": split(columns), "drop": split(drop)}
+    told = _told("fit", config, {**options, **places})
     _make(told, out, overwrite, checkpoint_seconds, partial(launcher_of, workers, scheduler, serial))
 
 

@@ -22,7 +22,7 @@ from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.outliers import Flagged, Threshold, checked_rate, flagged, outlier_threshold
-from dpdist.inference.prediction import Predictor, predict_partition
+from dpdist.inference.prediction import Predictor, ask_each, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
@@ -276,8 +276,4 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return source
 
     def _map(self, source: Source, method: str, *arguments: object, model: Flagged | None = None) -> list[Any]:
-        backend = default_backend()
-        partitions = source.partitions
-        shared = backend.share(model or self._predictor)
-        columns = [[given] * len(partitions) for given in (shared, method, *arguments)]
-        return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
+        return ask_each(default_backend(), source.partitions, model or self._predictor, method, *arguments)

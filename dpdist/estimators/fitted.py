@@ -107,7 +107,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         Parameters
         ----------
         x, y, sample_weight : as for ``fit``, streams apart; documents have no weights
-        holdout : rows whose score a sequential pass follows in ``history_``, optional; nothing else does
+        holdout : rows that are not fitted but scored, lap by lap, in ``history_``, optional; not of documents
         checkpoint_path : folder that checkpoints are written to, optional: before the first lap, at the end, also when
             the loop is left, and between as often as they cost at most 3 % of the time
         checkpoint_seconds : longest time between two checkpoints, whatever they cost; 0 for one after every batch

@@ -17,6 +17,7 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.prediction import MixturePredictor, Predictor
 from dpdist.inference.stability import MAX_LAPS, REFITS, Stability, refit
 from dpdist.runs.methods import method_named
+from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.preparing import NOWHERE, prepare
 from dpdist.runs.run import Run
 from dpdist.runs.specs.mixture import FitSpec
@@ -30,7 +31,9 @@ class Mixture(Clustering[FitSpec]):
     stability_: Stability
     _manner_type = Starts
 
-    def fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
+    def fit(
+        self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None, holdout: object = None
+    ) -> Self:
         """Fit to rows.
 
         Parameters
@@ -39,6 +42,7 @@ class Mixture(Clustering[FitSpec]):
             zarr.Array, or a path to Zarr
         y : ignored
         sample_weight : (N,) weights, zero or more, optional
+        holdout : rows that are not fitted but scored, lap by lap, in ``history_``, optional
 
         Returns
         -------
@@ -52,15 +56,16 @@ class Mixture(Clustering[FitSpec]):
         spec, source = self.spec(), as_source(x, sample_weight)
         keys = self.manner().seeds(spec.random_state)
         # the run of the highest bound, the first where several are as high
-        best = max((self._fitted_by(replace(spec, random_state=key), source) for key in keys), key=_bound_of)
+        method = method_named(spec.method, holdout)
+        best = max((self._fitted_by(method, replace(spec, random_state=key), source) for key in keys), key=_bound_of)
         self.adopt(best.problem, best.fitted, best.history)
         self._rows = source
         self._warn_of_the_end(best, 3)
         return self
 
-    def _fitted_by(self, spec: FitSpec, source: Source) -> Run:
+    def _fitted_by(self, method: AnyMethod, spec: FitSpec, source: Source) -> Run:
         """A run, at its end."""
-        run = prepare(method_named(spec.method), spec, source, spec.limits, default_backend(), NOWHERE)
+        run = prepare(method, spec, source, spec.limits, default_backend(), NOWHERE)
         for _ in self._laps(run):
             pass
         return run

@@ -20,7 +20,8 @@ from dpdist.inference.sva.sequence import SVAProblem, advance_block, named
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
-from dpdist.runs.methods.sva import begin_pass, check_new_rows, passed
+from dpdist.runs.methods.rows import check_new_rows
+from dpdist.runs.methods.sva import begin_pass, passed
 from dpdist.runs.specs import SVASpec
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.history import History
@@ -157,7 +158,7 @@ class SVA(Clustering[SVASpec]):
             problem, state = begin_pass(self.spec(), source, backend, stream=True)
             self.adopt(problem, passed(state.running, _STREAMED), History())
         else:
-            check_new_rows(self._problem, source, backend)
+            check_new_rows(self._problem.preparation, self._problem.learner, source, backend, "SVA")
         running = self._fitted.total
         for partition in source.partitions:
             running = advance_block(self._problem, running, *partition.load())

@@ -14,7 +14,7 @@ from dpdist.core.checks import COUNT, Wanted, whole
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.estimators.fitted import Estimator, default_backend
-from dpdist.inference.prediction import predict_partition
+from dpdist.inference.prediction import ask_each
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
 from dpdist.inference.topics.problem import AnyTopicProblem
@@ -45,9 +45,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
             If there is not a column for each word of the model's vocabulary, the documents are of a corpus that has
             other words, or they are neither counts nor weights of words.
         """
-        partitions, backend = self._fitting(x).partitions, default_backend()
-        columns = ([value] * len(partitions) for value in (backend.share(self._predictor), "proportions"))
-        return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns)))
+        partitions = self._fitting(x).partitions
+        return np.concatenate(ask_each(default_backend(), partitions, self._predictor, "proportions"))
 
     def score(
         self, x: object, y: object = None, *, observed: object = None, share: float = 0.8, random_state: int = 0

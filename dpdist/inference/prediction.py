@@ -12,7 +12,7 @@ are draws and what describes components (:mod:`dpdist.inference.transform`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -26,6 +26,7 @@ from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
 from dpdist.data.columns import Names
+from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Rows
@@ -328,6 +329,19 @@ def _require_finite(stored: Rows, partition: Partition) -> None:
 
 def _first_bad(stored: np.ndarray) -> int:
     return int(np.argmin(np.isfinite(stored).all(axis=1)))
+
+
+def ask_each(
+    backend: Backend, partitions: Sequence[Partition], predictor: object, method: str, *arguments: object
+) -> list[Any]:
+    """What one of a predictor's methods says of each partition, asked wherever the backend does its work."""
+    columns = [[given] * len(partitions) for given in (backend.share(predictor), method, *arguments)]
+    return backend.fetch(backend.map(predict_partition, backend.share_each(partitions), *columns))
+
+
+def mean_log_density(backend: Backend, source: Source, predictor: Predictor) -> float:
+    """Mean log predictive density of rows, raw columns, nats."""
+    return float(np.concatenate(ask_each(backend, source.partitions, predictor, "log_density")).mean())
 
 
 def predict_partition(partition: Partition, predictor: object, method: str, *arguments: Any) -> Any:

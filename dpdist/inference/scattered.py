@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 from dpdist.core.randomness import generator
 from dpdist.data import ArraySource
 from dpdist.execution.base import Backend
-from dpdist.inference.prediction import Predictor, predict_partition
+from dpdist.inference.prediction import Predictor, ask_each
 
 #: Of rows said to be outliers, the share that may be of clusters: the false discovery rate.
 FALSE_SHARE = 0.05
@@ -126,5 +126,4 @@ def _densities_of_draws(predictor: Predictor, backend: Backend, seed: int) -> np
 def scores_of(rows: np.ndarray, predictor: object, backend: Backend, method: str, *arguments: object) -> np.ndarray:
     """What a method of a predictor says of rows that were drawn."""
     parts = ArraySource(rows, partition_rows=TOGETHER).partitions
-    columns = [[given] * len(parts) for given in (backend.share(predictor), method, *arguments)]
-    return np.concatenate(backend.fetch(backend.map(predict_partition, backend.share_each(parts), *columns)))
+    return np.concatenate(ask_each(backend, parts, predictor, method, *arguments))

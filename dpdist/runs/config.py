@@ -28,7 +28,7 @@ _NAMES = Wanted[Any](
 ).or_none("all")
 _CHOICES = {"fit": ("columns", "drop"), "sva": ("columns", "drop"), "topics": ()}
 #: Places that each command is told beside the settings of its spec.
-_PLACES = {"fit": ("data",), "sva": ("data", "holdout"), "topics": ("data",)}
+_PLACES = {"fit": ("data", "holdout"), "sva": ("data", "holdout"), "topics": ("data",)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,8 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.sequence import Rounds, SVAProblem, pass_state
 from dpdist.runs.limits import Limits
-from dpdist.runs.methods.sva import SequentialPass, check_new_rows, passed, prepared_extension
+from dpdist.runs.methods.rows import check_new_rows
+from dpdist.runs.methods.sva import SequentialPass, passed, prepared_extension
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
@@ -56,7 +57,7 @@ def prepare_extension(
         store.lock()
     source = cut_as_before(source, store.attributes["fingerprint"])  # so that rows it was made from are known again
     problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
-    check_new_rows(problem, source, backend)
+    check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
     taken, fingerprint = store.taken, source.fingerprint()
     if digest_of_data(fingerprint) in taken and not again:
         raise InputError(

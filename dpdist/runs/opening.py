@@ -17,7 +17,6 @@ from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.outliers import Flagged, flagged
 from dpdist.inference.prediction import MixturePredictor, Predictor
 from dpdist.inference.stability import Stability, refit
-from dpdist.inference.topics.prediction import DocumentPredictor
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.methods import METHODS, method_named
@@ -176,12 +175,4 @@ def refit_stored(
         store.add_finding("stability", found, predictor)
     finally:
         store.release()
-    return found
-
-
-def stored_topics(path: str | os.PathLike[str]) -> DocumentPredictor:
-    """What the topic model at `path` says of documents; raises as :func:`stored_model`."""
-    found = stored_model(path)
-    if not isinstance(found, DocumentPredictor):
-        raise CheckpointError(f"{path} holds no model of topics; give another.")
     return found

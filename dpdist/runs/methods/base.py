@@ -81,7 +81,9 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
 
     def following(self, holdout: Source) -> Self:
         """The method that follows the score of held-out rows; raises :class:`InputError` where none does."""
-        raise InputError("only a sequential pass follows the score of held-out rows; leave out holdout.")
+        raise InputError(
+            "no score of held-out documents is followed; leave out holdout, and score the model with dpdist score."
+        )
 
     def outcome(self, fitted: Fitted[Total]) -> str:
         """What a run found, in a sentence."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpdist.core.errors import InputError
+from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
@@ -27,7 +28,8 @@ from dpdist.inference.transform import Preparation, Transform, TransformPlan
 from dpdist.models.families.base import Family, Moments
 from dpdist.models.mixture import Background, Model
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.methods.base import Method, rows_of_batches, workers_of_batches
+from dpdist.runs.methods.base import rows_of_batches, workers_of_batches
+from dpdist.runs.methods.rows import HELD_OUT, RowMethod, check_new_rows
 from dpdist.runs.specs.mixture import STARTS, FitSpec
 from dpdist.storage.checkpoint import Fitted, RunStore
 from dpdist.storage.descriptions import check_description
@@ -142,8 +144,9 @@ def _stored_model(path: str) -> Predictor:
     return MixturePredictor(problem.model, problem.preparation, model.total, model.ids)
 
 
-class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
-    """Mixtures of conjugate families, by memoized, stochastic or batch inference."""
+@dataclass(frozen=True, eq=False)
+class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
+    """Mixtures of conjugate families, by memoized, stochastic or batch inference; parameters as for its base."""
 
     command = "fit"
 
@@ -158,6 +161,8 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
     def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
         """As for any method; warns if a lap will take much memory."""
         problem = prepared_problem(spec, source, backend)
+        if self.holdout is not None:
+            check_new_rows(problem.preparation, problem.model.family, self.holdout, backend, HELD_OUT)
         most = spec.allocation.max_components
         start = backend.kept("first clusters", lambda: start_summary(spec, problem, source, backend))
         components = 1 if start is None else len(start.entropy)
@@ -171,7 +176,15 @@ class MemoizedMixture(Method[FitSpec, Problem, Summary, MixturePredictor]):
     def steps(
         self, problem: Problem, source: Source, state: State, backend: Backend, path: str | None
     ) -> Iterator[Step]:
-        return steps(problem, source, state, backend, path)
+        found = steps(problem, source, state, backend, path)
+        return found if self.holdout is None else (self._scored(problem, step, backend) for step in found)
+
+    def _scored(self, problem: Problem, step: Step, backend: Backend) -> Step:
+        if step.info is None:
+            return step
+        with phase(Phase.SCORE):
+            score = self.score(problem, step.info.total, step.info.ids, backend)
+        return step._replace(info=step.info._replace(score=score))
 
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:
         return MixturePredictor(problem.model, problem.preparation, total, ids)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Self
 
 import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
-from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
@@ -36,8 +33,8 @@ from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.models.mixture import dtype_of
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.methods.base import Method
 from dpdist.runs.methods.mixture import fitted_transform, prepared_family
+from dpdist.runs.methods.rows import HELD_OUT, RowMethod, check_new_rows
 from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Fitted
 from dpdist.storage.descriptions import check_description
@@ -107,15 +104,8 @@ def _prepared_likelihood(
 
 
 @dataclass(frozen=True, eq=False)
-class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
-    """Models that grow in one pass over the rows (SVA), whose laps are its rounds.
-
-    Parameters
-    ----------
-    holdout : rows, as stored, whose score is followed; None for none
-    """
-
-    holdout: Source | None = None
+class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
+    """Models that grow in one pass over the rows (SVA), whose laps are its rounds; parameters as for its base."""
 
     command = "sva"
     ended = "all rows were passed"
@@ -124,20 +114,19 @@ class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
     def begin(self, spec: SVASpec, source: Source, backend: Backend) -> tuple[SVAProblem, State]:
         problem, state = begin_pass(spec, source, backend)
         if self.holdout is not None:
-            check_new_rows(problem, self.holdout, backend, "the held-out score")
+            check_new_rows(problem.preparation, problem.learner, self.holdout, backend, HELD_OUT)
         return problem, state
 
     def steps(
         self, problem: SVAProblem, source: Source, state: State, backend: Backend, path: str | None
     ) -> Iterator[Step]:
-        score = None if self.holdout is None else partial(_score, problem, self.holdout)
-        return sva_steps(problem, source, state, backend, score)
+        def score(running: SVAState) -> float:
+            return self.score(problem, running, running.ids, backend)
+
+        return sva_steps(problem, source, state, backend, None if self.holdout is None else score)
 
     def predictor(self, problem: SVAProblem, total: SVAState, ids: np.ndarray) -> SVAPredictor:
         return predictor_of(problem, total)
-
-    def following(self, holdout: Source) -> Self:
-        return replace(self, holdout=holdout)
 
     def outcome(self, fitted: Fitted[SVAState]) -> str:
         return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
@@ -151,11 +140,6 @@ class SequentialPass(Method[SVASpec, SVAProblem, SVAState, SVAPredictor]):
 
     def useful_workers(self, problem: SVAProblem, partitions: int) -> int:
         return max(problem.rounds.sizes(partitions))
-
-
-def _score(problem: SVAProblem, holdout: Source, running: SVAState) -> float:
-    predictor = predictor_of(problem, running)
-    return float(np.concatenate([predictor.log_density(partition) for partition in holdout.partitions]).mean())
 
 
 def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
@@ -188,12 +172,3 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
     next_check = max(PruneMerge.first_check, int((1 + PruneMerge.share) * rows))
     next_id = int(fitted.ids.max()) + 1
     return problem, SVAState(fitted.total.stats, fitted.ids, rows, seen, next_check, 0.0, np.zeros((0, 0)), next_id)
-
-
-def check_new_rows(problem: SVAProblem, source: Source, backend: Backend, asker: str = "SVA") -> None:
-    """Raise :class:`InputError` unless rows are such as the model was made from; `asker` is named in the message."""
-    problem.preparation.check_source(source, asker)
-    if source.sparse and not problem.learner.accepts_sparse:
-        raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
-    data_summary = summarise_source(source, backend, products=problem.preparation.transform.matrix is not None)
-    problem.learner.check_moments(problem.preparation.transform.moments(data_summary))

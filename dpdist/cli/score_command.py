@@ -1,0 +1,85 @@
+"""The command that scores what was not fitted: rows by their density, documents by completion."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from dpdist.cluster.foreground import (
+    Scheduler,
+    Serial,
+    Workers,
+    backend_of,
+)
+from dpdist.cluster.terminal import OUTPUT
+from dpdist.core.errors import InputError
+from dpdist.data import Source, as_source
+from dpdist.execution.base import Backend
+from dpdist.inference.prediction import Predictor, mean_log_density
+from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import open_run, stored_model
+
+#: Of a document's tokens, to fit its proportions to, and key of their draw, unless others are asked for.
+_SHARE, _KEY = 0.8, 0
+#: Plain values, and what they say in a sentence.
+Scored = tuple[dict[str, object], str]
+
+
+def score(
+    run: Annotated[str, typer.Argument(help="A run or a model.")],
+    data: Annotated[str, typer.Argument(help="Rows, or a corpus of documents, that it was not fitted to.")],
+    share: Annotated[
+        float | None, typer.Option(help="Of each document's tokens, to fit its proportions to. Default: 0.8.")
+    ] = None,
+    random_state: Annotated[
+        int | None, typer.Option(min=0, help="Key of the draw of these tokens. Default: 0.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    serial: Serial = False,
+) -> None:
+    """Score what was not fitted: mean log predictive density of rows, or of tokens of documents by completion; nats."""
+    store, model = open_run(run), stored_model(run)
+    rows = isinstance(model, Predictor)
+    if rows and (share, random_state) != (None, None):
+        raise InputError(
+            f"{run} holds clusters of rows, all of which are scored; leave out --share and --random-state."
+        )
+    source = as_source(data, known=store.problem().names if rows else None)
+    (model.preparation if rows else model).check_source(source, run)
+    with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates) as backend:
+        if rows:
+            values, told = _score_rows(model, source, backend)
+        else:
+            key = _KEY if random_state is None else random_state
+            values, told = _score_documents(model, source, backend, _SHARE if share is None else share, key)
+    if as_json:
+        typer.echo(json.dumps(values, indent=2))
+    else:
+        OUTPUT.print(told, highlight=False, soft_wrap=True)
+
+
+def _score_rows(model: Predictor, source: Source, backend: Backend) -> Scored:
+    found, rows = mean_log_density(backend, source, model), source.shape[0]
+    values: dict[str, object] = {"per_row": found, "rows": rows, "n_components": len(model.ids)}
+    return values, f"{found:.6f} nats a row over {rows} rows"
+
+
+def _score_documents(
+    model: DocumentPredictor, source: Source, backend: Backend, share: float, random_state: int
+) -> Scored:
+    found = complete_documents(model, source, backend, share, random_state)
+    values: dict[str, object] = {
+        "per_token": found.per_token,
+        "tokens": found.tokens,
+        "documents": source.shape[0],
+        "n_topics": len(model.ids),
+        "share": share,
+        "random_state": random_state,
+    }
+    told = f"{found.per_token:.6f} nats a token over {found.tokens:.0f} tokens held out of {source.shape[0]} documents"
+    return values, told

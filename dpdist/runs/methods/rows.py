@@ -1,0 +1,62 @@
+"""Methods for rows, which may follow the score of rows that are held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from dpdist.core.errors import InputError
+from dpdist.data.base import Source
+from dpdist.execution.base import Backend
+from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.prediction import Predictor, mean_log_density
+from dpdist.inference.transform import Preparation
+from dpdist.models.families.base import Moments
+from dpdist.runs.methods.base import Method, Problem, Spec
+from dpdist.storage.checkpoint import Total
+
+#: Who asks for rows that are held out, as messages name it.
+HELD_OUT = "the held-out score"
+RowPredictor = TypeVar("RowPredictor", bound=Predictor)
+
+
+@dataclass(frozen=True, eq=False)
+class RowMethod(Method[Spec, Problem, Total, RowPredictor], Generic[Spec, Problem, Total, RowPredictor]):
+    """A way of fitting a model of rows.
+
+    Parameters
+    ----------
+    holdout : rows, as stored, whose score is followed; None for none
+    """
+
+    holdout: Source | None = None
+
+    def following(self, holdout: Source) -> Self:
+        return replace(self, holdout=holdout)
+
+    def score(self, problem: Problem, total: Total, ids: np.ndarray, backend: Backend) -> float:
+        """Mean log predictive density of the rows held out, raw columns, nats."""
+        assert self.holdout is not None, "rows are held out"
+        return mean_log_density(backend, self.holdout, self.predictor(problem, total, ids))
+
+
+class Takes(Protocol):
+    """What tells which rows a family or a learner takes."""
+
+    @property
+    def accepts_sparse(self) -> bool:
+        """Whether rows may be a sparse matrix."""
+
+    def check_moments(self, moments: Moments) -> None:
+        """Raise :class:`InputError` if it takes no rows of these moments."""
+
+
+def check_new_rows(preparation: Preparation, takes: Takes, source: Source, backend: Backend, asker: str) -> None:
+    """Raise :class:`InputError` unless rows are such as a model was made from; `asker` is named in the message."""
+    preparation.check_source(source, asker)
+    if source.sparse and not takes.accepts_sparse:
+        raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+    data_summary = summarise_source(source, backend, products=preparation.transform.matrix is not None)
+    takes.check_moments(preparation.transform.moments(data_summary))
