@@ -530,6 +530,7 @@ CALLS: dict[str, tuple[Callable[[Models, Any], Any], set[str]]] = {
     "resume(x)": (lambda m, v: dpdist.resume(m.folder / "run", v), NOTHING),
     "resume(max_laps)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, max_laps=v), NONE),
     "resume(max_time)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, max_time=v), NONE | FRACTION),
+    "resume(holdout)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, holdout=v), NONE | {"table"}),
     "resume(backend)": (lambda m, v: dpdist.resume(m.folder / "run", ROWS, backend=v), NONE),
     "extend(path)": (lambda m, v: dpdist.extend(v, ROWS, out="grown", overwrite=True, again=True), NOTHING),
     "extend(x)": (

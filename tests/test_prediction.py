@@ -459,6 +459,21 @@ def test_rows_held_out_are_scored_in_raw_columns_by_the_model_of_every_lap(kind)
     np.testing.assert_array_equal(alone.predict_proba(rows), followed.predict_proba(rows))
 
 
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("at_a_path", [False, True])
+def test_a_run_that_is_gone_on_with_goes_on_scoring(kind, at_a_path, tmp_path) -> None:
+    held, rows = stretched(4)[:90] + 0.1, ArraySource(stretched(4), partition_rows=100)
+    np.save(tmp_path / "held.npy", held)
+    given = tmp_path / "held.npy" if at_a_path else held
+    broken_off = MODELS[kind]().iter_fit(rows, holdout=given, checkpoint_path=tmp_path / "run", checkpoint_seconds=0)
+    next(broken_off)
+    broken_off.close()
+    found = dpdist.resume(tmp_path / "run", rows, holdout=None if at_a_path else held)
+    whole = MODELS[kind]().fit(rows, holdout=held)
+    assert len(whole.history_["lap"]) > 1
+    np.testing.assert_array_equal(found.history_["holdout_score"], whole.history_["holdout_score"])
+
+
 @pytest.mark.parametrize("kind", ["fit", "pass"])
 def test_rows_held_out_have_the_columns_of_those_that_are_fitted(kind) -> None:
     with pytest.raises(InputError, match="the held-out score is expecting 3"):

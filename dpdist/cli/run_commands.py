@@ -201,7 +201,7 @@ def resume(
 
     def prepare(backend: Backend) -> Run:
         limits = limits_of(store).but(max_laps, max_time)
-        going = resumed(store, source, backend, limits, store.settings.get("holdout"))
+        going = resumed(store, source, backend, limits)
         going.checkpoint_seconds = checkpoint_seconds
         return going
 

@@ -195,6 +195,7 @@ def resume(
     sample_weight: npt.ArrayLike | None = None,
     max_laps: int | None = None,
     max_time: float | None = None,
+    holdout: object = None,
     backend: Backend | None = None,
 ) -> Mixture | SVA | HDPTopicModel:
     """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
@@ -204,6 +205,8 @@ def resume(
     path : folder that a fit wrote its checkpoint to
     x, sample_weight : the data it began with
     max_laps, max_time : when to stop; default: as the run was told
+    holdout : rows whose score is followed; default: those at the path that the run was told. Rows in memory are not
+        kept, and not scored from here on unless they are given again
     backend : where to run; default: the active Dask client, else this process
 
     Returns
@@ -222,11 +225,11 @@ def resume(
     if (begun := being_prepared(path)) is not None:
         check_limited(begun.told["method"], path, given)
         model: Mixture | SVA | HDPTopicModel = _estimator_of(begun).set_params(**given)
-        return _at_its_end(model, prepared_again(begun, source, backend, max_laps, max_time))
+        return _at_its_end(model, prepared_again(begun, source, backend, max_laps, max_time, holdout))
     store = open_run(path)
     check_limited(store.method, path, given)
     model = _estimator_of(store).set_params(**given)
-    return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time)))
+    return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time), holdout))
 
 
 def extend(

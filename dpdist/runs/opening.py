@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,14 +50,14 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
 
     Parameters
     ----------
-    holdout : rows whose score is followed, or where they are; None for none
+    holdout : rows whose score is followed, or where they are; None for those at the place that the run was told
 
     Raises
     ------
     CheckpointError
         If the data are not those the run began with, or another coordinator holds the run.
     """
-    method = method_named(store.method, holdout, store.problem().names)
+    method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names)
     store.lock()
     source = store.same_data(source)
     problem = store.problem()
@@ -76,13 +76,19 @@ def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
 
 
 def prepared_again(
-    store: PreparationStore, source: Source, backend: Backend, max_laps: int | None, max_time: float | None
+    store: PreparationStore,
+    source: Source,
+    backend: Backend,
+    max_laps: int | None,
+    max_time: float | None,
+    holdout: object = None,
 ) -> Run:
     """The run in `store` made ready, from where its preparation was.
 
     Parameters
     ----------
     max_laps, max_time : when to stop; None for as it was told
+    holdout : as for :func:`resumed`
 
     Raises
     ------
@@ -92,8 +98,12 @@ def prepared_again(
         If the data are not those the run began with, or another coordinator holds the run.
     """
     spec: Spec = store.spec()
-    method = method_named(spec.method, store.told["settings"].get("holdout"), source.names)
+    method = method_named(spec.method, _held_out(holdout, store.told["settings"]), source.names)
     return prepare_again(method, source, spec.limits.but(max_laps, max_time), backend, store)
+
+
+def _held_out(given: object, settings: Mapping[str, object]) -> object:
+    return settings.get("holdout") if given is None else given
 
 
 def limits_of(store: RunStore) -> Limits:
