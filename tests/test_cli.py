@@ -13,12 +13,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 from distributed import LocalCluster
+from distributed.comm import CommClosedError
 from sklearn.datasets import load_digits
 from sklearn.utils import Bunch
 from typer.testing import CliRunner, Result
@@ -27,6 +29,7 @@ import dpdist
 from dpdist.cli import root as cli
 from dpdist.cluster.terminal import OPTIONS, as_options
 from dpdist.execution.connecting import connect
+from dpdist.execution.dask import refuse_other_versions
 from dpdist.storage.checkpoint import RunStore
 from tests.runs import clusters
 from tests.waiting import wait_until
@@ -280,6 +283,21 @@ def test_a_scheduler_that_dies_as_it_answers_may_be_followed_by_another_at_its_a
 
 #: Rooms of the command line, which nobody comes to from Python.
 COMMANDS = ("cli", "cluster")
+
+
+def test_who_dies_as_it_is_asked_for_versions_may_be_followed_by_another() -> None:
+    class Client:
+        tries = 0
+
+        def get_versions(self, packages: list[str]) -> dict[str, dict[str, object]]:
+            self.tries += 1
+            if self.tries < 3:
+                raise CommClosedError("Stream is closed")
+            return {"workers": {"tcp://127.0.0.1:1": None}}
+
+    client: Any = Client()
+    refuse_other_versions(client)
+    assert client.tries == 3
 
 
 def sentences(path: Path) -> list[str]:

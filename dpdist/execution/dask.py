@@ -39,6 +39,8 @@ logger = logging.getLogger("dpdist")
 
 #: What tasks need is sent with them; Dask would call that a large graph.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
+#: Seconds in which a scheduler that dies as it is asked may be followed by another.
+_REPLACED = 30.0
 #: Labels named in the description of a task.
 _NAMED = 2
 
@@ -327,9 +329,20 @@ async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome],
 
 
 def refuse_other_versions(client: Client) -> None:
-    """Raise :class:`InputError` if a worker runs other versions than this process."""
-    ours = code_versions()
-    for address, told in client.get_versions(packages=list(VERSIONED))["workers"].items():
+    """Raise :class:`InputError` if a worker runs other versions than this process.
+
+    A scheduler that dies as it is asked may be followed by another at its address, which is asked again.
+    """
+    ours, deadline = code_versions(), time.monotonic() + _REPLACED
+    while True:
+        try:
+            found = client.get_versions(packages=list(VERSIONED))["workers"]
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    for address, told in found.items():
         if told is not None and (error := refusal(told["packages"], ours, address)) is not None:
             raise error
 
