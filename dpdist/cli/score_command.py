@@ -20,7 +20,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Predictor, mean_log_density
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import open_run, stored_model
+from dpdist.runs.opening import model_in, open_run
 
 #: Of a document's tokens, to fit its proportions to, and key of their draw, unless others are asked for.
 _SHARE, _KEY = 0.8, 0
@@ -43,7 +43,8 @@ def score(
     serial: Serial = False,
 ) -> None:
     """Score what was not fitted: mean log predictive density of rows, or of tokens of documents by completion; nats."""
-    store, model = open_run(run), stored_model(run)
+    store = open_run(run)
+    model = model_in(store)
     rows = isinstance(model, Predictor)
     if rows and (share, random_state) != (None, None):
         raise InputError(

@@ -20,3 +20,19 @@ def wait_until(ready: Callable[[], _Found], until: float, pause: float = 0.2) ->
     while not (found := ready()) and time.monotonic() < until:
         time.sleep(pause)
     return found
+
+
+def try_until(action: Callable[[], _Found], until: float, pause: float, may_pass: Callable[[OSError], bool]) -> _Found:
+    """What `action` gives; it is tried again, every `pause` seconds, while it fails by what may pass.
+
+    Parameters
+    ----------
+    until : reading of :func:`time.monotonic` after which its error is raised
+    """
+    while True:
+        try:
+            return action()
+        except OSError as error:
+            if not may_pass(error) or time.monotonic() > until:
+                raise
+        time.sleep(pause)

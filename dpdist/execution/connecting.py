@@ -13,6 +13,7 @@ from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import get_backend
 
 from dpdist.core.errors import InputError
+from dpdist.core.waiting import try_until
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
 from dpdist.execution.local import PersistentCluster
@@ -74,16 +75,13 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         If that is no address, at once, or no scheduler answers there in time.
     """
     check_address(address)
-    deadline = time.monotonic() + timeout
+
+    def meet() -> Client:
+        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
+        return Client(address, timeout=timeout, security=security, set_as_default=False)
+
     try:
-        while True:
-            try:
-                asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
-                return Client(address, timeout=timeout, security=security, set_as_default=False)
-            except CommClosedError as error:
-                if isinstance(error, FatalCommClosedError) or time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE)
+        return try_until(meet, time.monotonic() + timeout, _PAUSE, _was_gone)
     except (OSError, ValueError, TimeoutError) as error:
         advice = (
             "Start one with: dask scheduler --host 127.0.0.1"
@@ -92,6 +90,10 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
         )
         reason = str(error) or f"none within {timeout:g} s"
         raise InputError(f"no Dask scheduler answers at {address} ({reason}). {advice}") from error
+
+
+def _was_gone(error: OSError) -> bool:
+    return isinstance(error, CommClosedError) and not isinstance(error, FatalCommClosedError)
 
 
 def check_address(address: str) -> None:

@@ -17,6 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
 
 import dask
@@ -27,7 +28,7 @@ from distributed.scheduler import KilledWorker
 from dpdist.core.errors import InputError
 from dpdist.core.phases import Phase, add, phase, present
 from dpdist.core.versions import VERSIONED
-from dpdist.core.waiting import wait_until
+from dpdist.core.waiting import try_until, wait_until
 from dpdist.execution.base import Backend, Counts, Ref, Remote, Value, add_results
 from dpdist.execution.faults import TaskLimits, deadly, described, judged, scheduler_gone, stuck
 from dpdist.execution.grouping import group_size
@@ -333,16 +334,9 @@ def refuse_other_versions(client: Client) -> None:
 
     A scheduler that dies as it is asked may be followed by another at its address, which is asked again.
     """
-    ours, deadline = code_versions(), time.monotonic() + _REPLACED
-    while True:
-        try:
-            found = client.get_versions(packages=list(VERSIONED))["workers"]
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-    for address, told in found.items():
+    ask_all, ours = partial(client.get_versions, packages=list(VERSIONED)), code_versions()
+    found = try_until(ask_all, time.monotonic() + _REPLACED, pause=0.1, may_pass=lambda _: True)
+    for address, told in found["workers"].items():
         if told is not None and (error := refusal(told["packages"], ours, address)) is not None:
             raise error
 

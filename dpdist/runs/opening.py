@@ -131,7 +131,11 @@ def stored_model(path: str | os.PathLike[str]) -> Any:
     InputError
         If no lap was finished yet.
     """
-    store = open_run(path)
+    return model_in(open_run(path))
+
+
+def model_in(store: RunStore) -> Any:
+    """The same of a run that is open; raises :class:`InputError` likewise."""
     fitted = store.model()
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 

@@ -137,8 +137,7 @@ def sva_steps(
         running = backend.kept(f"round {number + 1} of {len(rounds)}", take)
         info = _info_of(running, state.lap, len(rounds) - number, time.perf_counter() - began)
         if score is not None and number in scored:
-            with phase(Phase.SCORE):
-                info = info._replace(score=score(running))
+            info = info._replace(score=score(running))
         state = replace(
             pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
         )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight
 from dpdist.execution.base import Backend
@@ -182,8 +181,7 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
     def _scored(self, problem: Problem, step: Step, backend: Backend) -> Step:
         if step.info is None:
             return step
-        with phase(Phase.SCORE):
-            score = self.score(problem, step.info.total, step.info.ids, backend)
+        score = self.score(problem, step.info.total, step.info.ids, backend)
         return step._replace(info=step.info._replace(score=score))
 
     def predictor(self, problem: Problem, total: Summary, ids: np.ndarray) -> MixturePredictor:

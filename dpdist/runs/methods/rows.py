@@ -8,6 +8,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 
 from dpdist.core.errors import InputError
+from dpdist.core.phases import Phase, phase
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
@@ -39,7 +40,8 @@ class RowMethod(Method[Spec, Problem, Total, RowPredictor], Generic[Spec, Proble
     def score(self, problem: Problem, total: Total, ids: np.ndarray, backend: Backend) -> float:
         """Mean log predictive density of the rows held out, raw columns, nats."""
         assert self.holdout is not None, "rows are held out"
-        return mean_log_density(backend, self.holdout, self.predictor(problem, total, ids))
+        with phase(Phase.SCORE):
+            return mean_log_density(backend, self.holdout, self.predictor(problem, total, ids))
 
 
 class Takes(Protocol):
