@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy.special import softmax
 
 from dpdist.kernels.divide import divide_rows
+from dpdist.kernels.exponentials import LEAST, exponentials
 from dpdist.kernels.packed import (
     fill_scatter,
     pack_gradient,
@@ -22,12 +24,13 @@ from dpdist.kernels.packed import (
     packed_products,
     packed_width,
 )
+from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
 from tests.cases import entropy_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES = st.tuples(st.integers(1, 30), st.integers(1, 9))
-FLOORS = st.sampled_from([0.0, 1e-8, 1e-3, 0.05])
+SIZES = st.tuples(st.integers(1, 30), st.integers(1, 9) | st.integers(10, 120))
+FLOORS = st.sampled_from([0.0, 1e-8, 1e-3, 5e-3])
 
 
 def floored(shares: np.ndarray, floor: float) -> np.ndarray:
@@ -102,8 +105,29 @@ def test_a_component_that_cannot_be_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 0.0], [0.0, np.inf], [-np.inf, -np.inf]])
-def test_a_row_without_a_finite_largest_logit_is_reported(row) -> None:
-    assert shared(np.array([[0.0, 1.0], row]), np.ones(2), np.ones(2), 0.0)[1] == -1
+@pytest.mark.parametrize("others", [0, 60])
+def test_a_row_without_a_finite_largest_logit_is_reported(row, others) -> None:
+    logits = np.array([[0.0, 1.0] + [0.5] * others, row + [row[1]] * others])
+    assert shared(logits, np.ones(2), np.ones(2), 0.0)[1] == -1
+    assert shared(logits[:1], np.ones(1), np.ones(1), 0.0)[1] == 2 + others
+
+
+@given(numbers=arrays(np.float64, st.integers(1, 80), elements=st.floats(-800, 0)))
+def test_exponentials_are_those_of_the_library_and_zero_below_the_least(numbers) -> None:
+    bits, found = np.empty(len(numbers), np.int64), np.empty(len(numbers))
+    total = exponentials(numbers, LEAST, bits, bits.view(np.float64), found)
+    np.testing.assert_allclose(found, np.where(numbers >= LEAST, np.exp(numbers), 0.0), rtol=4e-16, atol=0)
+    assert np.isclose(total, found.sum(), rtol=1e-13, atol=0)
+
+
+@given(
+    scores=arrays(np.float32, st.integers(1, 80), elements=st.floats(-100, 100, width=32) | st.just(np.nan)),
+    least=st.floats(-100, 100, width=32),
+)
+def test_the_highest_score_and_how_many_come_near(scores, least) -> None:
+    top = highest(scores, np.empty(len(scores)))
+    assert top == (-np.inf if np.isnan(scores).all() else np.nanmax(scores))
+    assert reaching(scores, least) == np.count_nonzero(~(scores < least))
 
 
 @given(seed=SEEDS, size=SIZES, zeros=st.floats(0.0, 1.0), dtype=st.sampled_from([np.float32, np.float64]))

@@ -118,6 +118,12 @@ def jit_reassociated(function: Function) -> Function:
     return compiled
 
 
+def jit_inlined(function: Function) -> Function:
+    """As :func:`jit`, for what is called once a row: LLVM puts it there, as a call that passes many arrays is dear."""
+    compiled: Function = _kept(function, forceinline=True)
+    return compiled
+
+
 def jit_methods(*protocols: type) -> None:
     """Let compiled functions call the methods of these protocols that NamedTuples have, compiled as by :func:`jit`.
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_methods
+from dpdist.kernels.scores import LANES, highest, reaching
 
 RowsType = TypeVar("RowsType")
 RowsIn = TypeVar("RowsIn", contravariant=True)
@@ -95,40 +96,6 @@ def compare_in_turn(
             top = max(top, scores[k])
 
 
-#: Scores compared at once: a cache line of float32. Fewer than so many lines are compared one after the other.
-_LANES, _FEW = 16, 2
-
-
-@jit
-def highest(scores: np.ndarray) -> float:
-    """The largest score, whatever are not numbers apart; minus infinity if there is none.
-
-    A running maximum a lane, because a single one would wait for itself at every score.
-    """
-    top, begin = scores.dtype.type(-np.inf), 0
-    if scores.shape[0] >= _FEW * _LANES:
-        begin = scores.shape[0] - scores.shape[0] % _LANES
-        lanes = scores[:_LANES].copy()
-        for start in range(_LANES, begin, _LANES):
-            for lane in range(_LANES):
-                score = scores[start + lane]
-                lanes[lane] = score if score > lanes[lane] else lanes[lane]
-        for lane in range(_LANES):
-            top = lanes[lane] if lanes[lane] > top else top
-    for k in range(begin, scores.shape[0]):
-        top = scores[k] if scores[k] > top else top
-    return np.float64(top)
-
-
-@jit
-def _reaching(scores: np.ndarray, least: float) -> int:
-    """How many scores are not below one; no branch, so that they are compared at once."""
-    found = 0
-    for k in range(scores.shape[0]):
-        found += not scores[k] < least
-    return found
-
-
 @jit
 def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, active: np.ndarray) -> tuple[int, bool]:
     """Responsibilities of one row.
@@ -146,15 +113,15 @@ def share_row(scores: np.ndarray, count: int, law: Law, shares: np.ndarray, acti
         of them is a new component.
     """
     may_open = count < law.most
-    top = highest(scores[: count + may_open])
+    top = highest(scores[: count + may_open], shares)
     if not np.isfinite(top):
         return -1, False
     found = 0
     total = 0.0
     least = scores.dtype.type(top + law.log_floor)
-    for start in range(0, count, _LANES * 2):
-        stop = min(count, start + _LANES * 2)
-        if _reaching(scores[start:stop], least) == 0:
+    for start in range(0, count, LANES * 2):
+        stop = min(count, start + LANES * 2)
+        if reaching(scores[start:stop], least) == 0:
             continue
         for k in range(start, stop):
             if not scores[k] < least:  # what is not a number shows in the total

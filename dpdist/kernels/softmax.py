@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from dpdist.kernels.jit import jit
+from dpdist.kernels.exponentials import LEAST, exponentials
+from dpdist.kernels.jit import jit, jit_inlined, jit_reassociated
+from dpdist.kernels.scores import highest, reaching
+
+#: A row is shared out among all components at once, if more than so many come near its best, and of more components
+#: one in so many beside these; else one after the other.
+_FEW, _SPARSE = 12, 32
+
+
+class Room(NamedTuple):
+    """What a row needs while it is shared out, for K components.
+
+    ``share``, ``gap`` and ``active`` are (K,), of the components looked at one after the other; so are ``bits`` and
+    ``powers``, one piece of memory as int64 and as float64.
+    """
+
+    share: np.ndarray
+    gap: np.ndarray
+    active: np.ndarray
+    bits: np.ndarray
+    powers: np.ndarray
+
+
+class Sums(NamedTuple):
+    """What rows add to: counts sum_n c_n r_nk and entropies -sum_n c_n r_nk log r_nk, (K,) float64."""
+
+    counts: np.ndarray
+    entropy: np.ndarray
 
 
 @jit
@@ -35,47 +64,89 @@ def share_rows(
         Number of responsibilities above zero; -1 if a row's largest logit is not finite or one is not a number.
     """
     rows, components = logits.shape
-    threshold = np.log(floor) if floor > 0.0 else -745.0
-    share = np.empty(components)
-    gap = np.empty(components)
-    active = np.empty(components, dtype=np.int64)
-    kept_in_all = 0
+    lowest = np.log(floor) if floor > 0.0 else LEAST
+    bits = np.empty(components, np.int64)
+    room = Room(np.empty(components), np.empty(components), np.empty(components, np.int64), bits, bits.view(np.float64))
+    sums, kept_in_all = Sums(counts, entropy), 0
     for n in range(rows):
-        top = logits[n, 0]
-        for k in range(1, components):
-            if logits[n, k] > top:
-                top = logits[n, k]
+        row = logits[n]
+        top = highest(row, room.gap)
         if not np.isfinite(top):
             return -1
-        found = 0
-        total = 0.0
-        for k in range(components):
-            difference = np.float64(logits[n, k]) - np.float64(top)
-            logits[n, k] = 0.0
-            if difference >= threshold:
-                share[found] = np.exp(difference)
-                gap[found] = difference
-                active[found] = k
-                total += share[found]
-                found += 1
-            elif not difference < threshold:  # not a number
-                return -1
-        smallest = floor * total
-        kept = 0.0
-        for a in range(found):
-            if share[a] >= smallest:
-                kept += share[a]
-        log_kept = np.log(kept)
-        log_mass = np.log(mass[n])
-        for a in range(found):
-            if share[a] >= smallest:
-                k = active[a]
-                part = mass[n] * share[a] / kept
-                logits[n, k] = part
-                counts[k] += weights[n] * part
-                entropy[k] -= weights[n] * part * (log_mass + gap[a] - log_kept)
-                kept_in_all += 1
+        least = row.dtype.type(top + lowest)
+        if reaching(row, least) > _FEW + components // _SPARSE:
+            kept = _share_among_all(row, top, lowest, floor, mass[n], weights[n], room, sums)
+        else:
+            kept = _share_among_few(row, top, least, floor, mass[n], weights[n], room, sums)
+        if kept < 0:
+            return -1
+        kept_in_all += kept
     return kept_in_all
+
+
+@jit_inlined
+def _share_among_few(
+    row: np.ndarray, top: float, least: float, floor: float, mass: float, weight: float, room: Room, sums: Sums
+) -> int:
+    """Share out a row of which few logits are not below `least`, these one after the other."""
+    share, gap, active = room.share, room.gap, room.active
+    found, total = 0, 0.0
+    for k in range(row.shape[0]):
+        if not row[k] < least:  # what is not a number shows in the total
+            gap[found] = np.float64(row[k]) - top
+            share[found] = np.exp(gap[found])
+            active[found] = k
+            total += share[found]
+            found += 1
+        row[k] = 0.0
+    if np.isnan(total):
+        return -1
+    kept, kept_in_all = 0.0, 0
+    for a in range(found):
+        if share[a] >= floor * total:
+            kept += share[a]
+    shift = np.log(mass) - np.log(kept)
+    for a in range(found):
+        if share[a] >= floor * total:
+            k, part = active[a], mass * share[a] / kept
+            row[k] = part
+            sums.counts[k] += weight * part
+            sums.entropy[k] -= weight * part * (shift + gap[a])
+            kept_in_all += 1
+    return kept_in_all
+
+
+@jit_inlined
+def _share_among_all(
+    row: np.ndarray, top: float, lowest: float, floor: float, mass: float, weight: float, room: Room, sums: Sums
+) -> int:
+    """Share out a row whose logits are all looked at together."""
+    share, gap = room.share, room.gap
+    for k in range(row.shape[0]):
+        gap[k] = np.float64(row[k]) - top
+    total = exponentials(gap, lowest, room.bits, room.powers, share)
+    if np.isnan(total):
+        return -1
+    kept, kept_in_all = _drop(share, floor * total)
+    scale, shift = mass / kept, np.log(mass) - np.log(kept)
+    for k in range(row.shape[0]):
+        part = scale * share[k]
+        row[k] = part
+        sums.counts[k] += weight * part
+        sums.entropy[k] -= weight * part * (shift + gap[k])
+    return kept_in_all
+
+
+@jit_reassociated
+def _drop(share: np.ndarray, smallest: float) -> tuple[float, int]:
+    """Set what is below `smallest` to zero; the sum of the rest, and how many they are."""
+    kept, found = 0.0, 0
+    for k in range(share.shape[0]):
+        value = share[k] if share[k] >= smallest else 0.0
+        share[k] = value
+        kept += value
+        found += value > 0.0
+    return kept, found
 
 
 @jit
