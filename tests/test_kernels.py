@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import special
 from scipy.special import softmax
 
 from dpdist.kernels.divide import divide_rows
-from dpdist.kernels.exponentials import LEAST, exponentials
 from dpdist.kernels.packed import (
     fill_scatter,
     pack_gradient,
@@ -26,6 +26,7 @@ from dpdist.kernels.packed import (
 )
 from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
+from dpdist.kernels.vectorised import LEAST_EXPONENT, bits_of, digammas, exponentials, log_gammas, logarithms, trigammas
 from tests.cases import entropy_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -114,10 +115,43 @@ def test_a_row_without_a_finite_largest_logit_is_reported(row, others) -> None:
 
 @given(numbers=arrays(np.float64, st.integers(1, 80), elements=st.floats(-800, 0)))
 def test_exponentials_are_those_of_the_library_and_zero_below_the_least(numbers) -> None:
-    bits, found = np.empty(len(numbers), np.int64), np.empty(len(numbers))
-    total = exponentials(numbers, LEAST, bits, bits.view(np.float64), found)
-    np.testing.assert_allclose(found, np.where(numbers >= LEAST, np.exp(numbers), 0.0), rtol=4e-16, atol=0)
+    found = np.empty(len(numbers))
+    total = exponentials(numbers, LEAST_EXPONENT, bits_of(len(numbers)), found)
+    np.testing.assert_allclose(found, np.where(numbers >= LEAST_EXPONENT, np.exp(numbers), 0.0), rtol=4e-16, atol=0)
     assert np.isclose(total, found.sum(), rtol=1e-13, atol=0)
+
+
+#: Functions of many numbers at once, and those of the library.
+AT_ONCE = {
+    "log": (lambda x, far, found: logarithms(x, bits_of(len(x)), found), np.log),
+    "psi": (lambda x, far, found: digammas(x, bits_of(len(x)), far, found), special.psi),
+    "log Gamma": (lambda x, far, found: log_gammas(x, bits_of(len(x)), far, found), special.gammaln),
+    "psi'": (lambda x, far, found: trigammas(x, found), lambda x: special.polygamma(1, x)),
+}
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+@given(logs=arrays(np.float64, st.integers(1, 60), elements=st.floats(-50, 50) | st.floats(-2, 3)))
+def test_functions_of_many_numbers_are_those_of_the_library(name, logs) -> None:
+    numbers, (function, expected) = np.exp(logs), AT_ONCE[name]
+    found = np.empty(len(numbers))
+    function(numbers, np.empty(len(numbers)), found)
+    np.testing.assert_allclose(found, expected(numbers), rtol=3e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", sorted(set(AT_ONCE) - {"psi'"}))
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_functions_of_what_is_no_number_are_none(name, wrong) -> None:
+    found = np.empty(40)
+    AT_ONCE[name][0](np.where(np.arange(40) == 7, wrong, 2.0), np.empty(40), found)
+    np.testing.assert_array_equal(np.isfinite(found), np.arange(40) != 7)
+
+
+def test_logarithms_of_the_smallest_numbers() -> None:
+    numbers = np.array([5e-324, 1e-310, 2.2250738585072014e-308, 1.7976931348623157e308, 1.0])
+    found = np.empty(5)
+    logarithms(numbers, bits_of(5), found)
+    np.testing.assert_allclose(found, np.log(numbers), rtol=4e-16)
 
 
 @given(

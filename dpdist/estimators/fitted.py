@@ -7,6 +7,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from numbers import Integral
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -63,7 +64,6 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     _problem: Posed
     _fitted: AnyFitted
     _history: History
-    _predictor: Shown
     groups_: np.ndarray
     _rows: Source
 
@@ -127,16 +127,23 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     def follow(self, run: Run) -> Iterator[tuple[State, Info]]:
         """Go on with a run to its end, taking its model as this estimator's own after every lap."""
         yield from self._laps(run)
+        getattr(self, "_predictor", None)  # scikit-learn holds that predicting changes nothing about an estimator
         self._warn_of_the_end(run, 5)
 
     def adopt(self, problem: Posed, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
-        self._predictor = METHODS[problem.method].predictor(problem, fitted.total, fitted.ids)
-        for name in ("_rows", "labels_", "tree_", "groups_", "stability_"):
+        for name in ("_predictor", "_rows", "labels_", "tree_", "groups_", "stability_"):
             self.__dict__.pop(name, None)
         self._show()
+
+    @cached_property
+    def _predictor(self) -> Shown:
+        """What the model says of rows, made when it is first asked for: after each lap that would cost what moves do."""
+        fitted = self._fitted
+        predictor: Shown = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
+        return predictor
 
     def spec(self) -> Asks:
         """The parameters that the model depends on, checked."""
@@ -230,7 +237,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         return {name: value for name, value in super().__getstate__().items() if name != "_rows"}
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_predictor")
+        return hasattr(self, "_fitted")
 
 
 def default_backend() -> Backend:

@@ -206,9 +206,9 @@ class HDPTopicModel(TopicEstimator):
             super()._warn_of_the_end(run, level + 1)
 
     def _show(self) -> None:
-        predictor, fitted = self._predictor, self._fitted
-        self._show_columns(predictor.model.vocabulary, self._problem.words)
+        fitted = self._fitted
+        self._show_columns(self._problem.model.vocabulary, self._problem.words)
         self.n_topics_ = len(fitted.ids)
-        self.topic_ids_, self.topic_sizes_ = fitted.ids, predictor.words.sum(axis=0)
+        self.topic_ids_, self.topic_sizes_ = fitted.ids, fitted.total.words.sum(axis=0)
         self.elbo_, self.n_iter_ = fitted.elbo, len(self._history.laps)
         self.converged_, self.stop_reason_ = fitted.converged, fitted.stop

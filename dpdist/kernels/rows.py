@@ -19,3 +19,12 @@ def add_to_row(value: float, target: np.ndarray) -> None:
     """``target[d] += value`` for all of it."""
     for d in range(target.shape[0]):
         target[d] += value
+
+
+@jit
+def take_columns(rows: np.ndarray, columns: np.ndarray, taken: np.ndarray) -> None:
+    """``taken = rows[:, columns]``, which NumPy does a column at a time."""
+    for n in range(rows.shape[0]):
+        own, row = rows[n], taken[n]
+        for c in range(columns.shape[0]):
+            row[c] = own[columns[c]]

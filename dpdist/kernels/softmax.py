@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.kernels.exponentials import LEAST, exponentials
 from dpdist.kernels.jit import jit, jit_inlined, jit_reassociated
 from dpdist.kernels.scores import highest, reaching
+from dpdist.kernels.vectorised import LEAST_EXPONENT, Bits, bits_of, exponentials
 
 #: A row is shared out among all components at once, if more than so many come near its best, and of more components
 #: one in so many beside these; else one after the other.
@@ -18,15 +18,13 @@ _FEW, _SPARSE = 12, 32
 class Room(NamedTuple):
     """What a row needs while it is shared out, for K components.
 
-    ``share``, ``gap`` and ``active`` are (K,), of the components looked at one after the other; so are ``bits`` and
-    ``powers``, one piece of memory as int64 and as float64.
+    ``share``, ``gap`` and ``active`` are (K,), of the components looked at one after the other; ``bits`` is for all.
     """
 
     share: np.ndarray
     gap: np.ndarray
     active: np.ndarray
-    bits: np.ndarray
-    powers: np.ndarray
+    bits: Bits
 
 
 class Sums(NamedTuple):
@@ -64,9 +62,8 @@ def share_rows(
         Number of responsibilities above zero; -1 if a row's largest logit is not finite or one is not a number.
     """
     rows, components = logits.shape
-    lowest = np.log(floor) if floor > 0.0 else LEAST
-    bits = np.empty(components, np.int64)
-    room = Room(np.empty(components), np.empty(components), np.empty(components, np.int64), bits, bits.view(np.float64))
+    lowest = np.log(floor) if floor > 0.0 else LEAST_EXPONENT
+    room = Room(np.empty(components), np.empty(components), np.empty(components, np.int64), bits_of(components))
     sums, kept_in_all = Sums(counts, entropy), 0
     for n in range(rows):
         row = logits[n]
@@ -124,7 +121,7 @@ def _share_among_all(
     share, gap = room.share, room.gap
     for k in range(row.shape[0]):
         gap[k] = np.float64(row[k]) - top
-    total = exponentials(gap, lowest, room.bits, room.powers, share)
+    total = exponentials(gap, lowest, room.bits, share)
     if np.isnan(total):
         return -1
     kept, kept_in_all = _drop(share, floor * total)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.jit import jit, jit_inlined, jit_reassociated
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.special import digamma, trigamma
+from dpdist.kernels.vectorised import (
+    LEAST_EXPONENT,
+    Bits,
+    bits_of,
+    digammas,
+    exponentials,
+    log_gammas,
+    logarithms,
+    trigammas,
+)
 
 #: Logarithms above which exponentials are neither zero nor infinite.
 _NEAR = -600.0
@@ -36,15 +47,14 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
     least = sums.min()
     absent = digamma(pseudocount)
     without = np.exp(absent - sums)  # most words are in few topics: this saves most of the exponentials
-    there, logs = np.empty(topics, dtype=np.int64), np.empty(topics)
+    there, logs, room = np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     for w in range(size):
-        row, found = weights[w], 0
+        row, found = weights[w], _gather(words[w], pseudocount, there, room.numbers)
+        digammas(room.numbers[:found], room.bits, room.far, logs)
         top = absent - least
-        for k in range(topics):
-            if words[w, k] != 0.0:
-                there[found], logs[found] = k, digamma(pseudocount + words[w, k]) - sums[k]
-                top = max(top, logs[found])
-                found += 1
+        for place in range(found):
+            logs[place] -= sums[there[place]]
+            top = max(top, logs[place])
         if absent > _NEAR and top > _NEAR:
             scale = math.exp(-top)
             for k in range(topics):
@@ -53,23 +63,50 @@ def word_weights(words: np.ndarray, pseudocount: float, weights: np.ndarray) -> 
             for k in range(topics):
                 row[k] = math.exp(absent - sums[k] - top)
         for place in range(found):
-            row[there[place]] = math.exp(logs[place] - top)
+            room.numbers[place] = logs[place] - top
+        exponentials(room.numbers[:found], LEAST_EXPONENT, room.bits, logs)
+        for place in range(found):
+            row[there[place]] = logs[place]
+
+
+class _Room(NamedTuple):
+    """Room for what is computed of many numbers at once: them, a copy, and bits."""
+
+    numbers: np.ndarray
+    far: np.ndarray
+    bits: Bits
+
+
+@jit_inlined
+def _room(size: int) -> _Room:
+    return _Room(np.empty(size), np.empty(size), bits_of(size))
+
+
+@jit_inlined
+def _gather(counts: np.ndarray, pseudocount: float, there: np.ndarray, numbers: np.ndarray) -> int:
+    """Where counts (K,) are not zero, and these with the pseudocount; how many they are."""
+    found = 0
+    for k in range(counts.shape[0]):  # without a branch: which counts are zero cannot be foreseen
+        there[found], numbers[found] = k, pseudocount + counts[k]
+        found += counts[k] != 0.0
+    return found
 
 
 @jit
 def log_evidences(words: np.ndarray, pseudocount: float, found: np.ndarray) -> None:
     """Log marginal likelihoods (K,) of topics' counts (W, K) under a symmetric Dirichlet prior, overwritten."""
     size, topics = words.shape
-    sums = np.zeros(topics)
+    sums, there, values, room = np.zeros(topics), np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     own = math.lgamma(pseudocount)
     for k in range(topics):
         found[k] = 0.0
     for w in range(size):
-        for k in range(topics):
-            count = words[w, k]
-            if count != 0.0:
-                found[k] += math.lgamma(pseudocount + count) - own
-                sums[k] += count
+        count = _gather(words[w], pseudocount, there, room.numbers)
+        log_gammas(room.numbers[:count], room.bits, room.far, values)
+        for place in range(count):
+            k = there[place]
+            found[k] += values[place] - own
+            sums[k] += words[w, k]
     for k in range(topics):
         found[k] += math.lgamma(size * pseudocount) - math.lgamma(size * pseudocount + sums[k])
 
@@ -105,11 +142,17 @@ def expected_logs(words: np.ndarray, weights: np.ndarray, found: np.ndarray) -> 
     """``sum_w words_wk log weights_wk`` (K,), overwritten, both (W, K); words without tokens of a topic are passed
     over, whatever weight it gives them."""
     size, topics = words.shape
+    there, room = np.empty(topics, dtype=np.int64), _room(topics)
     found[:] = 0.0
     for w in range(size):
+        count = 0
         for k in range(topics):
-            if words[w, k] != 0.0:
-                found[k] += words[w, k] * math.log(max(weights[w, k], LEAST_WEIGHT))
+            there[count], room.numbers[count] = k, max(weights[w, k], LEAST_WEIGHT)
+            count += words[w, k] != 0.0
+        logarithms(room.numbers[:count], room.bits, room.far)
+        for place in range(count):
+            k = there[place]
+            found[k] += words[w, k] * room.far[place]
 
 
 @jit
@@ -198,16 +241,17 @@ def _expect(words: np.ndarray, counts: np.ndarray, topics: np.ndarray, pull: np.
 def evidence_slopes(words: np.ndarray, pseudocount: float) -> tuple[float, float]:
     """First and second derivative by the pseudocount of the sum of :func:`log_evidences` of counts (W, K)."""
     size, topics = words.shape
-    sums = np.zeros(topics)
+    sums, there, values, room = np.zeros(topics), np.empty(topics, dtype=np.int64), np.empty(topics), _room(topics)
     slope, bend, entries = 0.0, 0.0, 0
     for w in range(size):
-        for k in range(topics):
-            count = words[w, k]
-            if count != 0.0:
-                slope += digamma(pseudocount + count)
-                bend += trigamma(pseudocount + count)
-                sums[k] += count
-                entries += 1
+        count = _gather(words[w], pseudocount, there, room.numbers)
+        digammas(room.numbers[:count], room.bits, room.far, values)
+        trigammas(room.numbers[:count], room.far)
+        for place in range(count):
+            slope += values[place]
+            bend += room.far[place]
+            sums[there[place]] += words[w, there[place]]
+        entries += count
     slope -= entries * digamma(pseudocount)
     bend -= entries * trigamma(pseudocount)
     for k in range(topics):

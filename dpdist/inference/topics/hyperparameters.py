@@ -42,8 +42,8 @@ LEARNABLE = ("concentration", "document_concentration", "pseudocount")
 _ROUNDS, _SETTLED = 50, 1e-9
 #: Times the last change that places are extrapolated by, at most.
 _FARTHEST = 20.0
-#: Change of the logarithm after which another step of Newton's method would change nothing.
-_NEAR = 1e-4
+#: Change of the logarithm after which another step of Newton's method would change some 1e-6 of it.
+_NEAR = 1e-3
 #: Change of the logarithm below which a place that Newton's method led to is higher for sure.
 _BESIDE = 0.05
 #: Steps of Newton's method, the longest one in the logarithm, and its bounds.

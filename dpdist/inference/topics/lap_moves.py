@@ -164,9 +164,9 @@ def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.nd
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
     """The larger topics first, as sticks prefer; the order they have where that is better still."""
-    order = np.argsort(-total.counts, kind="stable")
-    values = [model.allocation_value(each.groups, each.totals, each.documents) for each in (total, total.take(order))]
-    return order if values[1] > values[0] else np.arange(len(order))
+    order, same = np.argsort(-total.counts, kind="stable"), np.arange(len(total.entropy))
+    values = [model.allocation_value(total.groups_of(each), total.totals, total.documents) for each in (same, order)]
+    return order if values[1] > values[0] else same
 
 
 def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float, bound: float) -> Record:

@@ -13,6 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from dpdist.core.stored import Stored
+from dpdist.kernels.rows import take_columns
 
 #: Columns of :attr:`TopicSummary.groups`.
 LOG_PI, LOG_GAMMA, SLACK, PRIOR = range(4)
@@ -90,5 +91,10 @@ class TopicSummary:
         index = np.asarray(topics, dtype=np.intp)
         if np.array_equal(index, np.arange(len(self.entropy))):
             return self
-        rows = np.append(index, len(self.entropy))
-        return TopicSummary(np.take(self.words, index, axis=1), self.entropy[index], self.groups[rows], self.totals)
+        words = np.empty((len(self.words), len(index)))
+        take_columns(self.words, index, words)
+        return TopicSummary(words, self.entropy[index], self.groups_of(index), self.totals)
+
+    def groups_of(self, topics: np.ndarray) -> np.ndarray:
+        """The rows of `groups` with the topics in another order, that for topics not in use last."""
+        return self.groups[np.append(topics, len(self.entropy))]

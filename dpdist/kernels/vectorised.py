@@ -1,0 +1,182 @@
+"""Exponentials, logarithms and functions of the gamma family of many numbers at once.
+
+Where a library's function is called for each, most of the time goes to the calls. Here loops have no branch and call
+nothing, so that the compiler vectorises them; powers of two are taken apart and put together as bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.kernels.jit import jit_inlined, jit_reassociated
+
+#: Exponentials below that of this are denormal, which powers of two made of bits are not.
+LEAST_EXPONENT = -708.0
+#: log 2 in two parts, of which products of the first with whole numbers are exact.
+_LOG_TWO, _REST = 0.693147180369123816490, 1.90821492927058770002e-10
+_PER_LOG_TWO, _ROOT_TWO = 1.4426950408889634, 1.4142135623730951
+#: Bits of a double's fraction, its exponent's bias, and 2^52, whose fraction is the whole number added to it.
+_FRACTION, _BIAS, _WHOLE = 52, 1023, 4503599627370496.0
+_FRACTION_BITS, _ONE_BITS = (1 << 52) - 1, 1023 << 52
+#: Smallest number that is not denormal; what brings those below it there, and its exponent.
+_NORMAL, _RAISE, _RAISED = float(np.finfo(np.float64).tiny), 2.0**54, 54.0
+_C2, _C3, _C4, _C5, _C6, _C7 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040
+_C8, _C9, _C10, _C11, _C12, _C13 = 1 / 40320, 1 / 362880, 1 / 3628800, 1 / 39916800, 1 / 479001600, 1 / 6227020800
+_HALF_LOG_TWO_PI = 0.9189385332046727
+#: From here on the asymptotic series hold.
+_FAR = 8.0
+
+
+class Bits(NamedTuple):
+    """Room for numbers: the same memory as float64 and as int64."""
+
+    numbers: np.ndarray
+    whole: np.ndarray
+
+
+@jit_inlined
+def bits_of(size: int) -> Bits:
+    """Room for so many."""
+    numbers = np.empty(size)
+    return Bits(numbers, numbers.view(np.int64))
+
+
+@jit_reassociated
+def exponentials(numbers: np.ndarray, least: float, bits: Bits, found: np.ndarray) -> float:
+    """exp of some numbers, and their sum.
+
+    With n the whole number nearest to x / log 2, exp x = 2^n exp r, |r| <= log(2) / 2; the series of exp r to its
+    thirteenth power leaves off less than 1e-17 of it.
+
+    Parameters
+    ----------
+    numbers : (n,) float64, at most zero
+    least : not below :data:`LEAST_EXPONENT`; the exponential of a number below it is zero
+    bits : room for n
+    found : (n,) float64, gains the exponentials; not a number where `numbers` is none
+    """
+    powers, whole = bits.numbers, bits.whole
+    for k in range(numbers.shape[0]):
+        x = numbers[k] if numbers[k] > least else least
+        n = np.floor(x * _PER_LOG_TWO + 0.5)
+        powers[k] = n + (_WHOLE + _BIAS)
+        r = (x - n * _LOG_TWO) - n * _REST
+        tail = _C8 + r * (_C9 + r * (_C10 + r * (_C11 + r * (_C12 + r * _C13))))
+        found[k] = 1.0 + r * (1.0 + r * (_C2 + r * (_C3 + r * (_C4 + r * (_C5 + r * (_C6 + r * (_C7 + r * tail)))))))
+    for k in range(numbers.shape[0]):
+        whole[k] <<= _FRACTION
+    total = 0.0
+    for k in range(numbers.shape[0]):
+        value = found[k] * powers[k]
+        value = value if numbers[k] >= least else (0.0 if numbers[k] < least else np.nan)
+        found[k] = value
+        total += value
+    return total
+
+
+@jit_reassociated
+def logarithms(numbers: np.ndarray, bits: Bits, found: np.ndarray) -> None:
+    """log of some numbers (n,) above zero; `found` may be `numbers`, and is not a number where these are not finite.
+
+    With x = 2^e m, m within a root of 2 from 1, log x = e log 2 + 2 artanh s, s = (m - 1) / (m + 1); the series to
+    s^21 leaves off less than 1e-17 of it.
+    """
+    copies, whole = bits.numbers, bits.whole
+    for k in range(numbers.shape[0]):
+        copies[k] = numbers[k] if numbers[k] >= _NORMAL else numbers[k] * _RAISE
+    for k in range(numbers.shape[0]):
+        e = np.float64((whole[k] >> _FRACTION) - _BIAS)
+        e = e if numbers[k] >= _NORMAL else e - _RAISED
+        found[k] = e + 0.0 * numbers[k]
+    for k in range(numbers.shape[0]):
+        whole[k] = (whole[k] & _FRACTION_BITS) | _ONE_BITS
+    for k in range(numbers.shape[0]):
+        m = copies[k]
+        large = m > _ROOT_TWO
+        m = 0.5 * m if large else m
+        e = found[k] + 1.0 if large else found[k]
+        s = (m - 1.0) / (m + 1.0)
+        z = s * s
+        tail = 1 / 13 + z * (1 / 15 + z * (1 / 17 + z * (1 / 19 + z * (1 / 21))))
+        tail = 1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * (1 / 11 + z * tail))))
+        found[k] = e * _LOG_TWO + (2.0 * s + (2.0 * s * z * tail + e * _REST))
+
+
+@jit_inlined
+def digammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray) -> None:
+    """psi of some numbers (n,) above zero, as :func:`dpdist.kernels.special.digamma`; `far` is room for n more."""
+    _move_away(numbers, far)
+    logarithms(far[: numbers.shape[0]], bits, found)
+    _digammas_from(numbers, far, found)
+
+
+@jit_inlined
+def log_gammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray) -> None:
+    """log Gamma of some numbers (n,) above zero, to about 1e-14 absolute; `far` is room for n more."""
+    size = numbers.shape[0]
+    _move_away(numbers, far)
+    logarithms(far[:size], bits, found)
+    _log_gammas_from(far, found[:size])
+    _rising(numbers, far)
+    logarithms(far[:size], bits, far)
+    for k in range(numbers.shape[0]):
+        found[k] -= far[k]
+
+
+@jit_reassociated
+def _move_away(numbers: np.ndarray, far: np.ndarray) -> None:
+    """x, or x + 8 where x is below 8: where the asymptotic series hold."""
+    for k in range(numbers.shape[0]):
+        far[k] = numbers[k] + _FAR if numbers[k] < _FAR else numbers[k]
+
+
+@jit_reassociated
+def _digammas_from(numbers: np.ndarray, far: np.ndarray, found: np.ndarray) -> None:
+    """psi(x), where `found` is log y, y of `far`: by the series at y, and 1/x + ... + 1/(x+7) where x is below 8."""
+    for k in range(numbers.shape[0]):
+        x, inverse = numbers[k], 1.0 / far[k]
+        z = x * (x + 7.0)
+        low, high = z * (z + 6.0), (z + 10.0) * (z + 12.0)
+        shift = (2.0 * x + 7.0) * ((2.0 * z + 6.0) * high + (2.0 * z + 22.0) * low) / (low * high)
+        y = inverse * inverse
+        tail = 1 / 252 - y * (1 / 240 - y * (1 / 132 - y * (691 / 32760 - y / 12)))
+        value = found[k] - 0.5 * inverse - y * (1 / 12 - y * (1 / 120 - y * tail))
+        found[k] = value - shift if x < _FAR else value
+
+
+@jit_reassociated
+def _log_gammas_from(far: np.ndarray, found: np.ndarray) -> None:
+    """Stirling's series at y of `far`, where `found` is log y."""
+    for k in range(found.shape[0]):
+        inverse = 1.0 / far[k]
+        y = inverse * inverse
+        tail = 1 / 1260 - y * (1 / 1680 - y * (1 / 1188 - y * (691 / 360360 - y / 156)))
+        tail = inverse * (1 / 12 - y * (1 / 360 - y * tail))
+        found[k] = (far[k] - 0.5) * found[k] - far[k] + _HALF_LOG_TWO_PI + tail
+
+
+@jit_reassociated
+def _rising(numbers: np.ndarray, found: np.ndarray) -> None:
+    """x (x+1) ... (x+7) where x is below 8, else 1."""
+    for k in range(numbers.shape[0]):
+        x = numbers[k]
+        z = x * (x + 7.0)
+        found[k] = z * (z + 6.0) * (z + 10.0) * (z + 12.0) if x < _FAR else 1.0
+
+
+@jit_reassociated
+def trigammas(numbers: np.ndarray, found: np.ndarray) -> None:
+    """psi' of some numbers (n,) above zero, as :func:`dpdist.kernels.special.trigamma`."""
+    for k in range(numbers.shape[0]):
+        x = numbers[k]
+        z = x * (x + 7.0)
+        a, b, c = z + 6.0, z + 10.0, z + 12.0
+        shift = (2.0 * z + 49.0) / (z * z) + (2.0 * z + 37.0) / (a * a)
+        shift += (2.0 * z + 29.0) / (b * b) + (2.0 * z + 25.0) / (c * c)
+        inverse = 1.0 / (x + _FAR if x < _FAR else x)
+        y = inverse * inverse
+        tail = 1 / 42 - y * (1 / 30 - y * (5 / 66 - y * (691 / 2730 - y * 7 / 6)))
+        value = inverse + 0.5 * y + y * inverse * (1 / 6 - y * (1 / 30 - y * tail))
+        found[k] = value + shift if x < _FAR else value
