@@ -140,7 +140,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
     @cached_property
     def _predictor(self) -> Shown:
-        """What the model says of rows, made when it is first asked for: after each lap that would cost what moves do."""
+        """What the model says of rows, made when it is asked for: after each lap that would cost what moves do."""
         fitted = self._fitted
         predictor: Shown = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
         return predictor

@@ -18,6 +18,7 @@ from dpdist.inference.topics.summary import (
     PSI_SUM,
     SLACK,
     TopicSummary,
+    without_topics,
 )
 
 
@@ -125,8 +126,9 @@ def with_removed(summary: TopicSummary, removed: np.ndarray) -> TopicSummary:
     documents = max(float(summary.totals[DOCUMENTS]), 1.0)
     rest = summary.groups[[*removed, -1], PRIOR].sum() / documents
     groups = np.concatenate([np.delete(summary.groups[:-1], removed, axis=0), unused(summary, rest)[None]])
-    words = np.ascontiguousarray(np.delete(summary.words, removed, axis=1))
-    return TopicSummary(words, np.delete(summary.entropy, removed), groups, summary.totals)
+    return TopicSummary(
+        without_topics(summary.words, removed), np.delete(summary.entropy, removed), groups, summary.totals
+    )
 
 
 def united(

@@ -30,7 +30,7 @@ from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.merges import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.problem import PosteriorProblem, TopicPlan
-from dpdist.inference.topics.summary import LOG_PI, TopicSummary
+from dpdist.inference.topics.summary import LOG_PI, TopicSummary, without_topics
 from dpdist.inference.topics.trials import Merging, TopicMap, TopicTrials
 from dpdist.models.families.base import Rows
 
@@ -246,14 +246,14 @@ def _next_trials(topics: _Topics, refused: TopicTrials) -> tuple[TopicTrials, To
         trials = replace(trials, births_refused=trials.births_refused + 1)
     if not len(removed):
         return trials, None
-    left, ids = np.delete(total.words, removed, axis=1), np.delete(topics.ids, removed)
+    left, ids = without_topics(total.words, removed), np.delete(topics.ids, removed)
     pairs = _pairs(plan, left, topics.lap)
     return replace(trials, kind="delete", removed=removed, candidate_ids=ids, candidate_pairs=pairs), None
 
 
 def _with_births(topics: _Topics, trials: TopicTrials, seeds: Seeds) -> tuple[TopicTrials, TopicBatchSummary]:
     total, added, removed = topics.total, len(seeds), seeds.replaced
-    kept, ids = np.delete(total.words, removed, axis=1), np.delete(topics.ids, removed)
+    kept, ids = without_topics(total.words, removed), np.delete(topics.ids, removed)
     ids = np.append(ids, np.arange(topics.next_id, topics.next_id + added))
     trials = replace(trials, kind="birth", added=added, removed=removed, candidate_ids=ids)
     return trials, _warm_start(total, trials, warm_start_of(kept, seeds))
@@ -306,7 +306,7 @@ def warm_start_of_removal(total: TopicSummary, after: TopicTrials, beside: np.nd
     """
     beside[:, after.removed] = 0.0
     beside /= np.maximum(beside.sum(axis=1, keepdims=True), 1e-300)
-    words = np.delete(total.words[:, after.removed] @ beside, after.removed, axis=1)
+    words = without_topics(total.words[:, after.removed] @ beside, after.removed)
     left = words.shape[1]
     return _warm_start(total, after, TopicSummary(words, np.zeros(left), np.zeros((left + 1, 4)), np.zeros(4)))
 

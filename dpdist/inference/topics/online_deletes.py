@@ -26,7 +26,7 @@ from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, 
 from dpdist.inference.topics.local_step import documents_of
 from dpdist.inference.topics.model import TopicModel, TopicPosterior, point_elbo, point_weights, word_values
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.summary import TopicSummary
+from dpdist.inference.topics.summary import TopicSummary, without_topics
 from dpdist.inference.topics.trials import Merging
 
 #: A posterior, and the documents' topics that are updated under it.
@@ -133,7 +133,7 @@ def apply_delete(state: OnlineState, topic: int) -> OnlineState:
     """The state without a topic, whose weight is that of topics not in use from then on."""
     weights = np.delete(state.weights, topic)
     weights[-1] += state.weights[topic]
-    words = np.ascontiguousarray(np.delete(state.words, topic, axis=1))
+    words = without_topics(state.words, topic)
     return replace(state, words=words, weights=weights, ids=np.delete(state.ids, topic))
 
 

@@ -91,10 +91,21 @@ class TopicSummary:
         index = np.asarray(topics, dtype=np.intp)
         if np.array_equal(index, np.arange(len(self.entropy))):
             return self
-        words = np.empty((len(self.words), len(index)))
-        take_columns(self.words, index, words)
-        return TopicSummary(words, self.entropy[index], self.groups_of(index), self.totals)
+        return TopicSummary(of_topics(self.words, index), self.entropy[index], self.groups_of(index), self.totals)
 
     def groups_of(self, topics: np.ndarray) -> np.ndarray:
         """The rows of `groups` with the topics in another order, that for topics not in use last."""
-        return self.groups[np.append(topics, len(self.entropy))]
+        groups: np.ndarray = self.groups[np.append(topics, len(self.entropy))]
+        return groups
+
+
+def of_topics(words: np.ndarray, topics: np.ndarray) -> np.ndarray:
+    """The columns of words' counts (W, K) that are of some topics, a row's side by side."""
+    found = np.empty((len(words), len(topics)))
+    take_columns(words, np.asarray(topics, dtype=np.intp), found)
+    return found
+
+
+def without_topics(words: np.ndarray, removed: np.ndarray | int) -> np.ndarray:
+    """The columns of words' counts (W, K) that are of other topics than those."""
+    return of_topics(words, np.delete(np.arange(words.shape[1]), removed))
