@@ -37,8 +37,8 @@ from dpdist.runs.specs.mixture import FitSpec
 ROWS_EACH, FEWEST, MOST, MOST_NUMBERS = 64, 4_096, 65_536, 2**25
 #: Batches of these laps, and the lap whose costs count: the first in which moves are measured and made.
 BATCHES, LAP = 2, 2
-#: Tasks that do nothing, bytes that travel, and bytes of a trial file.
-TASKS, TRAVELLING, FILE = 200, 2**25, 2**24
+#: Tasks that do nothing, numbers that each is given and gives, bytes that travel, and bytes of a trial file.
+TASKS, NUMBERS, TRAVELLING, FILE = 400, 2**12, 2**25, 2**24
 #: Tasks that are waited for one by one.
 TRIPS = 15
 #: Partitions that are read.
@@ -227,15 +227,16 @@ class TaskCosts(NamedTuple):
 
 
 def cluster_costs(backend: Backend) -> TaskCosts:
-    """What tasks cost that do nothing, and bytes that travel."""
+    """What tasks cost that give what they are given, of which sums are made, and bytes that travel."""
     if not backend.threads:
         return TaskCosts(0.0, 0.0, 0.0, None, float(psutil.Process().memory_info().rss))
     backend.fetch(backend.map(_nothing, range(8)))
     trips = [_timed(lambda: backend.fetch(backend.map(_nothing, [0]))) for _ in range(TRIPS)]
+    shared = backend.share(np.zeros(NUMBERS))
     began = time.perf_counter()
-    refs = backend.map(_nothing, range(TASKS))
+    refs = backend.map(_as_given, [shared] * TASKS)
     submitted = time.perf_counter() - began
-    backend.fetch(refs)
+    backend.fetch([backend.sum(refs)])
     tasks = time.perf_counter() - began
     made = backend.map(_bytes, [TRAVELLING])
     backend.fetch(backend.map(_nothing_of, [made[0]]))
@@ -247,6 +248,11 @@ def cluster_costs(backend: Backend) -> TaskCosts:
 
 def _nothing(_: object) -> None:
     """A task that does nothing."""
+
+
+def _as_given(value: np.ndarray) -> np.ndarray:
+    """A task that gives what it is given."""
+    return value
 
 
 def _nothing_of(_: np.ndarray) -> None:
