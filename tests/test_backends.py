@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import dask.array as da
@@ -190,6 +192,33 @@ def test_backends_share_map_and_sum_alike(dask_backend) -> None:
 
 def _scaled(array: np.ndarray, factor: int) -> np.ndarray:
     return factor * array
+
+
+def test_calls_that_need_the_same_large_value_are_spread_over_all_workers(dask_backend) -> None:
+    shared, workers = dask_backend.share(np.zeros(10_000)), dask_backend.threads
+    where = dask_backend.fetch(dask_backend.map(_process, [shared] * 2 * workers))
+    assert sorted(Counter(where).values()) == [2] * workers
+
+
+def test_a_call_goes_where_the_large_value_is_that_it_alone_needs(dask_backend) -> None:
+    made = dask_backend.map(_process_and_numbers, range(6))
+    dask_backend.fetch(made)
+    found = dask_backend.fetch(dask_backend.map(_processes, [made[i] for i in (1, 0, 3, 2, 5, 4)]))
+    assert all(there == here for there, here in found)
+
+
+def _process(_: np.ndarray) -> int:
+    time.sleep(0.1)
+    return os.getpid()
+
+
+def _process_and_numbers(_: int) -> tuple[int, np.ndarray]:
+    time.sleep(0.1)
+    return os.getpid(), np.zeros(2_000_000)
+
+
+def _processes(made: tuple[int, np.ndarray]) -> tuple[int, int]:
+    return made[0], os.getpid()
 
 
 def test_sums_have_one_shape_whatever_the_backend() -> None:

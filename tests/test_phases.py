@@ -73,13 +73,13 @@ def test_workers_seconds_are_counted_once_to_the_phase_that_asked() -> None:
 
 def test_sending_is_waiting_whatever_it_is_for(monkeypatch) -> None:
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
-        backend, sent = DaskBackend(client), client.map
+        backend, sent = DaskBackend(client), client.get
 
         def slow(*given, **more):
             time.sleep(0.2)
             return sent(*given, **more)
 
-        monkeypatch.setattr(client, "map", slow)
+        monkeypatch.setattr(client, "get", slow)
         before = spent()
         with phase(Phase.GLOBAL_STEP):
             backend.share(np.zeros(100_000))

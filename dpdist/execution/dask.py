@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Generic
 
 import dask
+from dask._task_spec import List, Task, TaskRef
 from dask.typing import Key
 from distributed import Client, Future, Scheduler
 from distributed.scheduler import KilledWorker
@@ -40,6 +41,8 @@ logger = logging.getLogger("dpdist")
 
 #: What tasks need is sent with them; Dask would call that a large graph.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
+#: Calls of so short a time have one turn.
+_TOGETHER = "100 ms"
 #: Seconds in which a scheduler that dies as it is asked may be followed by another.
 _REPLACED = 30.0
 #: Labels named in the description of a task.
@@ -176,9 +179,13 @@ class DaskBackend(Backend):
             (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
         ]
         calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
+        graph = {
+            key: Task(key, perform, call, List(*own), _data_producer=not joins and _alike(inputs))
+            for key, call, own in zip(keys, calls, inputs, strict=True)
+        }
         with dask.config.set(_LARGE), phase(Phase.WAITING):
-            futures = self.client.map(
-                perform, calls, inputs, key=keys, priority=int(prompt), retries=self.limits.attempts - 1
+            futures = self.client.get(
+                graph, keys, sync=False, priority=int(prompt), retries=self.limits.attempts - 1, fifo_timeout=_TOGETHER
             )
         return [Held(future, label) for future in futures]
 
@@ -291,8 +298,8 @@ def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
 
 def _as_call(
     terms: Terms, function: Callable[..., object], arguments: Sequence[object], joins: bool
-) -> tuple[bytes, list[Future]]:
-    """The call with slots for what the cluster brings, and the futures of that."""
+) -> tuple[bytes, list[TaskRef]]:
+    """The call with slots for what the cluster brings, and references to that."""
     slots: dict[Future, Slot] = {}
 
     def place(argument: object) -> object:
@@ -302,7 +309,15 @@ def _as_call(
         return slots.setdefault(future, Slot(len(slots))) if isinstance(future, Future) else argument
 
     call = Call(terms, function, tuple(place(argument) for argument in arguments), present(), joins)
-    return bytes(call), list(slots)
+    return bytes(call), [TaskRef(future.key) for future in slots]
+
+
+def _alike(inputs: Sequence[Sequence[TaskRef]]) -> bool:
+    """Whether calls need the same of the cluster, so that it should not matter where that is.
+
+    Dask would give them all to the workers that hold it, from which others then steal twice a second.
+    """
+    return len(inputs) > 1 and len({frozenset(each.key for each in own) for own in inputs}) == 1
 
 
 def _described(name: str, arguments: Sequence[object], place: str) -> str:
