@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from dask.tokenize import tokenize
 from distributed import Client, LocalCluster
 
 import dpdist
@@ -26,6 +27,7 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_pairwise
 from dpdist.execution.connecting import local_backend
 from dpdist.execution.dask import DaskBackend
+from dpdist.execution.tasks import Sent
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.moves import pairs as pair_module
@@ -205,6 +207,10 @@ def test_a_call_goes_where_the_large_value_is_that_it_alone_needs(dask_backend) 
     dask_backend.fetch(made)
     found = dask_backend.fetch(dask_backend.map(_processes, [made[i] for i in (1, 0, 3, 2, 5, 4)]))
     assert all(there == here for there, here in found)
+
+
+def test_what_is_sent_is_known_by_its_name_and_not_digested() -> None:
+    assert tokenize(Sent("call", b"one")) == tokenize(Sent("call", b"other")) != tokenize(Sent("another", b"one"))
 
 
 def _process(_: np.ndarray) -> int:

@@ -180,8 +180,8 @@ class DaskBackend(Backend):
         ]
         calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
         graph = {
-            key: Task(key, perform, call, List(*own), _data_producer=not joins and _alike(inputs))
-            for key, call, own in zip(keys, calls, inputs, strict=True)
+            key: Task(key, perform, call.sent(f"{stem}-{i}"), List(*own), _data_producer=not joins and _alike(inputs))
+            for i, (key, call, own) in enumerate(zip(keys, calls, inputs, strict=True))
         }
         with dask.config.set(_LARGE), phase(Phase.WAITING):
             futures = self.client.get(
@@ -298,7 +298,7 @@ def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
 
 def _as_call(
     terms: Terms, function: Callable[..., object], arguments: Sequence[object], joins: bool
-) -> tuple[bytes, list[TaskRef]]:
+) -> tuple[Call, list[TaskRef]]:
     """The call with slots for what the cluster brings, and references to that."""
     slots: dict[Future, Slot] = {}
 
@@ -309,7 +309,7 @@ def _as_call(
         return slots.setdefault(future, Slot(len(slots))) if isinstance(future, Future) else argument
 
     call = Call(terms, function, tuple(place(argument) for argument in arguments), present(), joins)
-    return bytes(call), [TaskRef(future.key) for future in slots]
+    return call, [TaskRef(future.key) for future in slots]
 
 
 def _alike(inputs: Sequence[Sequence[TaskRef]]) -> bool:

@@ -80,8 +80,6 @@ class Slot:
 class Call:
     """A function and its arguments, with slots for values that the cluster brings.
 
-    Sent as bytes, which the scheduler passes on as they are.
-
     Parameters
     ----------
     terms : of the run
@@ -96,8 +94,20 @@ class Call:
     phase: Phase | None = None
     joins: bool = False
 
-    def __bytes__(self) -> bytes:
-        return bytes(cloudpickle.dumps(self))
+    def sent(self, name: str) -> Sent:
+        """The call as it travels, under a name of its own."""
+        return Sent(name, cloudpickle.dumps(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A pickled call, which Dask need not read: it would digest all of it to find a name for the graph."""
+
+    name: str
+    data: bytes
+
+    def __dask_tokenize__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +121,7 @@ class Outcome:
     spent: Spent = field(default_factory=dict)
 
 
-def perform(sent: bytes, brought: Sequence[object]) -> Outcome:
+def perform(sent: Sent, brought: Sequence[object]) -> Outcome:
     """Make the call, unless the worker is another version's or an input is an error.
 
     Parameters
@@ -119,7 +129,7 @@ def perform(sent: bytes, brought: Sequence[object]) -> Outcome:
     sent : the call
     brought : for its slots, outcomes of calls or results of others' tasks
     """
-    call: Call = pickle.loads(sent)
+    call: Call = pickle.loads(sent.data)
     inputs = [each if isinstance(each, Outcome) else Outcome(each, 0.0) for each in brought]
     error = own_refusal(call.terms.versions) or next((each.error for each in inputs if each.error), None)
     if error is not None:
