@@ -44,6 +44,7 @@ FREE = UnitCosts(
     add=0.0,
     global_step=0.0,
     lap_end=0.0,
+    search=0.0,
     task=0.0,
     round_trip=0.0,
     submit=0.0,
@@ -60,6 +61,7 @@ REAL = replace(
     add=5e-10,
     global_step=1e-5,
     lap_end=1e-3,
+    search=1e-3,
     task=1e-3,
     round_trip=5e-3,
     submit=3e-4,
@@ -119,11 +121,11 @@ def test_more_workers_or_more_look_ahead_never_make_a_lap_longer(shape, workers)
 
 @given(shapes)
 def test_workers_beyond_the_useful_ones_change_nothing(shape) -> None:
-    shape = shape.but(rows=10**7 * shape.partitions)
+    shape, costs = shape.but(rows=10**7 * shape.partitions), replace(REAL, search=0.0)
     useful = shape.useful_workers
-    enough, more = (lap_cost(shape, REAL, count, True) for count in (useful, 3 * useful))
+    enough, more = (lap_cost(shape, costs, count, True) for count in (useful, 3 * useful))
     assert more.seconds == pytest.approx(enough.seconds)
-    found = forecast(shape, REAL, 3 * useful)
+    found = forecast(shape, costs, 3 * useful)
     assert found.useful_workers == useful and found.bound.startswith("too few partitions")
     assert found.share <= 1 / 3 * (1 + 1e-9)
 
@@ -183,6 +185,7 @@ def test_the_sums_of_a_batch_come_in_by_as_many_steps_as_their_tree_has() -> Non
         (replace(FREE, add=1e-6), "sums on their way to the coordinator"),
         (replace(FREE, transfer=1e3), "sums on their way to the coordinator"),
         (replace(FREE, lap_end=100.0), "the coordinator, which makes posteriors and moves"),
+        (replace(FREE, search=100.0), "the search for moves"),
         (replace(FREE, task=10.0), "the scheduler, which hands out tasks one by one"),
         (replace(FREE, read_rate=1e3), "reading the rows"),
         (replace(FREE, store_rate=1e5), "reading the rows"),

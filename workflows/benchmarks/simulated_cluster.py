@@ -175,6 +175,7 @@ def costs_of(backend: Backend, seconds: Seconds) -> UnitCosts:
         add=1e-9,
         global_step=seconds.global_step / COMPONENTS,
         lap_end=seconds.end / COMPONENTS,
+        search=0.0,
         task=tasks.task,
         round_trip=tasks.round_trip,
         submit=tasks.submit,

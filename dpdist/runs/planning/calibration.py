@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -24,8 +24,10 @@ from dpdist.core.places import place_of
 from dpdist.data import ArraySource, Source, as_source
 from dpdist.data.base import Partition
 from dpdist.execution import Backend, SerialBackend
+from dpdist.execution.base import Ref, Value
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
 from dpdist.runs.methods.mixture import MemoizedMixture
@@ -33,8 +35,8 @@ from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
 from dpdist.runs.specs.mixture import FitSpec
 
-#: Rows of calibrating laps: so many of each component, within bounds on rows and on what they are beside components.
-ROWS_EACH, FEWEST, MOST, MOST_NUMBERS = 64, 4_096, 65_536, 2**25
+#: Rows of calibrating laps: as many as moves look at in a lap, and of each component so many at least, within bounds.
+ROWS_EACH, FEWEST, MOST_NUMBERS = 64, 4_096, 2**25
 #: Batches of these laps, and the lap whose costs count: the first in which moves are measured and made.
 BATCHES, LAP = 2, 2
 #: Tasks that do nothing, numbers that each is given and gives, bytes that travel, and bytes of a trial file.
@@ -46,12 +48,16 @@ READ = 3
 
 
 class _LapCosts(NamedTuple):
-    """Of one lap in this process: seconds by what they went to, components, rows of statistics of each in a summary."""
+    """Of one lap in this process: seconds by what they went to, components, rows of statistics of each in a summary.
+
+    Of moves ``searches`` are what workers make elsewhere.
+    """
 
     local_step: float
     sums: float
     global_step: float
     moves: float
+    searches: float
     components: int
     summary_rows: float
     summary_bytes: int
@@ -93,6 +99,7 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         add=_adding(whole.summary_bytes),
         global_step=whole.global_step / (BATCHES * whole.components),
         lap_end=whole.moves / whole.components,
+        search=whole.searches / whole.components,
         task=tasks.task,
         round_trip=tasks.round_trip,
         submit=tasks.submit,
@@ -116,8 +123,9 @@ def planned(spec: FitSpec, source: Source, components: int) -> Problem:
 def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
     """Rows of the data, or others in their place, so many that all components have some."""
     columns = source.shape[1]
-    most = max(2 * components, min(MOST, MOST_NUMBERS // columns))
-    wanted = min(max(FEWEST, ROWS_EACH * components), most, max(source.shape[0], 2 * components))
+    each = max(ROWS_EACH, Sampling().each(components, 8 * columns))
+    most = max(2 * components, MOST_NUMBERS // columns)
+    wanted = min(max(FEWEST, each * components), most, max(source.shape[0], 2 * components))
     if isinstance(source, UnwrittenSource):
         return _drawn_for(spec, wanted, columns, components)
     rows, found = [], 0
@@ -166,23 +174,36 @@ def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candida
 def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> _LapCosts:
     """What the lap that counts costs."""
     problem, state, source = _begun(spec, rows, components, candidates)
-    before, had = spent(), components
-    for step in MemoizedMixture().steps(problem, source, state, SerialBackend(), None):
+    before, had, backend = spent(), components, _Searching()
+    for step in MemoizedMixture().steps(problem, source, state, backend, None):
         if step.info is not None and step.info.lap == LAP:
             break
         if step.info is not None:
-            before, had = spent(), step.info.n_components
+            before, had, backend.seconds = spent(), step.info.n_components, 0.0
     took, summary = since(before), step.batch_summary
     table = [part.stats.shape[0] for part in (summary.summary, *summary.measured)]
     return _LapCosts(
         took.get(Phase.LOCAL_STEP, 0.0),
         took.get(Phase.SUMS, 0.0),
         took.get(Phase.GLOBAL_STEP, 0.0),
-        took.get(Phase.MOVES, 0.0),
+        max(0.0, took.get(Phase.MOVES, 0.0) - backend.seconds),
+        backend.seconds,
         had,
         sum(table) / had,
         summary.nbytes,
     )
+
+
+class _Searching(SerialBackend):
+    """Adds up the seconds of what workers make elsewhere, but for visits of rows."""
+
+    seconds = 0.0
+
+    def map(self, function: Callable[..., Value], *columns: Sequence[object]) -> list[Ref[Value]]:
+        began = time.perf_counter()
+        found = super().map(function, *columns)
+        self.seconds += time.perf_counter() - began
+        return found
 
 
 def _adding(size: int) -> float:

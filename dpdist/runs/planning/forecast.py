@@ -34,6 +34,7 @@ CAUSES = {
     "the local step of the rows": ("row", "row_component", "candidate_row"),
     "sums on their way to the coordinator": ("add",),
     "the coordinator, which makes posteriors and moves": ("global_step", "lap_end", "submit"),
+    "the search for moves": ("search",),
     "the scheduler, which hands out tasks one by one": ("task", "round_trip"),
     "reading the rows": ("read_seconds",),
 }
@@ -41,6 +42,8 @@ CAUSES = {
 RATES = {"sums on their way to the coordinator": ("transfer",), "reading the rows": ("read_rate", "store_rate")}
 #: What a change has to save of a lap to be told.
 WORTH = 0.05
+#: Times that sampled rows travel: to the coordinator, and to those who look for moves in them.
+SENT = 3
 
 
 class LapCost(NamedTuple):
@@ -162,7 +165,9 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
         done.append(last + _levels(tasks) * (costs.round_trip + costs.task + costs.joined(size, FAN_IN)))
     for end in done[len(folded) :]:
         free = max(free, end) + fold
-    return LapCost(free + shape.components * costs.lap_end, busy)
+    searches = shape.components * costs.search
+    free += shape.components * costs.lap_end + searches / min(workers, shape.components)
+    return LapCost(free + SENT * costs.moved(shape.sample_bytes, costs.transfer), busy + searches)
 
 
 def _levels(tasks: int) -> int:
