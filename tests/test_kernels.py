@@ -24,6 +24,7 @@ from dpdist.kernels.packed import (
     packed_products,
     packed_width,
 )
+from dpdist.kernels.rows import take_columns
 from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
 from dpdist.kernels.vectorised import LEAST_EXPONENT, bits_of, digammas, exponentials, log_gammas, logarithms, trigammas
@@ -145,6 +146,13 @@ def test_functions_of_what_is_no_number_are_none(name, wrong) -> None:
     found = np.empty(40)
     AT_ONCE[name][0](np.where(np.arange(40) == 7, wrong, 2.0), np.empty(40), found)
     np.testing.assert_array_equal(np.isfinite(found), np.arange(40) != 7)
+
+
+@given(columns=st.lists(st.integers(0, 4), max_size=7))
+def test_columns_are_taken_in_the_order_asked_for(columns) -> None:
+    rows, taken = np.arange(15.0).reshape(3, 5), np.empty((3, len(columns)))
+    take_columns(rows, np.array(columns, dtype=np.intp), taken)
+    np.testing.assert_array_equal(taken, rows[:, columns])
 
 
 def test_logarithms_of_the_smallest_numbers() -> None:

@@ -131,7 +131,9 @@ def main() -> None:
     count, rounds = (6000, 1) if arguments.small else (120_000, 7)
     rows = read_rows(arguments.data, count)
     with one_thread():
-        lines = [compare(rows, components, rounds) for components in ((20,) if arguments.small else (100, 200, 400))]
+        lines = [
+            compare(rows, components, rounds) for components in ((20,) if arguments.small else (100, 200, 400, 1000))
+        ]
     print("float32, D=128; ratios are medians of rounds taken in turn (smallest to largest)")
     print_table(["K", "rows/s", "by rows / blocked", "blocked / products alone"], lines)
 
