@@ -179,8 +179,9 @@ class DaskBackend(Backend):
             (stem, i, label or _described(name, row, f" (call {i + 1} of {len(rows)})")) for i, row in enumerate(rows)
         ]
         calls, inputs = zip(*(_as_call(self._terms, function, row, joins) for row in rows), strict=True)
+        spread = not joins and _alike(inputs)
         graph = {
-            key: Task(key, perform, call.sent(f"{stem}-{i}"), List(*own), _data_producer=not joins and _alike(inputs))
+            key: Task(key, perform, call.sent(f"{stem}-{i}"), List(*own), _data_producer=spread)
             for i, (key, call, own) in enumerate(zip(keys, calls, inputs, strict=True))
         }
         with dask.config.set(_LARGE), phase(Phase.WAITING):
