@@ -45,7 +45,8 @@ def share_rows(
 ) -> int:
     """Share each row's mass among the columns, in place: ``logits[n] <- mass[n] * softmax(logits[n])``.
 
-    Shares below `floor` become zero and the rest is renormalised, which is still a distribution.
+    Shares below `floor` beside the row's largest become zero, then those below it beside all that is left; the rest is
+    renormalised, which is still a distribution.
 
     Parameters
     ----------
