@@ -27,7 +27,8 @@ from dpdist.kernels.packed import (
 from dpdist.kernels.rows import take_columns
 from dpdist.kernels.scores import highest, reaching
 from dpdist.kernels.softmax import accumulate_sparse, pair_entropy, share_rows
-from dpdist.kernels.vectorised import LEAST_EXPONENT, bits_of, digammas, exponentials, log_gammas, logarithms, trigammas
+from dpdist.kernels.special import trigamma
+from dpdist.kernels.vectorised import LEAST_EXPONENT, bits_of, digammas, exponentials, log_gammas, logarithms
 from tests.cases import entropy_of
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,7 +47,7 @@ def floored(shares: np.ndarray, floor: float) -> np.ndarray:
 
 
 def truncated(logits: np.ndarray, floor: float) -> np.ndarray:
-    """The softmax without what is below the floor beside the largest share, then without what is below it of the rest."""
+    """The softmax without what is below the floor beside the largest share, then beside all that is left."""
     shares = softmax(logits, axis=1)
     near = np.where(shares < floor * shares.max(axis=1, keepdims=True), 0.0, shares)
     return floored(near / near.sum(axis=1, keepdims=True), floor)
@@ -139,7 +140,7 @@ AT_ONCE = {
     "log": (lambda x, far, found: logarithms(x, bits_of(len(x)), found), np.log),
     "psi": (lambda x, far, found: digammas(x, bits_of(len(x)), far, found), special.psi),
     "log Gamma": (lambda x, far, found: log_gammas(x, bits_of(len(x)), far, found), special.gammaln),
-    "psi'": (lambda x, far, found: trigammas(x, found), lambda x: special.polygamma(1, x)),
+    "psi'": (lambda x, far, found: np.copyto(found, [trigamma(each) for each in x]), lambda x: special.polygamma(1, x)),
 }
 
 

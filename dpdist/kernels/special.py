@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import math
 
-from dpdist.kernels.jit import jit
+from dpdist.kernels.jit import jit, jit_inlined
+
+#: From here on the asymptotic series hold.
+FAR = 8.0
 
 
-@jit
-def digamma(x: float) -> float:
-    """psi(x), to about 1e-14 relative: recurrence from x to x + 8 below 8, then the asymptotic series."""
+@jit_inlined
+def far_from(x: float) -> float:
+    """x, or x + 8 where x is below 8: where the asymptotic series hold."""
+    return x + FAR if x < FAR else x
+
+
+@jit_inlined
+def digamma_by(x: float, far: float, log_far: float) -> float:
+    """psi(x) by the asymptotic series at `far`, and by the recurrence from there where x is below 8."""
+    y = 1.0 / (far * far)
+    tail = 691.0 / 32760.0 - y / 12.0
+    for term in (1.0 / 132.0, 1.0 / 240.0, 1.0 / 252.0, 1.0 / 120.0, 1.0 / 12.0):
+        tail = term - y * tail
     shift = 0.0
-    if x < 8.0:
+    if x < FAR:
         # Of 1/x + ... + 1/(x+7), terms from both ends are added in pairs: 1/x + 1/(x+7) = (2x + 7) / z.
         z = x * (x + 7.0)
         low, high = z * (z + 6.0), (z + 10.0) * (z + 12.0)
         shift = (2.0 * x + 7.0) * ((2.0 * z + 6.0) * high + (2.0 * z + 22.0) * low) / (low * high)
-        x += 8.0
-    y = 1.0 / (x * x)
-    tail = 691.0 / 32760.0 - y / 12.0
-    for term in (1.0 / 132.0, 1.0 / 240.0, 1.0 / 252.0, 1.0 / 120.0, 1.0 / 12.0):
-        tail = term - y * tail
-    return math.log(x) - 0.5 / x - y * tail - shift
+    return log_far - 0.5 / far - y * tail - shift
+
+
+@jit
+def digamma(x: float) -> float:
+    """psi(x), to about 1e-14 relative."""
+    far = far_from(x)
+    return digamma_by(x, far, math.log(far))
 
 
 @jit

@@ -18,7 +18,6 @@ from dpdist.kernels.vectorised import (
     exponentials,
     log_gammas,
     logarithms,
-    trigammas,
 )
 
 #: Logarithms above which exponentials are neither zero nor infinite.
@@ -246,7 +245,8 @@ def evidence_slopes(words: np.ndarray, pseudocount: float) -> tuple[float, float
     for w in range(size):
         count = _gather(words[w], pseudocount, there, room.numbers)
         digammas(room.numbers[:count], room.bits, room.far, values)
-        trigammas(room.numbers[:count], room.far)
+        for place in range(count):
+            room.far[place] = trigamma(room.numbers[place])
         for place in range(count):
             slope += values[place]
             bend += room.far[place]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit_inlined, jit_reassociated
+from dpdist.kernels.special import FAR, digamma_by, far_from
 
 #: Exponentials below that of this are denormal, which powers of two made of bits are not.
 LEAST_EXPONENT = -708.0
@@ -25,8 +26,6 @@ _NORMAL, _RAISE, _RAISED = float(np.finfo(np.float64).tiny), 2.0**54, 54.0
 _C2, _C3, _C4, _C5, _C6, _C7 = 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720, 1 / 5040
 _C8, _C9, _C10, _C11, _C12, _C13 = 1 / 40320, 1 / 362880, 1 / 3628800, 1 / 39916800, 1 / 479001600, 1 / 6227020800
 _HALF_LOG_TWO_PI = 0.9189385332046727
-#: From here on the asymptotic series hold.
-_FAR = 8.0
 
 
 class Bits(NamedTuple):
@@ -109,7 +108,8 @@ def digammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarray
     """psi of some numbers (n,) above zero, as :func:`dpdist.kernels.special.digamma`; `far` is room for n more."""
     _move_away(numbers, far)
     logarithms(far[: numbers.shape[0]], bits, found)
-    _digammas_from(numbers, far, found)
+    for k in range(numbers.shape[0]):
+        found[k] = digamma_by(numbers[k], far[k], found[k])
 
 
 @jit_inlined
@@ -127,23 +127,9 @@ def log_gammas(numbers: np.ndarray, bits: Bits, far: np.ndarray, found: np.ndarr
 
 @jit_reassociated
 def _move_away(numbers: np.ndarray, far: np.ndarray) -> None:
-    """x, or x + 8 where x is below 8: where the asymptotic series hold."""
+    """Where the asymptotic series hold."""
     for k in range(numbers.shape[0]):
-        far[k] = numbers[k] + _FAR if numbers[k] < _FAR else numbers[k]
-
-
-@jit_reassociated
-def _digammas_from(numbers: np.ndarray, far: np.ndarray, found: np.ndarray) -> None:
-    """psi(x), where `found` is log y, y of `far`: by the series at y, and 1/x + ... + 1/(x+7) where x is below 8."""
-    for k in range(numbers.shape[0]):
-        x, inverse = numbers[k], 1.0 / far[k]
-        z = x * (x + 7.0)
-        low, high = z * (z + 6.0), (z + 10.0) * (z + 12.0)
-        shift = (2.0 * x + 7.0) * ((2.0 * z + 6.0) * high + (2.0 * z + 22.0) * low) / (low * high)
-        y = inverse * inverse
-        tail = 1 / 252 - y * (1 / 240 - y * (1 / 132 - y * (691 / 32760 - y / 12)))
-        value = found[k] - 0.5 * inverse - y * (1 / 12 - y * (1 / 120 - y * tail))
-        found[k] = value - shift if x < _FAR else value
+        far[k] = far_from(numbers[k])
 
 
 @jit_reassociated
@@ -163,20 +149,4 @@ def _rising(numbers: np.ndarray, found: np.ndarray) -> None:
     for k in range(numbers.shape[0]):
         x = numbers[k]
         z = x * (x + 7.0)
-        found[k] = z * (z + 6.0) * (z + 10.0) * (z + 12.0) if x < _FAR else 1.0
-
-
-@jit_reassociated
-def trigammas(numbers: np.ndarray, found: np.ndarray) -> None:
-    """psi' of some numbers (n,) above zero, as :func:`dpdist.kernels.special.trigamma`."""
-    for k in range(numbers.shape[0]):
-        x = numbers[k]
-        z = x * (x + 7.0)
-        a, b, c = z + 6.0, z + 10.0, z + 12.0
-        shift = (2.0 * z + 49.0) / (z * z) + (2.0 * z + 37.0) / (a * a)
-        shift += (2.0 * z + 29.0) / (b * b) + (2.0 * z + 25.0) / (c * c)
-        inverse = 1.0 / (x + _FAR if x < _FAR else x)
-        y = inverse * inverse
-        tail = 1 / 42 - y * (1 / 30 - y * (5 / 66 - y * (691 / 2730 - y * 7 / 6)))
-        value = inverse + 0.5 * y + y * inverse * (1 / 6 - y * (1 / 30 - y * tail))
-        found[k] = value + shift if x < _FAR else value
+        found[k] = z * (z + 6.0) * (z + 10.0) * (z + 12.0) if x < FAR else 1.0
