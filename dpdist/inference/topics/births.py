@@ -15,7 +15,7 @@ from scipy.special import psi
 
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary
+from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary, of_topics
 from dpdist.kernels.topics import expect_counts
 from dpdist.models.families.multinomial import entries_of
 
@@ -112,7 +112,7 @@ def _attributed(
     expected = _at_entries(used, words, documents)
     worst = np.sort(np.argsort(-_misfits(used, words, documents, expected), kind="stable")[:replaced])
     chosen = sparse.csr_array(used[:, worst])
-    own = _at_entries(chosen, np.take(words, worst, axis=1), documents) / np.maximum(expected, 1e-300)
+    own = _at_entries(chosen, of_topics(words, worst), documents) / np.maximum(expected, 1e-300)
     attributed = _with_data(documents, np.where(own < _LEAST_SHARE, 0.0, documents.data * own))
     attributed.eliminate_zeros()
     return worst, attributed

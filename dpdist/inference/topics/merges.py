@@ -25,7 +25,7 @@ from dpdist.inference.topics.batch_summary import Measured
 from dpdist.inference.topics.documents import NO_PAIRS
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_weights, word_values
 from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK
+from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK, of_topics
 
 #: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
 ROUNDING = 1e-9
@@ -159,7 +159,7 @@ def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarra
 
 
 def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:
-    added: np.ndarray = np.take(words, one, axis=1) + np.take(words, two, axis=1)
+    added: np.ndarray = of_topics(words, one) + of_topics(words, two)
     return added
 
 
