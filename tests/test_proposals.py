@@ -19,6 +19,7 @@ from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.seeding import many_nearest_seeds, nearest_seeds, standardized
+from dpdist.inference.moves.shells import column_depths, shells
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -253,13 +254,15 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
         np.random.default_rng(seed),
     )
     rng, points = np.random.default_rng(seed), family.points(given_rows)
-    tried: tuple[list[np.ndarray], ...] = ([], [])
-    for half, own in zip(tried, (points, standardized(points, weights)), strict=True):
-        owners = many_nearest_seeds(own, weights, split.children, split.seedings // 2, rng)
-        for each in owners.T:
-            hard = np.array([sums_of(family, rows, weights * (each == c)) for c in range(split.children)])
-            half.append(refined(model, rows, weights, hard))
-    finalists = [max(half, key=lambda stats: family.log_evidence(stats).sum()) for half in tried]
+    scaled = standardized(points, weights)
+    ways = [many_nearest_seeds(own, weights, split.children, 2, rng) for own in (points, scaled)]
+    every = densities_under_one(model, rows, weights)[:, None], column_depths(scaled, weights, 1, rng)
+    ways += [shells(depths, weights, split.children, rng) for depths in every]
+    tried: list[list[np.ndarray]] = []
+    for owners in ways:
+        hard = [[sums_of(family, rows, weights * (each == c)) for c in range(split.children)] for each in owners.T]
+        tried.append([refined(model, rows, weights, np.array(stats)) for stats in hard])
+    finalists = [max(way, key=lambda stats: family.log_evidence(stats).sum()) for way in tried]
     for _ in range(split.seed_iterations):
         finalists = [refined(model, rows, weights, stats) for stats in finalists]
     best = max(finalists, key=lambda stats: family.log_evidence(stats).sum())
@@ -271,6 +274,12 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
 def sums_of(family, rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """Statistics of rows, one row at a time."""
     return sum(share * family.features(rows[n : n + 1])[0] for n, share in enumerate(shares))
+
+
+def densities_under_one(model: Model, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Log densities of rows under one component that holds them all, a row at a time."""
+    coefficients = model.family.coefficients(sums_of(model.family, rows, weights)[None])[:, 0]
+    return np.array([model.family.features(rows[n : n + 1])[0] @ coefficients for n in range(len(rows))])
 
 
 def refined(model: Model, rows: np.ndarray, weights: np.ndarray, stats: np.ndarray) -> np.ndarray:

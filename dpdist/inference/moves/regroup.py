@@ -48,16 +48,16 @@ class Regroup(Dividing):
     ----------
     members : components of the smallest groups
     rows : sampled rows of a group that are looked at
-    seedings : k-means++ seedings of a split, as of :class:`Split`
+    seedings : of a split, as of :class:`Split`
     refine : laps that the components found may take until they pay
     tries : sizes of groups that are searched of every component and its nearest, each with a member more
     """
 
-    members: int = 3
+    members: int = 2
     rows: int = 4000
     seedings: int = 16
     refine: int = 3
-    tries: int = 4
+    tries: int = 5
 
     def __post_init__(self) -> None:
         check_fields(

@@ -1,9 +1,9 @@
 """Split (birth): the rows of one component are divided among children found in a sample of its rows.
 
-Children are seeded by k-means++ among the sampled rows and refined on the sample; in the following laps every
-worker divides the responsibility of the component among them. Children that do not pay at once go on
-refining; a component whose children never paid is left alone for some laps. Source: the targeted births of Hughes &
-Sudderth (2013), with several targets a lap.
+Children are seeded among the sampled rows, by k-means++ and in shells around each other, and refined on the sample; in
+the following laps every worker divides the responsibility of the component among them. Children that do not pay at once
+go on refining; a component whose children never paid is left alone for some laps. Source: the targeted births of Hughes
+& Sudderth (2013), with several targets a lap.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
 from dpdist.inference.moves.seeding import many_nearest_seeds, standardized
+from dpdist.inference.moves.shells import column_depths, shells
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
@@ -32,7 +33,7 @@ class Split(Dividing):
     Parameters
     ----------
     children : components that a split makes of one
-    seedings : k-means++ seedings of children, of which the best on the sample is kept
+    seedings : k-means++ seedings of children, and half as many by shells; the best on the sample is kept
     seed_iterations : steps of variational inference on the sample
     refine : laps that children may take until they pay
     cooldown : laps that a component is left alone after a refused split
@@ -112,28 +113,42 @@ def seed_children(
     """Statistics (M, F) of children found in sampled rows, scaled to the component's `count`.
 
     Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
-    these rows, so that columns that hardly vary have a say as well. Of either half the one whose children have the
-    highest evidence after a first step of variational inference is refined, and the better of the two is kept.
-    The largest comes first. Returns None when the rows hold too few distinct points.
+    these rows, so that columns that hardly vary have a say as well. Beside these are half as many cuts between inner
+    and outer rows, half of them by their density under the one component, half by a column. Of each of the four the
+    seeding whose children have the highest evidence after a first step of variational inference is refined, and the
+    best of these is kept. The largest comes first. Returns None when the rows hold too few distinct points.
     """
-    sample, measures = _Seeding(model, features, weights), (points, standardized(points, weights))
-    halves = [
-        many_nearest_seeds(measure, weights, split.children, number, rng)
-        for measure, number in zip(measures, (split.seedings - split.seedings // 2, split.seedings // 2), strict=True)
-        if number
-    ]
-    known = [half for half in halves if half is not None]
-    if len(known) < len(halves):
+    sample = _Seeding(model, features, weights)
+    seeded = _seeded(sample, points, split, rng)
+    if seeded is None:
         return None
-    owned = np.concatenate(known, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
+    owned = np.concatenate(seeded, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
     tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
     evidence = sample.evidence(tried)
-    begins = np.cumsum([0, *(half.shape[1] for half in known)]).tolist()
-    finalists = [begin + int(evidence[begin:end].argmax()) for begin, end in pairwise(begins)]
+    ends = np.cumsum([0, *(owners.shape[1] for owners in seeded)]).tolist()
+    finalists = [begin + int(evidence[begin:end].argmax()) for begin, end in pairwise(ends)]
     refined = sample.refined(tried[:, finalists], split.seed_iterations)
     best = refined[:, sample.evidence(refined).argmax()]
     largest_first = np.argsort(-best[:, -1], kind="stable")  # whichever of several seedings found the same children
     return np.asarray(best[largest_first] * (count / weights.sum()))
+
+
+def _seeded(sample: _Seeding, points: Rows, split: Split, rng: np.random.Generator) -> list[np.ndarray] | None:
+    """Of each way its seedings, in which child every row is, (n, S); None for too few distinct points."""
+    weights, scaled = sample.weights, standardized(points, sample.weights)
+    halves, quarter = (split.seedings - split.seedings // 2, split.seedings // 2), split.seedings // 4
+    near = [
+        many_nearest_seeds(measure, weights, split.children, number, rng)
+        for measure, number in zip((points, scaled), halves, strict=True)
+        if number
+    ]
+    found = [owners for owners in near if owners is not None]
+    if len(found) < len(near):
+        return None
+    if quarter:
+        depths = np.repeat(sample.densities[:, None], quarter, axis=1), column_depths(scaled, weights, quarter, rng)
+        found += [shells(depth, weights, split.children, rng) for depth in depths]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +167,11 @@ class _Seeding:
     def total(self) -> np.ndarray:
         """Statistics (F,) of all rows."""
         return np.asarray(self.features.T @ self.weights)
+
+    @cached_property
+    def densities(self) -> np.ndarray:
+        """Log densities (n,) of the rows under the one component that holds them all, base measure apart."""
+        return np.asarray(self.features @ self.model.family.coefficients(self.total[None])[:, 0])
 
     def children(self, resp: np.ndarray) -> np.ndarray:
         """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""

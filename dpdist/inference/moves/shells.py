@@ -1,0 +1,45 @@
+"""Rows cut into inner and outer ones, where no two rows are nearest to what lies within and to what lies around it.
+
+A cluster around another, or one whose columns vary where those of the other are constant, has no seed of its own: what
+tells its rows is how far they lie from the middle, by their density or in a single column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.models.families.base import Rows, is_sparse
+
+
+def shells(depths: np.ndarray, weights: np.ndarray, parts: int, rng: np.random.Generator) -> np.ndarray:
+    """Cut rows by their `depths` (n, S), a column each time, and say in which part each is, (n, S), the innermost 0.
+
+    What shares of the weight lie below the cuts is drawn as a Latin hypercube. Rows of one depth stay together.
+    """
+    seedings = depths.shape[1]
+    strata = rng.permuted(np.tile(np.arange(seedings), (parts - 1, 1)), axis=1)
+    below = (strata + rng.random(strata.shape)) / seedings
+    owners = np.zeros(depths.shape, dtype=np.intp)
+    for s, depth in enumerate(depths.T):
+        order = np.argsort(depth, kind="stable")
+        held = np.cumsum(weights[order])
+        places = np.minimum(np.searchsorted(held, below[:, s] * held[-1]), len(order) - 1)
+        owners[:, s] = (depth[:, None] < depth[order[places]]).sum(axis=1)
+    return owners
+
+
+def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.random.Generator) -> np.ndarray:
+    """How near rows lie to the middle of a column, (n, S), of columns drawn by their fourth moments.
+
+    The moments of standardized `points` (n, D) are highest where most rows are alike and a few are far away. Columns
+    are drawn one after the other, none twice before all were.
+    """
+    moments = weights @ points**4
+    with np.errstate(divide="ignore"):
+        waits = rng.exponential(size=len(moments)) / moments
+    drawn = points[:, np.resize(np.argsort(waits, kind="stable"), columns)]
+    dense = drawn.toarray() if is_sparse(drawn) else drawn
+    order = np.argsort(dense, axis=0, kind="stable")
+    held = np.cumsum(weights[order], axis=0)
+    middles = order[(2 * held < held[-1]).sum(axis=0), np.arange(columns)]
+    return -np.abs(dense - dense[middles, np.arange(columns)])
