@@ -86,13 +86,32 @@ def in_a_column(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, apart
 
 
+def by_chance(*given) -> np.ndarray:
+    """In place of a way to seed children, parts or depths of rows that say nothing."""
+    rows, seedings, rng = given[0].shape[0], given[-2], given[-1]
+    return rng.integers(2, size=(rows, seedings))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("draw", [concentric, in_a_column])
-def test_children_are_told_by_what_lies_around_what(draw, seed) -> None:
+@pytest.mark.parametrize(("draw", "other"), [(concentric, "column_depths"), (in_a_column, None)])
+def test_shells_alone_tell_what_lies_around_what(draw, other, seed, monkeypatch) -> None:
+    for way in {"many_nearest_seeds", other} - {None}:
+        monkeypatch.setattr(f"dpdist.inference.moves.split.{way}", by_chance)
     rows, apart = draw(seed)
     family = Gaussian().with_defaults(summarise_source(ArraySource(rows), SerialBackend()).moments())
     model, rng = Model(family, DirichletProcess(1.0)), np.random.default_rng(seed)
-    features, weights, split = family.features(rows), np.ones(len(rows)), Split(seed_iterations=10)
+    features, weights = family.features(rows), np.ones(len(rows))
+    split = Split(
+        seedings=32, seed_iterations=0
+    )  # one step only: on rows as clear as these, many lead to the same from anywhere
     children = seed_children(model, features, family.points(rows), weights, 2000.0, split, rng)
     assert children is not None
-    assert children[:, -1] == pytest.approx([(~apart).sum(), apart.sum()], rel=0.03)
+    together, truly, found = (
+        family.log_evidence(stats).sum()
+        for stats in (
+            features.sum(axis=0)[None],
+            np.array([features[~apart].sum(axis=0), features[apart].sum(axis=0)]),
+            children,
+        )
+    )
+    assert found - together > 0.99 * (truly - together)
