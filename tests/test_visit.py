@@ -22,6 +22,7 @@ from dpdist.inference.mixture.local_step import (
     Sample,
     Visit,
     block_rows,
+    gathered,
     join_samples,
     visit,
 )
@@ -194,6 +195,31 @@ def test_joined_samples_hold_the_smallest_keys_of_each_component_in_any_tree(see
         lowest = np.sort(found.keys[found.owners == component])[: max(1, most // 2)]
         np.testing.assert_array_equal(np.sort(found.keys[np.isin(found.rows[:, 0], few[:, 0])]), lowest)
         assert len(light) == len(few) and len(weights) == len(rows)
+
+
+@given(seed=SEEDS, sizes=st.lists(st.integers(0, 9), min_size=1, max_size=20), most=st.integers(1, 12))
+def test_parts_that_are_gathered_are_few_and_the_sample_that_all_are(seed, sizes, most) -> None:
+    every = [sample_of(seed + i, size, 3, most) for i, size in enumerate(sizes)]
+    parts: tuple[Sample, ...] = ()
+    for sample in every:
+        parts = gathered(parts, sample)
+    held = [len(part.keys) for part in parts]
+    assert all(first > second for first, second in pairwise(held))
+    found, expected = join_samples(parts), join_samples(every)
+    for name in ("keys", "owners", "weights", "rows"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.seen.summary.stats, expected.seen.summary.stats)
+
+
+def test_a_row_is_copied_a_few_times_however_many_parts_come(monkeypatch) -> None:
+    copied = []
+    monkeypatch.setattr(
+        Sample, "__add__", lambda a, b: copied.append(len(a.keys) + len(b.keys)) or join_samples([a, b])
+    )
+    parts: tuple[Sample, ...] = ()
+    for i in range(64):
+        parts = gathered(parts, sample_of(i, 10, 3, 1000))
+    assert sum(copied) == 640 * np.log2(64)
 
 
 def test_samples_without_rows_still_tell_what_was_seen() -> None:

@@ -15,6 +15,7 @@ from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
+from dpdist.inference.mixture.local_step import gathered
 from dpdist.inference.schedules.base import Schedule
 from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import Info, State
@@ -117,7 +118,7 @@ def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visit: in
 def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
     """The state before the lap that follows `state`'s, with what that lap's end `changed`."""
     order = schedule.order(state.lap + 1, seed, len(state.order))
-    return replace(state, lap=state.lap + 1, order=order, visit=0, sample=None, queue=(), **changed)
+    return replace(state, lap=state.lap + 1, order=order, visit=0, samples=(), queue=(), **changed)
 
 
 def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Iterator[Step]:
@@ -181,7 +182,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
             state,
             visit=position,
             batch_summaries=ledger.batch_summaries(),
-            sample=seen.sample if state.sample is None else state.sample + seen.sample,
+            samples=gathered(state.samples, seen.sample),
             queue=tuple(total for _, _, total in under_way),
             running=ledger.running(),
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from dpdist.core.stored import Stored
-from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.mixture.local_step import Sample, join_samples
 from dpdist.inference.moves.accept import Reason
 
 
@@ -30,7 +31,7 @@ class State:
     proposals : what each move tries this lap, in the order of the moves
     sampling_probabilities : (K,) chance with which a row joins the sample of its component this lap
     candidates : (K, K) bool, components that the rows of each owner are looked at for this lap; None for all
-    sample : rows drawn so far this lap
+    samples : parts of the sample of rows drawn so far this lap, in the order of batches
     queue : totals from which batches already under way took their posterior (look-ahead)
     running : the total of a stochastic run, else None
     elbo : exact ELBO at the end of the last lap, in nats; None before
@@ -51,11 +52,16 @@ class State:
     candidates: Annotated[
         np.ndarray | None, Stored(("component", "candidate"), "whether rows of an owner are looked at for a component")
     ] = None
-    sample: Sample | None = None
+    samples: tuple[Sample, ...] = ()
     queue: tuple[Any, ...] = ()
     running: Any = None
     elbo: float | None = None
     quiet: bool = False
+
+    @cached_property
+    def sample(self) -> Sample | None:
+        """The rows drawn so far this lap; None before its first batch."""
+        return join_samples(self.samples) if self.samples else None
 
 
 class Record(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Annotated
@@ -208,7 +208,18 @@ def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.nda
     return rows[kept], weights[kept], kept
 
 
-def join_samples(samples: list[Sample]) -> Sample:
+def gathered(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
+    """Parts of a sample with another part after them, few whatever their number was.
+
+    Parts that hold no more rows than what comes after them are joined with it, so that a row is copied some times and
+    not with every part that comes.
+    """
+    while parts and len(parts[-1].keys) <= len(sample.keys):
+        sample, parts = parts[-1] + sample, parts[:-1]
+    return *parts, sample
+
+
+def join_samples(samples: Sequence[Sample]) -> Sample:
     """Samples one after the other, within their bound; those without rows cost nothing."""
     drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]
     seen = [sample.seen for sample in samples if sample.seen is not None]

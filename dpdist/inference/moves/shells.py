@@ -42,4 +42,4 @@ def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.rando
     order = np.argsort(dense, axis=0, kind="stable")
     held = np.cumsum(weights[order], axis=0)
     middles = order[(2 * held < held[-1]).sum(axis=0), np.arange(columns)]
-    return -np.abs(dense - dense[middles, np.arange(columns)])
+    return np.asarray(-np.abs(dense - dense[middles, np.arange(columns)]))
