@@ -101,9 +101,8 @@ def test_shells_alone_tell_what_lies_around_what(draw, other, seed, monkeypatch)
     family = Gaussian().with_defaults(summarise_source(ArraySource(rows), SerialBackend()).moments())
     model, rng = Model(family, DirichletProcess(1.0)), np.random.default_rng(seed)
     features, weights = family.features(rows), np.ones(len(rows))
-    split = Split(
-        seedings=32, seed_iterations=0
-    )  # one step only: on rows as clear as these, many lead to the same from anywhere
+    # One step only: on rows as clear as these, many lead to the same from anywhere.
+    split = Split(seedings=32, seed_iterations=0)
     children = seed_children(model, features, family.points(rows), weights, 2000.0, split, rng)
     assert children is not None
     together, truly, found = (

@@ -21,10 +21,7 @@ def shells(depths: np.ndarray, weights: np.ndarray, parts: int, rng: np.random.G
     below = (strata + rng.random(strata.shape)) / seedings
     owners = np.zeros(depths.shape, dtype=np.intp)
     for s, depth in enumerate(depths.T):
-        order = np.argsort(depth, kind="stable")
-        held = np.cumsum(weights[order])
-        places = np.minimum(np.searchsorted(held, below[:, s] * held[-1]), len(order) - 1)
-        owners[:, s] = (depth[:, None] < depth[order[places]]).sum(axis=1)
+        owners[:, s] = (depth[:, None] < _quantiles(depth, weights, below[:, s])).sum(axis=1)
     return owners
 
 
@@ -39,7 +36,12 @@ def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.rando
         waits = rng.exponential(size=len(moments)) / moments
     drawn = points[:, np.resize(np.argsort(waits, kind="stable"), columns)]
     dense = drawn.toarray() if is_sparse(drawn) else drawn
-    order = np.argsort(dense, axis=0, kind="stable")
-    held = np.cumsum(weights[order], axis=0)
-    middles = order[(2 * held < held[-1]).sum(axis=0), np.arange(columns)]
-    return np.asarray(-np.abs(dense - dense[middles, np.arange(columns)]))
+    middles = [_quantiles(column, weights, np.array([0.5]))[0] for column in dense.T]
+    return np.asarray(-np.abs(dense - middles))
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Of the `values` (n,) in order those at which `shares` of the weight, at most 1, are reached."""
+    order = np.argsort(values, kind="stable")
+    held = np.cumsum(weights[order])
+    return np.asarray(values[order[np.searchsorted(held, shares * held[-1])]])
