@@ -1,8 +1,9 @@
-"""Sampled rows of a few components arranged anew: pairs merged, components split, or both at once.
+"""Sampled rows of a few components arranged anew: components split, pairs merged, or both at once.
 
-Where components share their rows out badly, a merge alone loses, and so does a split, though together they gain. All of
-these are tried on the sample and refined for some steps of variational inference; the best is followed, as long as what
-the sample says of the bound on all rows rises. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton
+Where two components share their rows out badly, merging them loses, and so does splitting one, though to merge them and
+split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
+variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. To merge
+two and split a third was never the best. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton
 (2000), with the number of components free.
 """
 
@@ -194,20 +195,17 @@ def _changes(
     """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
     family, members = sample.model.family, range(len(now.stats))
     evidence = family.log_evidence(now.stats)
-    splits = {k: children for k in members if (children := _split(sample, now.resp[:, k], split, rng)) is not None}
-    gains = {k: float(family.log_evidence(children).sum() - evidence[k]) for k, children in splits.items()}
-    for k, children in splits.items():
-        yield gains[k], [k], children
+    for k in members:
+        children = _split(sample, now.resp[:, k], split, rng)
+        if children is not None:
+            yield float(family.log_evidence(children).sum() - evidence[k]), [k], children
     for i, j in combinations(members, 2):
         both = now.stats[[i, j]].sum(axis=0, keepdims=True)
         alone = float(evidence[i] + evidence[j])
-        loss = float(family.log_evidence(both)[0]) - alone
-        yield loss, [i, j], both
+        yield float(family.log_evidence(both)[0]) - alone, [i, j], both
         anew = _split(sample, now.resp[:, i] + now.resp[:, j], split, rng)
         if anew is not None:
             yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
-        for k in splits.keys() - {i, j}:
-            yield loss + gains[k], [i, j, k], np.concatenate([both, splits[k]])
 
 
 def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> np.ndarray | None:

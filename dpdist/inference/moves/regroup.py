@@ -57,7 +57,7 @@ class Regroup(Dividing):
     rows: int = 4000
     seedings: int = 16
     refine: int = 3
-    tries: int = 5
+    tries: int = 4
 
     def __post_init__(self) -> None:
         check_fields(
