@@ -29,8 +29,8 @@ from dpdist.core.places import LocalPlace, place_of
 from dpdist.data import ArraySource
 from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.engine import steps
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.state import State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary

@@ -13,10 +13,11 @@ import dpdist
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Cut, weight_of
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import first_state, laps, steps
-from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.delete import Delete

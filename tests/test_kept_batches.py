@@ -17,12 +17,14 @@ from dpdist.execution import SerialBackend
 from dpdist.execution.dask import DaskBackend
 from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture import kept
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import memo_bytes, steps
 from dpdist.inference.mixture.kept import KeptBatchSummary, keep_start, keep_visit, read_batch_summary
 from dpdist.inference.mixture.kept_sums import DistantTotal, KeptSums, leaves_of_a_node, total_there
-from dpdist.inference.mixture.local_step import BatchSummary, Sample, Visit
+from dpdist.inference.mixture.local_step import Visit
 from dpdist.inference.mixture.owners import KeptOwners
+from dpdist.inference.sample import Sample
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.schedules.tree import SumTree
 from dpdist.models.sufficient_statistics import Summary

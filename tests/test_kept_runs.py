@@ -17,10 +17,10 @@ import dpdist
 from dpdist.core.places import LocalPlace
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture import kept
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import memo_bytes
 from dpdist.inference.mixture.kept import KeptBatchSummary
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules import Memoized
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import dpdist
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture import engine
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.engine import laps
 from dpdist.inference.mixture.lap_moves import LapMoves, take_lap_moves
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves import turns as turns_module
 from dpdist.inference.moves.accept import Reason

@@ -14,23 +14,16 @@ import dpdist.inference.mixture.local_step
 from dpdist.data.arrays import ArrayPartition
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.mixture.lap_moves import arm
-from dpdist.inference.mixture.local_step import (
-    BatchSummary,
-    LocalStepTask,
-    Sample,
-    Visit,
-    block_rows,
-    gathered,
-    join_samples,
-    visit,
-)
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, visit
 from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.merge import Merge
 from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.moves.split import Split
+from dpdist.inference.sample import Sample, gathered, join_samples
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary

@@ -108,7 +108,7 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("name", smoke("memoized/denoising", *PICTURES))
+@pytest.mark.parametrize("name", smoke("sva_documents/run", *PICTURES))
 def test_workflows_leave_pictures_and_a_table_in_two_forms(name: str, tmp_path: Path) -> None:
     printed = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
     assert {picture.stem for picture in tmp_path.glob("*.png")} == PICTURES[name]

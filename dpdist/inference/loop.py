@@ -15,7 +15,7 @@ from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
-from dpdist.inference.mixture.local_step import gathered
+from dpdist.inference.sample import gathered
 from dpdist.inference.schedules.base import Schedule
 from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import Info, State

@@ -16,10 +16,11 @@ from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.inference.drawing import draw_rows
 from dpdist.inference.empirical import suggested
-from dpdist.inference.mixture.local_step import Sample, block_rows, weighing_rows
+from dpdist.inference.mixture.local_step import block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.prediction import Predictor
+from dpdist.inference.sample import Sample
 from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.combine import pass_over

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from dpdist.core.stored import Stored
-from dpdist.inference.mixture.local_step import Sample, join_samples
 from dpdist.inference.moves.accept import Reason
+from dpdist.inference.sample import Sample, join_samples
 
 
 @dataclass(frozen=True, eq=False)

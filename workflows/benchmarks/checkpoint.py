@@ -24,10 +24,10 @@ import dpdist
 from dpdist.data import ArraySource
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import local_backend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.engine import Step
 from dpdist.inference.mixture.lap_moves import ComponentMap
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.moves.change import Change
 from dpdist.inference.moves.delete import Deletes
 from dpdist.inference.moves.division import Divisions

@@ -32,7 +32,9 @@ from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
 from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_settings
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
-from dpdist.inference.mixture.local_step import BatchSummary, Sample, Visit
+from dpdist.inference.mixture.batch_summary import BatchSummary
+from dpdist.inference.mixture.local_step import Visit
+from dpdist.inference.sample import Sample
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info, State
 from dpdist.models.families import DiagonalGaussian

@@ -18,11 +18,12 @@ from dpdist.execution.base import Backend, Ref
 from dpdist.inference.files import RunFiles
 from dpdist.inference.loop import Step, Work, first_lap, next_lap, run_steps
 from dpdist.inference.mixture import kept
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import owner_type
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, KeptVisit, keep_start, keep_visit
 from dpdist.inference.mixture.kept_sums import DistantTotal, KeptSums, total_there
 from dpdist.inference.mixture.lap_moves import LapMoves, arm, take_lap_moves
-from dpdist.inference.mixture.local_step import BatchSummary, LocalStepTask, Visit, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, visit
 from dpdist.inference.mixture.owners import AnyOwners, owners_of_partitions
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.base import Proposals

@@ -22,9 +22,11 @@ import numpy as np
 
 from dpdist.core.stored import Stored
 from dpdist.inference.files import RunFiles
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Heirs
-from dpdist.inference.mixture.local_step import BatchSummary, Sample, Visit
+from dpdist.inference.mixture.local_step import Visit
 from dpdist.inference.mixture.owners import AnyOwners, KeptOwners, owners_after
+from dpdist.inference.sample import Sample
 from dpdist.models.sufficient_statistics import Summary
 
 #: Bytes that all batch summaries may take in memory; beyond, they are in files wherever workers reach the run's place.

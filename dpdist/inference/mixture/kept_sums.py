@@ -22,8 +22,8 @@ from dpdist.core.threads import one_thread
 from dpdist.core.trees import join_pairwise, join_stream
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.files import RunFiles
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary, read_batch_summary
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.schedules.tree import Sums, total_of
 from dpdist.models.sufficient_statistics import Summary
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdist.execution.base import Backend
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import Heirs
 from dpdist.inference.mixture.kept import AnyBatchSummary, KeptBatchSummary
-from dpdist.inference.mixture.local_step import BatchSummary
 from dpdist.inference.mixture.owners import owners_after
 from dpdist.inference.mixture.passing_on import passed_on
 from dpdist.inference.mixture.problem import Problem

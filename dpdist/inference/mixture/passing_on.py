@@ -12,7 +12,7 @@ import numpy as np
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.candidates import Heirs
-from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.sample import Sample
 from dpdist.models.families.base import Rows, stack_rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary

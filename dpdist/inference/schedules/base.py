@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from dpdist.core.randomness import generator
-from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dpdist.core.checks import COUNT, number
 from dpdist.core.settings import check_settings, documented, setting
-from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import AHEAD, LOOKAHEAD
 from dpdist.inference.schedules.tree import Sums, SumTree

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from dpdist.inference.mixture.local_step import BatchSummary
+from dpdist.inference.mixture.batch_summary import BatchSummary
 
 
 def total_of(root: BatchSummary, start: BatchSummary | None, share: float) -> BatchSummary:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import gammaln, psi
 
-from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.sample import Sample
 from dpdist.inference.topics.documents import DocumentTopics, PairSums
 from dpdist.inference.topics.kept import BatchDocuments
 from dpdist.inference.topics.summary import (

@@ -10,7 +10,7 @@ from scipy import sparse
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
-from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.sample import Sample
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, TopicLocalStep
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.kept import (

@@ -23,7 +23,7 @@ from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.loop import Step
-from dpdist.inference.mixture.local_step import Sample
+from dpdist.inference.sample import Sample
 from dpdist.inference.schedules import Stochastic
 from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batches import batches_that_pay
