@@ -82,7 +82,9 @@ def gathered(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
 
 
 def join_samples(samples: Sequence[Sample]) -> Sample:
-    """Samples one after the other, within their bound; those without rows cost nothing."""
+    """Samples one after the other, within their bound; those without rows cost nothing, and one alone is not copied."""
+    if len(samples) == 1:
+        return samples[0].bounded()
     drawn = [sample for sample in samples if len(sample.keys)] or samples[:1]
     seen = [sample.seen for sample in samples if sample.seen is not None]
     held = [sample.held for sample in samples if sample.held is not None]

@@ -61,9 +61,7 @@ class State:
     @cached_property
     def sample(self) -> Sample | None:
         """The rows drawn so far this lap; None before its first batch."""
-        if len(self.samples) > 1:
-            return join_samples(self.samples)
-        return self.samples[0] if self.samples else None
+        return join_samples(self.samples) if self.samples else None
 
 
 class Record(NamedTuple):
