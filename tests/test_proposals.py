@@ -18,8 +18,8 @@ from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
-from dpdist.inference.moves.seeding import many_nearest_seeds, nearest_seeds, standardized
-from dpdist.inference.moves.shells import column_depths, shells
+from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, nearest_seeds, standardized
+from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
@@ -257,7 +257,9 @@ def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, t
     scaled = standardized(points, weights)
     ways = [many_nearest_seeds(own, weights, split.children, 2, rng) for own in (points, scaled)]
     every = densities_under_one(model, rows, weights)[:, None], column_depths(scaled, weights, 1, rng)
-    ways += [shells(depths, weights, split.children, rng) for depths in every]
+    ways += [shells(depths, weights, even_shares(2, 1, rng)) for depths in every]
+    nearness = -distances_from_drawn(scaled, weights, 2, rng)
+    ways.append(shells(nearness, weights, small_shares(weights, 2, 2, rng)))
     tried: list[list[np.ndarray]] = []
     for owners in ways:
         hard = [[sums_of(family, rows, weights * (each == c)) for c in range(split.children)] for each in owners.T]
@@ -306,6 +308,26 @@ def test_standardized_columns_spread_alike_whatever_their_units(thin) -> None:
     expected = (rows - np.average(rows, weights=weights, axis=0))[:, :3] @ np.diag(1 / spread_of(rows, weights)[:3])
     np.testing.assert_allclose((dense - means)[:, :3], expected, atol=1e-9)
     assert not np.ptp(dense[:, 3:], axis=0).any()
+
+
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
+def test_distances_are_from_rows_drawn_by_weight_in_whatever_order_they_come(thin) -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.integers(-2, 3, size=(60, 3)) + 0.5, rng.choice([0.5, 1.0, 4.0], 60)
+    given_rows = sparse.csr_array(rows) if thin else rows
+    found = distances_from_drawn(given_rows, weights, 4000, np.random.default_rng(1))
+    every = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    distinct, names = np.unique(rows, axis=0, return_inverse=True)
+    drawn_rows = [
+        int(names[np.flatnonzero((np.abs(every - column[:, None]) < 1e-9).all(axis=0))[0]]) for column in found.T
+    ]
+    expected = np.bincount(names, weights) / weights.sum()
+    shares = np.bincount(drawn_rows, minlength=len(distinct)) / 4000
+    assert np.abs(shares - expected).max() < 4 * np.sqrt(expected.max() / 4000)
+    other = rng.permutation(60)
+    moved = distances_from_drawn(given_rows[other], weights[other], 50, np.random.default_rng(1))
+    once = distances_from_drawn(given_rows, weights, 50, np.random.default_rng(1))
+    np.testing.assert_allclose(moved, once[other], atol=1e-9)
 
 
 def spread_of(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:

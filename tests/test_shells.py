@@ -1,4 +1,4 @@
-"""Rows cut into inner and outer ones, and what only such cuts find."""
+"""Rows cut into inner and outer ones and into those near a row and others, and what only such cuts find."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import sparse
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import summarise_source
-from dpdist.inference.moves.shells import column_depths, shells
+from dpdist.inference.moves.shells import LEAST_WEIGHT, column_depths, even_shares, shells, small_shares
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian
@@ -21,7 +21,7 @@ SEEDS = range(3)
 def test_the_deeper_a_row_the_more_inner_its_part(parts, seed) -> None:
     rng = np.random.default_rng(seed)
     depths, weights = rng.integers(0, 9, size=(60, 4)).astype(float), rng.uniform(0.1, 3.0, 60)
-    owners = shells(depths, weights, parts, rng)
+    owners = shells(depths, weights, even_shares(parts - 1, 4, rng))
     assert owners.min() >= 0 and owners.max() < parts
     for depth, own in zip(depths.T, owners.T, strict=True):
         assert (np.diff(own[np.argsort(depth)]) <= 0).all()
@@ -32,7 +32,7 @@ def test_the_deeper_a_row_the_more_inner_its_part(parts, seed) -> None:
 def test_cuts_divide_the_weight_anew_in_every_seeding(seed) -> None:
     rng = np.random.default_rng(seed)
     depths, weights = rng.standard_normal((4000, 5)), rng.uniform(0.5, 2.0, 4000)
-    owners = shells(depths, weights, 3, rng)
+    owners = shells(depths, weights, even_shares(2, 5, rng))
     shares = np.sort([weights @ (owners >= part) / weights.sum() for part in (1, 2)], axis=None)
     fifths = np.repeat(np.arange(5), 2) / 5  # the cuts of a seeding are ordered, so two of all ten are in each fifth
     assert (shares > fifths - 1e-3).all() and (shares < fifths + 0.2 + 1e-3).all()
@@ -41,9 +41,20 @@ def test_cuts_divide_the_weight_anew_in_every_seeding(seed) -> None:
 def test_a_row_of_weight_w_is_cut_as_w_such_rows() -> None:
     rng = np.random.default_rng(0)
     depths, times = rng.standard_normal((50, 3)), rng.integers(1, 5, 50)
-    once = shells(depths, times.astype(float), 3, np.random.default_rng(1))
-    copied = shells(np.repeat(depths, times, axis=0), np.ones(times.sum()), 3, np.random.default_rng(1))
+    below = np.hstack([even_shares(2, 2, rng), small_shares(times, 2, 1, rng)])
+    once = shells(depths, times.astype(float), below)
+    copied = shells(np.repeat(depths, times, axis=0), np.ones(times.sum()), below)
     np.testing.assert_array_equal(np.repeat(once, times, axis=0), copied)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_small_shares_leave_from_few_rows_to_half_as_many_of_every_size(seed) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.uniform(0.5, 2.0, 4000)
+    left = np.sort((1.0 - small_shares(weights, 2, 5, rng)) * weights.sum(), axis=None)
+    ends = np.repeat(np.geomspace(LEAST_WEIGHT, weights.sum() / 2, 6), 2)
+    assert (left >= ends[:-2] * (1 - 1e-9)).all() and (left <= ends[2:] * (1 + 1e-9)).all()
+    np.testing.assert_array_equal(small_shares(np.ones(5), 1, 3, rng), 0.5)
 
 
 @pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
@@ -93,24 +104,52 @@ def by_chance(*given) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("draw", "other"), [(concentric, "column_depths"), (in_a_column, None)])
-def test_shells_alone_tell_what_lies_around_what(draw, other, seed, monkeypatch) -> None:
-    for way in {"many_nearest_seeds", other} - {None}:
+@pytest.mark.parametrize(("draw", "others"), [(concentric, ["column_depths"]), (in_a_column, [])])
+def test_shells_alone_tell_what_lies_around_what(draw, others, seed, monkeypatch) -> None:
+    for way in ("many_nearest_seeds", "distances_from_drawn", *others):
         monkeypatch.setattr(f"dpdist.inference.moves.split.{way}", by_chance)
     rows, apart = draw(seed)
+    found, truly = gains_of_seeding(rows, [apart], 32, seed)
+    assert found > 0.99 * truly[0]
+
+
+def small_within(seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Rows of a Gaussian with four small clusters as far from its middle as its own rows are, and where each is."""
+    rng = np.random.default_rng(seed)
+    rows, owners = rng.standard_normal((400, 12)), np.arange(400) // 15
+    within = owners < 4
+    rows[within] = rng.choice([-1.0, 1.0], (4, 12))[owners[within]] + 0.2 * rng.standard_normal((within.sum(), 12))
+    return rows, [owners == c for c in range(4)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_balls_alone_find_small_clusters_within_a_large_one(seed, monkeypatch) -> None:
+    for way in ("many_nearest_seeds", "column_depths"):
+        monkeypatch.setattr(f"dpdist.inference.moves.split.{way}", by_chance)
+    rows, clusters = small_within(seed)
+    found, truly = gains_of_seeding(rows, clusters, 96, seed)
+    assert found > 0.6 * min(truly)
+    monkeypatch.setattr("dpdist.inference.moves.split.distances_from_drawn", by_chance)
+    without, _ = gains_of_seeding(rows, clusters, 96, seed)
+    assert without < 0.6 * min(truly)
+
+
+def gains_of_seeding(
+    rows: np.ndarray, clusters: list[np.ndarray], seedings: int, seed: int
+) -> tuple[float, list[float]]:
+    """Evidence that two children add to one component, as they are seeded and with each cluster as one of them.
+
+    They take one step only: on rows as clear as these, many lead to the same from anywhere.
+    """
     family = Gaussian().with_defaults(summarise_source(ArraySource(rows), SerialBackend()).moments())
-    model, rng = Model(family, DirichletProcess(1.0)), np.random.default_rng(seed)
-    features, weights = family.features(rows), np.ones(len(rows))
-    # One step only: on rows as clear as these, many lead to the same from anywhere.
-    split = Split(seedings=32, seed_iterations=0)
-    children = seed_children(model, features, family.points(rows), weights, 2000.0, split, rng)
+    features, split = family.features(rows), Split(seedings=seedings, seed_iterations=0)
+    given = Model(family, DirichletProcess(1.0)), features, family.points(rows), np.ones(len(rows)), float(len(rows))
+    children = seed_children(*given, split, np.random.default_rng(seed))
     assert children is not None
-    together, truly, found = (
-        family.log_evidence(stats).sum()
-        for stats in (
-            features.sum(axis=0)[None],
-            np.array([features[~apart].sum(axis=0), features[apart].sum(axis=0)]),
-            children,
-        )
+    all_rows = features.sum(axis=0)
+    parts = [features[cluster].sum(axis=0) for cluster in clusters]
+    found, *truly = (
+        float(family.log_evidence(stats).sum() - family.log_evidence(all_rows[None]).sum())
+        for stats in (children, *(np.array([part, all_rows - part]) for part in parts))
     )
-    assert found - together > 0.99 * (truly - together)
+    return found, truly

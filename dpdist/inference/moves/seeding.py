@@ -32,8 +32,7 @@ def many_nearest_seeds(
     count = points.shape[0]
     if not count:
         return None
-    norms = _squared_norms(points)
-    order = np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
+    norms, order = _squared_norms(points), _random_order(points, rng)
     nearest = np.full((count, seedings), np.inf)
     owners = np.zeros((count, seedings), dtype=np.intp)
     chosen = _drawn(np.broadcast_to(weights[:, None], nearest.shape), order, rng)
@@ -48,6 +47,13 @@ def many_nearest_seeds(
     return owners
 
 
+def distances_from_drawn(points: Rows, weights: np.ndarray, seedings: int, rng: np.random.Generator) -> np.ndarray:
+    """Squared distances (n, S) from rows drawn by weight, the same in whatever order the rows come."""
+    order = _random_order(points, rng)
+    chosen = _drawn(np.broadcast_to(weights[:, None], (len(order), seedings)), order, rng)
+    return _squared_distances(points, _squared_norms(points), chosen)
+
+
 def standardized(points: Rows, weights: np.ndarray) -> Rows:
     """Points whose columns are in units of their spread, (n, D); one that is the same in all rows says nothing."""
     total = weights.sum()
@@ -58,6 +64,11 @@ def standardized(points: Rows, weights: np.ndarray) -> Rows:
         variances = weights @ (points - means) ** 2 / total
     scales = np.where(variances > ROUNDING**2 * variances.max(), variances, np.inf) ** -0.5
     return sparse.csr_array(points.multiply(scales)) if is_sparse(points) else (points - means) * scales
+
+
+def _random_order(points: Rows, rng: np.random.Generator) -> np.ndarray:
+    """Rows (n,) along a random direction."""
+    return np.argsort(points @ rng.standard_normal(points.shape[1]), kind="stable")
 
 
 def _drawn(sampling_probabilities: np.ndarray, order: np.ndarray, rng: np.random.Generator) -> np.ndarray:

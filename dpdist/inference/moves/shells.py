@@ -1,7 +1,8 @@
 """Rows cut into inner and outer ones, where no two rows are nearest to what lies within and to what lies around it.
 
 A cluster around another, or one whose columns vary where those of the other are constant, has no seed of its own: what
-tells its rows is how far they lie from the middle, by their density or in a single column.
+tells its rows is how far they lie from the middle, by their density or in a single column. A small cluster within a
+large one is hardly ever drawn apart from it by seeds: what tells its rows is how near they lie to one of them.
 """
 
 from __future__ import annotations
@@ -10,19 +11,34 @@ import numpy as np
 
 from dpdist.models.families.base import Rows, is_sparse
 
+#: Weight that the smallest of :func:`small_shares` leaves above a cut: fewer rows hardly pay as a cluster.
+LEAST_WEIGHT = 4.0
 
-def shells(depths: np.ndarray, weights: np.ndarray, parts: int, rng: np.random.Generator) -> np.ndarray:
+
+def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Cut rows by their `depths` (n, S), a column each time, and say in which part each is, (n, S), the innermost 0.
 
-    What shares of the weight lie below the cuts is drawn as a Latin hypercube. Rows of one depth stay together.
+    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together.
     """
-    seedings = depths.shape[1]
-    strata = rng.permuted(np.tile(np.arange(seedings), (parts - 1, 1)), axis=1)
-    below = (strata + rng.random(strata.shape)) / seedings
     owners = np.zeros(depths.shape, dtype=np.intp)
     for s, depth in enumerate(depths.T):
         owners[:, s] = (depth[:, None] < _quantiles(depth, weights, below[:, s])).sum(axis=1)
     return owners
+
+
+def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
+    """Shares of the weight (cuts, S) from 0 to 1, drawn as a Latin hypercube."""
+    strata = rng.permuted(np.tile(np.arange(seedings), (cuts, 1)), axis=1)
+    return np.asarray((strata + rng.random(strata.shape)) / seedings)
+
+
+def small_shares(weights: np.ndarray, cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
+    """Shares of the weight (cuts, S) below cuts that leave little above, from half down to `LEAST_WEIGHT`.
+
+    What they leave is even in its logarithm, so that clusters of every size are looked for as often.
+    """
+    least = min(0.5, LEAST_WEIGHT / float(weights.sum()))
+    return 1.0 - 0.5 * (2.0 * least) ** even_shares(cuts, seedings, rng)
 
 
 def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.random.Generator) -> np.ndarray:

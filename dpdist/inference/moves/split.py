@@ -1,9 +1,9 @@
 """Split (birth): the rows of one component are divided among children found in a sample of its rows.
 
-Children are seeded among the sampled rows, by k-means++ and in shells around each other, and refined on the sample; in
-the following laps every worker divides the responsibility of the component among them. Children that do not pay at once
-go on refining; a component whose children never paid is left alone for some laps. Source: the targeted births of Hughes
-& Sudderth (2013), with several targets a lap.
+Children are seeded among the sampled rows, by k-means++, as shells around each other and as balls about a row, and
+refined on the sample; in the following laps every worker divides the responsibility of the component among them.
+Children that do not pay at once go on refining; a component whose children never paid is left alone for some laps.
+Source: the targeted births of Hughes & Sudderth (2013), with several targets a lap.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
-from dpdist.inference.moves.seeding import many_nearest_seeds, standardized
-from dpdist.inference.moves.shells import column_depths, shells
+from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, standardized
+from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
@@ -33,7 +33,7 @@ class Split(Dividing):
     Parameters
     ----------
     children : components that a split makes of one
-    seedings : k-means++ seedings of children, and half as many by shells; the best on the sample is kept
+    seedings : k-means++ seedings of children, half as many shells, half as many balls; the best on the sample is kept
     seed_iterations : steps of variational inference on the sample
     refine : laps that children may take until they pay
     cooldown : laps that a component is left alone after a refused split
@@ -114,9 +114,10 @@ def seed_children(
 
     Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
     these rows, so that columns that hardly vary have a say as well. Beside these are half as many cuts between inner
-    and outer rows, half of them by their density under the one component, half by a column. Of each of the four the
-    seeding whose children have the highest evidence after a first step of variational inference is refined, and the
-    best of these is kept. The largest comes first. Returns None when the rows hold too few distinct points.
+    and outer rows, half of them by their density under the one component, half by a column, and as many that part
+    those nearest to a row from the others. Of each of the five the seeding whose children have the highest evidence
+    after a first step of variational inference is refined, and the best of these is kept. The largest comes first.
+    Returns None when the rows hold too few distinct points.
     """
     sample = _Seeding(model, features, weights)
     seeded = _seeded(sample, points, split, rng)
@@ -135,19 +136,27 @@ def seed_children(
 
 def _seeded(sample: _Seeding, points: Rows, split: Split, rng: np.random.Generator) -> list[np.ndarray] | None:
     """Of each way its seedings, in which child every row is, (n, S); None for too few distinct points."""
-    weights, scaled = sample.weights, standardized(points, sample.weights)
-    halves, quarter = (split.seedings - split.seedings // 2, split.seedings // 2), split.seedings // 4
+    weights, scaled, half = sample.weights, standardized(points, sample.weights), split.seedings // 2
     near = [
         many_nearest_seeds(measure, weights, split.children, number, rng)
-        for measure, number in zip((points, scaled), halves, strict=True)
+        for measure, number in ((points, split.seedings - half), (scaled, half))
         if number
     ]
     found = [owners for owners in near if owners is not None]
-    if len(found) < len(near):
-        return None
+    return found + _cut(sample, scaled, split, rng) if len(found) == len(near) else None
+
+
+def _cut(sample: _Seeding, scaled: Rows, split: Split, rng: np.random.Generator) -> list[np.ndarray]:
+    """Seedings between inner and outer rows: by density, by a column, and by the distance from a row."""
+    weights, cuts, half, quarter = sample.weights, split.children - 1, split.seedings // 2, split.seedings // 4
+    found = []
     if quarter:
-        depths = np.repeat(sample.densities[:, None], quarter, axis=1), column_depths(scaled, weights, quarter, rng)
-        found += [shells(depth, weights, split.children, rng) for depth in depths]
+        density = np.repeat(sample.densities[:, None], quarter, axis=1)
+        for depths in (density, column_depths(scaled, weights, quarter, rng)):
+            found.append(shells(depths, weights, even_shares(cuts, quarter, rng)))
+    if half:
+        nearness = -distances_from_drawn(scaled, weights, half, rng)
+        found.append(shells(nearness, weights, small_shares(weights, cuts, half, rng)))
     return found
 
 
