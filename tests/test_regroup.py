@@ -335,6 +335,20 @@ def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
         assert stats[:, -1].sum() == pytest.approx(len(rows))
 
 
+def test_searches_are_sent_the_rows_they_look_at_and_no_others() -> None:
+    sent = list[int]()
+
+    class Sending(SerialBackend):
+        def map(self, function, *columns):
+            if function is regroup._arrange_task:
+                sent.extend(len(drawn.weights) for drawn in columns[2])
+            return super().map(function, *columns)
+
+    end = end_of(*drawn(each=400), backend=Sending())
+    Regroup(rows=300).births(end, np.zeros(7, bool), Regroup().none(), ())
+    assert sent and max(sent) <= 300
+
+
 @pytest.mark.parametrize(("apart", "found"), [(2.2, 2), (3.0, 3)])
 def test_a_few_rows_of_a_group_show_what_pays_on_all_of_them(apart, found) -> None:
     """One component holds two clusters that overlap, which the bound of 600 rows alone would keep together."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,14 @@ MOST_TOGETHER = 8
 MOST_LAPS, MOST_PRODUCTS = 12, 9e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
+
+
+class GroupRows(NamedTuple):
+    """Rows of several components that weigh the same `share` of what each of these holds, with their weights."""
+
+    rows: Rows
+    weights: np.ndarray
+    share: float
 
 
 @dataclass(frozen=True)
@@ -147,14 +156,17 @@ class Regroup(Dividing):
         return groups
 
     def _search(self, end: LapEnd, groups: Sequence[tuple[int, ...]], wave: int) -> list[Found | None]:
-        refs = end.backend.map(
-            _arrange_task,
-            [end.backend.share((end.model, self))] * len(groups),
-            [end.summary.stats[list(group)] for group in groups],
-            [[end.samples[k] for k in group] for group in groups],
-            [(end.seed, end.lap, wave, int(end.ids[group[0]])) for group in groups],
-        )
-        return end.backend.fetch(refs)
+        keys = [(end.seed, end.lap, wave, int(end.ids[group[0]])) for group in groups]
+        drawn = [self._drawn(end, group, key) for group, key in zip(groups, keys, strict=True)]
+        stats = [end.summary.stats[list(group)] for group in groups]
+        shared = [end.backend.share((end.model, self.seedings))] * len(groups)
+        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, keys))
+
+    def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
+        """Rows of a group as its search takes them: only these travel."""
+        seed, lap, wave, identity = key
+        rng = generator(seed, "regroup rows", lap, wave, identity)
+        return _sampled([end.samples[k] for k in group], end.summary.counts[list(group)], self.rows, rng)
 
 
 def _most_work(end: LapEnd) -> float:
@@ -165,14 +177,14 @@ def _most_work(end: LapEnd) -> float:
 
 def _sampled(
     samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray, most: int, rng: np.random.Generator
-) -> tuple[Rows, np.ndarray, float]:
-    """Rows of several components, at most so many in all, which weigh the same share of what each holds; the share."""
+) -> GroupRows:
+    """Rows of several components that hold `counts` (M,), at most so many in all."""
     limits = np.maximum(2, most * counts / counts.sum()).astype(int).tolist()
     kept = [_some(*sample, limit, rng) for sample, limit in zip(samples, limits, strict=True)]
     rows, weights = [rows for rows, _ in kept], [own for _, own in kept]
     shares = np.array([own.sum() for own in weights]) / counts
     weights = [own * (shares.min() / share) for own, share in zip(weights, shares, strict=True)]
-    return stack_rows(rows), np.concatenate(weights), float(shares.min())
+    return GroupRows(stack_rows(rows), np.concatenate(weights), float(shares.min()))
 
 
 def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator) -> tuple[Rows, np.ndarray]:
@@ -184,17 +196,16 @@ def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator)
 
 
 def _arrange_task(
-    shared: tuple[Model, Regroup],
+    shared: tuple[Model, int],
     stats: np.ndarray,
-    samples: Sequence[tuple[Rows, np.ndarray]],
+    drawn: GroupRows,
     key: tuple[int, int, int, int],
 ) -> Found | None:
     """A better arrangement of components with `stats` (M, F); None if none was found."""
-    (model, regroup), (seed, lap, wave, identity) = shared, key
-    rng = generator(seed, "regroup rows", lap, wave, identity)
-    rows, weights, share = _sampled(samples, stats[:, -1], regroup.rows, rng)
+    (model, seedings), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
+    rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
-        sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=regroup.seedings, seed_iterations=2)
+        sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=seedings, seed_iterations=2)
         better = rearranged(sample, stats * share, split, rng)
     if better is None:
         return None
