@@ -21,7 +21,10 @@ SEEDS = range(3)
 def test_the_deeper_a_row_the_more_inner_its_part(parts, seed) -> None:
     rng = np.random.default_rng(seed)
     depths, weights = rng.integers(0, 9, size=(60, 4)).astype(float), rng.uniform(0.1, 3.0, 60)
-    owners = shells(depths, weights, even_shares(parts - 1, 4, rng))
+    below = even_shares(parts - 1, 4, rng)
+    owners = shells(depths, weights, below)
+    alone = [shells(depths[:, :1], weights, below[:, [s]]) for s in range(4)]
+    np.testing.assert_array_equal(shells(depths[:, :1], weights, below), np.hstack(alone))
     assert owners.min() >= 0 and owners.max() < parts
     for depth, own in zip(depths.T, owners.T, strict=True):
         assert (np.diff(own[np.argsort(depth)]) <= 0).all()

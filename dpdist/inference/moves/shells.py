@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from dpdist.models.families.base import Rows, is_sparse
+from dpdist.models.families.base import Rows, dense_rows
 
 #: Weight that the smallest of :func:`small_shares` leaves above a cut: fewer rows hardly pay as a cluster.
 LEAST_WEIGHT = 4.0
 
 
 def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Cut rows by their `depths` (n, S), a column each time, and say in which part each is, (n, S), the innermost 0.
+    """Cut rows by their `depths` (n, S) and say in which part each is, (n, S), the innermost 0.
 
-    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together.
+    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together. Depths
+    (n, 1) are cut S times.
     """
-    owners = np.zeros(depths.shape, dtype=np.intp)
-    for s, depth in enumerate(depths.T):
-        owners[:, s] = (depth[:, None] < _quantiles(depth, weights, below[:, s])).sum(axis=1)
-    return owners
+    shares = np.split(below, below.shape[1], axis=1) if depths.shape[1] > 1 else [below]
+    cuts = [_quantiles(depth, weights, share) for depth, share in zip(depths.T, shares, strict=True)]
+    return np.asarray((depths[:, None] < np.concatenate(cuts, axis=1)).sum(axis=1))
 
 
 def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:
@@ -47,17 +47,18 @@ def column_depths(points: Rows, weights: np.ndarray, columns: int, rng: np.rando
     The moments of standardized `points` (n, D) are highest where most rows are alike and a few are far away. Columns
     are drawn one after the other, none twice before all were.
     """
-    moments = weights @ points**4
+    squares = points * points
+    moments = weights @ (squares * squares)
     with np.errstate(divide="ignore"):
         waits = rng.exponential(size=len(moments)) / moments
     drawn = points[:, np.resize(np.argsort(waits, kind="stable"), columns)]
-    dense = drawn.toarray() if is_sparse(drawn) else drawn
+    dense = dense_rows(drawn)
     middles = [_quantiles(column, weights, np.array([0.5]))[0] for column in dense.T]
     return np.asarray(-np.abs(dense - middles))
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Of the `values` (n,) in order those at which `shares` of the weight, at most 1, are reached."""
+    """Of the `values` (n,) in order those at which `shares` of the weight, at most 1, are reached; shaped as these."""
     order = np.argsort(values, kind="stable")
     held = np.cumsum(weights[order])
     return np.asarray(values[order[np.searchsorted(held, shares * held[-1])]])

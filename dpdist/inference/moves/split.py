@@ -151,8 +151,7 @@ def _cut(sample: _Seeding, scaled: Rows, split: Split, rng: np.random.Generator)
     weights, cuts, half, quarter = sample.weights, split.children - 1, split.seedings // 2, split.seedings // 4
     found = []
     if quarter:
-        density = np.repeat(sample.densities[:, None], quarter, axis=1)
-        for depths in (density, column_depths(scaled, weights, quarter, rng)):
+        for depths in (sample.densities[:, None], column_depths(scaled, weights, quarter, rng)):
             found.append(shells(depths, weights, even_shares(cuts, quarter, rng)))
     if half:
         nearness = -distances_from_drawn(scaled, weights, half, rng)
