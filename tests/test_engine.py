@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -199,6 +200,25 @@ def test_a_batch_goes_by_the_total_as_it_was_so_many_batches_before(lookahead) -
         for position, total in enumerate(each.queue, start=done):
             told = ledgers[max(0, position - lookahead)]
             np.testing.assert_array_equal(total.summary.stats, told.summary.stats)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_stands_in_for_unseen_batches_depends_on_the_batches_left_alone(seed) -> None:
+    """Whether sums of floats are compensated, as from Python 3.12 on, or added one after the other."""
+    rng, schedule = np.random.default_rng(seed), Memoized(20)
+    rows = (1000 * rng.exponential(size=20)).tolist()
+    blank, start = (BatchSummary(Summary(value, np.zeros(3))) for value in (np.zeros((3, 4)), rng.normal(size=(3, 4))))
+    order = tuple(rng.permutation(20).tolist())
+    state = begun(mixture(moves=QUIET), source_of(clusters(2)))[1]
+    state = replace(state, order=order, batch_summaries=(blank,) * 20, start=start)
+    ledger = schedule.open(state, rows)
+    for done, batch in enumerate(order):
+        unseen = math.fsum(rows[each] for each in order[done:]) / math.fsum(rows)
+        np.testing.assert_array_equal(ledger.total().summary.stats, unseen * start.summary.stats)
+        again = schedule.open(replace(state, visit=done), rows)
+        np.testing.assert_array_equal(again.total().summary.stats, ledger.total().summary.stats)
+        ledger.fold(batch, blank)
+    assert not ledger.total().summary.stats.any()
 
 
 def test_only_the_seed_decides() -> None:

@@ -258,6 +258,18 @@ def test_a_cap_on_components_holds() -> None:
     assert mixture(max_components=2, max_laps=20).fit(clusters(9)).n_components_ == 2
 
 
+@pytest.mark.parametrize("most", [1, 3, 5])
+@pytest.mark.parametrize(
+    "limited",
+    [lambda most: mixture(max_components=most), lambda most: dpdist.FiniteMixture(n_components=most, random_state=0)],
+    ids=["DP", "finite"],
+)
+def test_a_fit_with_as_many_components_as_may_be_converges_once_all_groups_were_searched(limited, most) -> None:
+    """Of the five clusters there may be fewer."""
+    model = limited(most).set_params(max_laps=60).fit(clusters(9))
+    assert model.converged_ and model.n_components_ == most
+
+
 BAD = [
     ({}, np.array([[1.0, np.nan], [2.0, 3.0]]), r"NaN or infinity in 1 of 2 rows \(rows 0\)"),
     ({}, np.zeros((0, 3)), "0 sample"),

@@ -87,6 +87,8 @@ def test_losses_of_a_set_that_changed_are_those_of_the_new_set(case) -> None:
     np.testing.assert_array_equal(found, found.T)
     old = losses_after(model, np.full_like(before, 7.0), kept.tolist(), stats, backend)
     assert (old[: len(kept), : len(kept)] == 7.0).all(), "what is known is not computed again"
+    alone = losses_after(model, before, [], total.stats.sum(axis=0, keepdims=True), backend)
+    assert alone.shape == (1, 1) and alone[0, 0] == -np.inf
 
 
 def test_few_components_are_compared_as_ever_and_here() -> None:

@@ -460,6 +460,15 @@ def test_rows_held_out_are_scored_in_raw_columns_by_the_model_of_every_lap(kind)
 
 
 @pytest.mark.parametrize("kind", MODELS)
+def test_a_row_held_out_of_weight_w_is_scored_as_w_such_rows(kind) -> None:
+    rows, held = stretched(4), stretched(4)[:90] + 0.1
+    times = np.random.default_rng(0).integers(0, 4, 90)
+    weighted, copied = ArraySource(held, times.astype(float), 25), np.repeat(held, times, axis=0)
+    scores = [MODELS[kind]().fit(rows, holdout=given).history_["holdout_score"] for given in (weighted, copied)]
+    np.testing.assert_allclose(*scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("at_a_path", [False, True])
 def test_a_run_that_is_gone_on_with_goes_on_scoring(kind, at_a_path, tmp_path) -> None:
     held, rows = stretched(4)[:90] + 0.1, ArraySource(stretched(4), partition_rows=100)

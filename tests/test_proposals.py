@@ -330,6 +330,16 @@ def test_distances_are_from_rows_drawn_by_weight_in_whatever_order_they_come(thi
     np.testing.assert_allclose(moved, once[other], atol=1e-9)
 
 
+def test_a_constant_column_says_nothing_among_sparse_rows_of_uneven_weights_either() -> None:
+    """A sparse column's variance is a difference of two sums, of which rounding leaves something."""
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.random((900, 7)) < 0.3, np.ones(900)]).astype(float)
+    for weights in rng.uniform(0.01, 1.5, size=(30, 900)):
+        dense, thin = standardized(rows, weights), standardized(sparse.csr_array(rows), weights).toarray()
+        assert not dense[:, -1].any() and not thin[:, -1].any()
+        np.testing.assert_allclose(dense - dense[0], thin - thin[0], atol=1e-9)
+
+
 def spread_of(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Standard deviations of columns."""
     return np.sqrt(np.diag(np.cov(rows.T, aweights=weights, ddof=0)))

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import softmax
 
 import dpdist
+from dpdist.core.errors import PrecisionError
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves import regroup
 from dpdist.inference.moves.arrange import SampledRows, _changes, rearranged
@@ -57,9 +58,9 @@ def end_of(rows: np.ndarray, labels: np.ndarray, **changed) -> LapEnd:
 
 
 class Judging(Divisions):
-    """Splits of a move before, some of which were judged."""
+    """Splits of a move before, all of which were judged but one."""
 
-    def judged(self, ids: np.ndarray) -> np.ndarray:
+    def tried(self, ids: np.ndarray) -> np.ndarray:
         return ids != 12
 
 
@@ -76,7 +77,7 @@ def test_neighbours_are_those_with_which_least_is_lost_a_row() -> None:
 
 
 def test_groups_are_disjoint_components_with_their_nearest() -> None:
-    tried = groups_tried(end_of(*drawn()), Regroup(members=2))
+    tried = groups_tried(end_of(*drawn()), Regroup(smallest=2))
     assert sum(map(len, tried)) == len(set().union(*tried))
     assert len(tried) == 3 and sum(group in ({0, 1}, {2, 3}, {4, 5}) for group in tried) >= 2
 
@@ -85,24 +86,24 @@ def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_one
     rows, owners = drawn()
     end = end_of(rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners])
     for each in (replace(end, settled=True), replace(end, change=1e-3)):
-        found = Regroup(members=3).births(each, np.zeros(6, bool), Regroup().none(), ())
+        found = Regroup(smallest=3, largest=6).births(each, np.zeros(6, bool), Regroup().none(), ())
         tried = [group for group, stats in found.items() if stats is not None]
         assert len(tried) == 1 and 0 in tried[0] and len(found[tried[0]]) == len(tried[0]) + 1
         vain = [frozenset(group) for group, stats in found.items() if stats is None]
         near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5, 6)}
         assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
-    assert len(Regroup(members=3).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
+    assert len(Regroup(smallest=3, largest=6).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
 
 
 def test_groups_of_every_size_are_searched_before_a_run_rests() -> None:
-    found = Regroup(members=3, tries=3).births(
+    found = Regroup(smallest=3, largest=5).births(
         replace(end_of(*drawn()), settled=True), np.zeros(7, bool), Regroup().none(), ()
     )
     assert {len(group) for group in found} == {3, 4, 5} and all(stats is None for stats in found.values())
 
 
 def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
-    end, move = end_of(*drawn()), Regroup(members=2, tries=1)
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
     calm = replace(end, settled=True)
     found = move.births(calm, np.zeros(7, bool), move.none(), ())
     assert found and all(stats is None for stats in found.values())
@@ -124,7 +125,7 @@ def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
 
 def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
     """Of fewer members more changes are tried and more rows of each are seen."""
-    end, move = replace(end_of(*drawn()), settled=True), Regroup(members=2, tries=2)
+    end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=3)
     found = {k: frozenset([k, *end.neighbours[k, :2].tolist()]) for k in range(7)}
     resting = move.resting(end, move.none(), [tuple(group) for group in found.values()])
     tried = groups_tried(end, move, searched=resting.searched)
@@ -134,7 +135,7 @@ def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
 @pytest.mark.parametrize("groups", [1, 2, 5])
 def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, monkeypatch) -> None:
     """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
-    end, move = replace(end_of(*drawn()), settled=True), Regroup(members=2, rows=200, tries=1)
+    end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=2, rows=200)
     share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
     monkeypatch.setattr(regroup, "MOST_LAPS", share)
@@ -150,9 +151,9 @@ def test_a_wave_that_found_something_is_the_last_where_work_is_spent(monkeypatch
     rows, owners = drawn()
     end = replace(end_of(rows, np.array([0, 0, 0, 0, 1, 1, 1])[owners]), settled=True)
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
-    (stats,) = Regroup(members=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
+    (stats,) = Regroup(smallest=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 1e9)
-    (more,) = Regroup(members=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
+    (more,) = Regroup(smallest=2).births(end, np.zeros(2, bool), Regroup().none(), ()).values()
     assert 2 < len(stats) < len(more) == 7
 
 
@@ -160,7 +161,7 @@ def test_what_one_wave_finds_the_next_goes_on_from() -> None:
     """One component stands for seven clusters: a single lap's end finds them, by changes that rest on each other."""
     rows, owners = drawn()
     end = end_of(rows, np.array([0, 0, 0, 0, 1, 1, 1])[owners])
-    found = Regroup(members=2).births(replace(end, settled=True), np.zeros(2, bool), Regroup().none(), ())
+    found = Regroup(smallest=2).births(replace(end, settled=True), np.zeros(2, bool), Regroup().none(), ())
     (stats,) = (each for each in found.values() if each is not None)
     np.testing.assert_allclose(stats[:, -1], np.full(7, 150.0), atol=3.0)
     np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats.sum(axis=0), rtol=1e-9, atol=1e-6)
@@ -190,8 +191,38 @@ def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> 
         np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats[list(group)].sum(axis=0))
 
 
+def test_no_two_groups_of_a_wave_rest_on_the_same_change() -> None:
+    """Components 0 and 1 were replaced together by two; what is searched beside one of these waits for the other."""
+    end = replace(end_of(*drawn()), settled=True)
+    sketch = Sketch.of(end, np.ones(7, dtype=bool))
+    halves = end.summary.stats[[0, 1]].mean(axis=0)
+    sketch = sketch.after([(0, 1)], [Found(np.stack([halves, halves]), [end.samples[0], end.samples[1]])])
+    for wave in range(20):
+        groups = Regroup(smallest=2, largest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
+        rests = [sketch.union(group) for group in groups]
+        assert sum(map(len, rests)) == len(frozenset().union(*rests)) and len(groups) > 1
+
+
+@pytest.mark.parametrize(("most", "found"), [(None, 7), (6, 6), (5, 5)])
+def test_searches_find_no_more_components_than_there_may_be(most, found) -> None:
+    """Of seven clusters two share a component, three another, and one is cut in two."""
+    rows, owners = drawn()
+    mixed = np.array([0, 0, 1, 1, 1, 2, 3])[owners]
+    mixed[(owners == 5) & (rows[:, 1] > np.median(rows[owners == 5, 1]))] = 4
+    end = end_of(rows, mixed)
+    end = replace(end, model=replace(end.model, allocation=DirichletProcess(1.0, max_components=most)), settled=True)
+    full = most == 5
+    # Where no more may be, splits are not tried, and nobody waits for them.
+    assert Split().unfinished(end, Split().none()) != full
+    births = Regroup(smallest=5).births(
+        end, np.zeros(5, bool), Regroup().none(), (Judging.begun([], []),) if full else ()
+    )
+    ((group, stats),) = ((group, stats) for group, stats in births.items() if stats is not None)
+    assert 5 - len(group) + len(stats) == found
+
+
 def test_components_at_work_without_rows_or_not_split_yet_are_in_no_group() -> None:
-    end, move = end_of(*drawn()), Regroup(members=2)
+    end, move = end_of(*drawn()), Regroup(smallest=2)
     busy = np.arange(7) == 2
     unseen = replace(end, samples={k: part for k, part in end.samples.items() if k != 2})
     nothing = Judging.begun([], [])
@@ -204,7 +235,7 @@ def test_components_at_work_without_rows_or_not_split_yet_are_in_no_group() -> N
 
 
 def test_groups_wait_for_members_whose_turn_was_in_another_lap_and_not_for_those_without_rows() -> None:
-    move, every = Regroup(members=2, tries=1), replace(end_of(*drawn()), settled=True)
+    move, every = Regroup(smallest=2, largest=2), replace(end_of(*drawn()), settled=True)
     others = {k: part for k, part in every.samples.items() if k != 3}
     for asked, waits in (((np.arange(7) != 3), True), (np.ones(7, dtype=bool), False)):
         end = replace(every, samples=others, asked=asked)
@@ -306,12 +337,21 @@ def test_what_stands_still_below_the_least_takes_no_more_steps(monkeypatch) -> N
     assert steps == [10, 10]
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_sample_of_which_nothing_can_be_said_is_refused(bad) -> None:
+    rows, owners = drawn()
+    sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
+    sample.features[7, 0] = bad
+    with pytest.raises(PrecisionError, match=r"not finite; standardise the columns\.$"):
+        sample.stepped([sums(sample.model, rows, owners)])
+
+
 def test_changes_keep_all_rows_and_gain_what_the_evidence_says() -> None:
     rows, owners = drawn()
     model = model_of(rows)
     sample = SampledRows.of(model, rows, np.ones(len(rows)))
     now = sample.stepped([sums(model, rows, np.array([0, 0, 1, 1, 2, 2, 2])[owners])])[0]
-    changes = list(_changes(sample, now, Split(), np.random.default_rng(0)))
+    changes = list(_changes(sample, now, Split(), np.random.default_rng(0), np.inf))
     kinds = sorted((tuple(removed), len(added)) for _, removed, added in changes)
     expected = [((k,), 2) for k in range(3)] + [(pair, n) for pair in combinations(range(3), 2) for n in (1, 2)]
     assert kinds == sorted(expected)
@@ -325,7 +365,7 @@ def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
     rows, owners = drawn(each=400)
     mixed = np.array([0, 0, 1, 2, 3, 4, 4])[owners]
     mixed[(owners == 2) & (rows[:, 1] > 0)] = 5
-    few = Regroup(members=6, rows=300)
+    few = Regroup(smallest=6, largest=9, rows=300)
     end = end_of(rows, mixed)
     thin = {k: (part[:: k + 1], own[:: k + 1]) for k, (part, own) in end.samples.items()}
     for each in (end, replace(end, samples=thin)):
@@ -356,12 +396,12 @@ def test_a_few_rows_of_a_group_show_what_pays_on_all_of_them(apart, found) -> No
     owners = np.arange(9000) % 3
     rows = rng.normal(size=(9000, 4)) + np.array([[0.0, 0, 0, 0], [apart, 0, 0, 0], [0, 60, 0, 0]])[owners]
     end = end_of(rows, np.array([0, 0, 1])[owners])
-    ((_, stats),) = Regroup(members=2, rows=600).births(end, np.zeros(2, bool), Regroup().none(), ()).items()
+    ((_, stats),) = Regroup(smallest=2, rows=600).births(end, np.zeros(2, bool), Regroup().none(), ()).items()
     assert (2 if stats is None else len(stats)) == found
 
 
 def test_nothing_is_proposed_where_nothing_is_better() -> None:
-    found = Regroup(members=2).births(end_of(*drawn()), np.zeros(7, bool), Regroup().none(), ())
+    found = Regroup(smallest=2).births(end_of(*drawn()), np.zeros(7, bool), Regroup().none(), ())
     assert found and all(stats is None for stats in found.values())
 
 

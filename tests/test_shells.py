@@ -25,6 +25,8 @@ def test_the_deeper_a_row_the_more_inner_its_part(parts, seed) -> None:
     owners = shells(depths, weights, below)
     alone = [shells(depths[:, :1], weights, below[:, [s]]) for s in range(4)]
     np.testing.assert_array_equal(shells(depths[:, :1], weights, below), np.hstack(alone))
+    rounded = depths * (1 + 1e-14 * rng.standard_normal(depths.shape))
+    np.testing.assert_array_equal(shells(rounded, weights, below), owners)
     assert owners.min() >= 0 and owners.max() < parts
     for depth, own in zip(depths.T, owners.T, strict=True):
         assert (np.diff(own[np.argsort(depth)]) <= 0).all()

@@ -80,7 +80,7 @@ class DataSummary:
 
 
 def summarise_source(source: Source, backend: Backend, products: bool = False) -> DataSummary:
-    """DataSummary all rows in one distributed pass, which leaves the source the digests of its partitions.
+    """Summarise all rows in one distributed pass, which leaves the source the digests of its partitions.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The loop: visit every batch, turn the lap, yield. The only loop there is, whatever the model or the place."""
+"""The loop: visit every batch, end the lap, yield. The only loop there is, whatever the model or the place."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Step(NamedTuple):
 
 
 class Work(ABC):
-    """What the loop asks of a kind of model. Leaves are whatever adds, scales and can be stored."""
+    """What the loop asks of a kind of model. Batch summaries are whatever adds, scales and can be stored."""
 
     schedule: Schedule
     #: Sent to workers once: the first argument of :attr:`visit` after the partition.
     shared: Any
-    #: Visits a partition: (partition, shared, orders, known) -> what has a `batch_summary` and a `sample`, and adds.
+    #: Visits a partition: (partition, shared, task, known) -> what has a `batch_summary` and a `sample`, and adds.
     visit: Callable[..., Any]
 
     @abstractmethod

@@ -11,6 +11,7 @@ are draws and what describes components (:mod:`dpdist.inference.transform`).
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from scipy.special import logsumexp, softmax
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition, Source
+from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import block_rows
@@ -213,6 +214,15 @@ class Predictor(ABC):
         """Log predictive density of rows, (n,), raw columns, nats."""
         return self._raw(partition, self.density())
 
+    def log_density_sum(self, partition: Partition) -> float:
+        """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats."""
+        stored, weights = _finite_rows(partition)
+        found = self._of_blocks(stored, self.density()) + self._log_volume()
+        if weights is None:
+            return float(found.sum())
+        counted = weights > 0  # a row of no weight may be one that the model excludes
+        return float(found[counted] @ weights[counted])
+
     def log_densities(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows under each component, (n, K), raw columns, nats."""
         return self._raw(partition, self.densities(np.arange(len(self.ids))))
@@ -225,13 +235,16 @@ class Predictor(ABC):
 
     def _raw(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         """Log densities of prepared rows as those of raw columns."""
+        return self._by_block(partition, function) + self._log_volume()
+
+    def _log_volume(self) -> float:
         with one_thread():
-            log_volume = self.preparation.transform.log_volume
-        return self._by_block(partition, function) + log_volume
+            return self.preparation.transform.log_volume
 
     def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
-        stored, _ = partition.load()
-        _require_finite(stored, partition)
+        return self._of_blocks(_finite_rows(partition)[0], function)
+
+    def _of_blocks(self, stored: Rows, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         step = block_rows(self.columns)
         with one_thread():
             parts = [
@@ -320,11 +333,20 @@ class MixturePredictor(Predictor):
         return self.model, self.total
 
 
-def _require_finite(stored: Rows, partition: Partition) -> None:
+def _finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
+    """Rows as stored, and their weights.
+
+    Raises
+    ------
+    InputError
+        If they hold NaN or infinity.
+    """
+    stored, weights = partition.load()
     values = stored.data if sparse.issparse(stored) else stored
     if not np.isfinite(values).all():
         bad = "" if sparse.issparse(stored) else f", first in row {partition.start + _first_bad(stored)}"
         raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
+    return stored, weights
 
 
 def _first_bad(stored: np.ndarray) -> int:
@@ -340,8 +362,9 @@ def ask_each(
 
 
 def mean_log_density(backend: Backend, source: Source, predictor: Predictor) -> float:
-    """Mean log predictive density of rows, raw columns, nats."""
-    return float(np.concatenate(ask_each(backend, source.partitions, predictor, "log_density")).mean())
+    """Mean log predictive density of rows, raw columns, nats; a row of weight w counts as w such rows."""
+    total = math.fsum(weight_of(source, part) for part in source.partitions)
+    return math.fsum(ask_each(backend, source.partitions, predictor, "log_density_sum")) / total
 
 
 def predict_partition(partition: Partition, predictor: object, method: str, *arguments: Any) -> Any:

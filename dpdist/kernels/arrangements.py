@@ -8,7 +8,7 @@ from dpdist.kernels.jit import jit
 
 
 @jit
-def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> None:
+def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray, bounds: np.ndarray) -> bool:
     """Make every row's logits its weight times their softmax, within each arrangement for itself, in place.
 
     Parameters
@@ -17,6 +17,11 @@ def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray
     weights : (n,) float64, c_n
     ends : (J,) intp, behind the last component of each arrangement
     bounds : (J,) float64, gains sum_n c_n log sum_c exp(logit_nc)
+
+    Returns
+    -------
+    bool
+        Whether all bounds are finite.
     """
     for n in range(logits.shape[0]):
         row = logits[n]
@@ -36,3 +41,4 @@ def share_arrangements(logits: np.ndarray, weights: np.ndarray, ends: np.ndarray
                 row[c] *= scale
             bounds[j] += weights[n] * (top + np.log(total))
             begin = end
+    return bool(np.isfinite(bounds).all())

@@ -169,8 +169,9 @@ def _holdout(figures: RunFigures) -> Any:
 
 
 def _moves(figures: RunFigures) -> Any:
-    """Every proposal by its gain, on a scale that is logarithmic on both sides of zero."""
-    best = sorted(figures.proposals, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
+    """Every proposal whose gain was asked for by it, on a scale that is logarithmic on both sides of zero."""
+    known = [each for each in figures.proposals if math.isfinite(each.gain)]
+    best = sorted(known, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
     plot = whole(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
     for kind in sorted({each.kind for each in best}):
         for accepted in (False, True):

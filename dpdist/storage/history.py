@@ -84,7 +84,9 @@ class ProposalRow(NamedTuple):
     lap: Annotated[int, Stored(("proposal",), "lap that judged a proposal", name="proposal_lap")]
     kind: Annotated[str, Stored(("proposal",), "kind of the proposal", name="proposal_kind")]
     reason: Annotated[Reason, Stored(("proposal",), "what became of the proposal", name="proposal_reason")]
-    gain: Annotated[float, Stored(("proposal",), "its exact gain", "nat", "proposal_gain")]
+    gain: Annotated[
+        float, Stored(("proposal",), "its exact gain; NaN where none was asked for", "nat", "proposal_gain")
+    ]
     component: Annotated[
         int, Stored(("proposal",), "id of the first component it would replace", name="proposal_component")
     ]

@@ -53,7 +53,7 @@ class Standing(Protocol):
 
 
 class Verdict(NamedTuple):
-    """What became of a proposal, and its gain in nats when that was decided."""
+    """What became of a proposal, and its gain in nats when that was decided; NaN where it was not asked for."""
 
     proposal: int
     gain: float
@@ -79,6 +79,8 @@ def judge(
         threshold = standing.threshold(proposal)
         if free and (gain > 0 or gain > threshold or not exact):
             gain = standing.gain(proposal)
+        elif not exact:
+            gain = np.nan
         doubt = -np.inf if doubts is None else float(doubts[proposal])
         reason = reason_for(gain, threshold, doubt) if free or exact else Reason.CONFLICT
         if reason is Reason.ACCEPTED and not free:

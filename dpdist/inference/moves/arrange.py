@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.kernels.arrangements import share_arrangements
@@ -100,7 +101,10 @@ class SampledRows:
         ends = np.cumsum([len(stats) for stats in candidates])
         gradients = self.model.gradients(np.concatenate(candidates), ends)
         resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
-        share_arrangements(resp, self.weights, ends, bounds)
+        if not share_arrangements(resp, self.weights, ends, bounds):
+            raise PrecisionError(
+                "the log probabilities of a proposed component are not finite; standardise the columns."
+            )
         stats = np.ascontiguousarray((self.features.T @ resp).T)
         expected, elbos = (stats * gradients).sum(axis=1), self._evidence(stats, ends)
         for j, (end, begin) in enumerate(zip(ends, [0, *ends[:-1]], strict=True)):
@@ -163,7 +167,9 @@ class _Rising(NamedTuple):
         return float(np.floor((self.elbo + AHEAD * self.rise) / tie)) if np.isfinite(self.rise) else np.inf
 
 
-def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator) -> Arrangement | None:
+def rearranged(
+    sample: SampledRows, stats: np.ndarray, split: Split, rng: np.random.Generator, most: float = np.inf
+) -> Arrangement | None:
     """The best arrangement found, or None where none is better than what the first one settles to.
 
     Parameters
@@ -171,11 +177,12 @@ def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.ran
     sample : rows that components hold
     stats : (M, F) of these components, scaled to the sample
     split : how components are split
-    rng : of the k-means++ seedings
+    rng : of the seedings
+    most : components that there may be
     """
     now, found = sample.settled(sample.stepped([stats])[0]), None
     for _ in range(ROUNDS):
-        candidates = _candidates(sample, now, split, rng)
+        candidates = _candidates(sample, now, split, rng, most)
         best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.rows)
         if best is None:
             break
@@ -183,19 +190,21 @@ def rearranged(sample: SampledRows, stats: np.ndarray, split: Split, rng: np.ran
     return found
 
 
-def _candidates(sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator) -> list[np.ndarray]:
+def _candidates(
+    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
+) -> list[np.ndarray]:
     """Arrangements, statistics (M', F) of each, the most promising first by what merging and splitting gain alone."""
-    found = sorted(_changes(sample, now, split, rng), key=lambda change: -change[0])
+    found = sorted(_changes(sample, now, split, rng, most), key=lambda change: -change[0])
     return [np.concatenate([np.delete(now.stats, removed, axis=0), added]) for _, removed, added in found]
 
 
 def _changes(
-    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator
+    sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
 ) -> Iterator[tuple[float, list[int], np.ndarray]]:
     """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
     family, members = sample.model.family, range(len(now.stats))
     evidence = family.log_evidence(now.stats)
-    for k in members:
+    for k in members if len(members) + split.children - 1 <= most else ():
         children = _split(sample, now.resp[:, k], split, rng)
         if children is not None:
             yield float(family.log_evidence(children).sum() - evidence[k]), [k], children

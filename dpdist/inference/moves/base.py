@@ -67,8 +67,11 @@ class Proposals(ABC):
         """Sum of A over the removed components; `evidence` (K,) holds A of every component."""
         return float(evidence[list(self.removed(proposal))].sum())
 
-    def judged(self, ids: np.ndarray) -> np.ndarray:
-        """(K,) bool, components with `ids` for which the move was tried as they are, and has not changed them yet."""
+    def tried(self, ids: np.ndarray) -> np.ndarray:
+        """(K,) bool, components with `ids` for which the move was tried as they are, and has not changed them yet.
+
+        A move for which all else should be tried first asks those before it in the list.
+        """
         return np.ones(len(ids), dtype=bool)
 
     def reserved(self) -> np.ndarray:
@@ -119,6 +122,17 @@ class LapEnd:
     def sampled(self) -> np.ndarray:
         """(K,) bool, components of which there are sampled rows."""
         return np.isin(np.arange(len(self.ids)), list(self.samples))
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many components as may be."""
+        return self.room <= 0
+
+    @property
+    def room(self) -> float:
+        """How many components there may be beside these."""
+        limit = self.model.allocation.max_components
+        return np.inf if limit is None else limit - len(self.ids)
 
     @cached_property
     def pair_gains(self) -> np.ndarray:

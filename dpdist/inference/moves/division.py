@@ -23,7 +23,7 @@ from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.models.mixture import Block, Model, Posterior
 from dpdist.models.sufficient_statistics import Summary
 
-#: Refused because they did not gain, not because something else gained more.
+#: Refused for what they are, not because something else gained more.
 _REFUSED = (Reason.NO_GAIN, Reason.ROUNDING, Reason.LIMIT)
 
 
@@ -114,10 +114,10 @@ class Divisions(Proposals):
     def reserved(self) -> np.ndarray:
         return self.groups[self.groups >= 0]
 
-    def judged(self, ids: np.ndarray) -> np.ndarray:
-        judged = self.cooldowns.exhausted(ids, 1)
-        judged[self.groups[self.ages > 0, 0]] = True
-        return judged
+    def tried(self, ids: np.ndarray) -> np.ndarray:
+        tried = self.cooldowns.exhausted(ids, 1)
+        tried[self.groups[self.ages > 0, 0]] = True
+        return tried
 
 
 class Dividing(Move[Divisions]):

@@ -99,7 +99,8 @@ def losses_after(
     a, b = np.triu_indices(len(stats), 1)
     fresh = b >= len(kept)
     a, b = a[fresh], b[fresh]
-    found[a, b] = found[b, a] = _exact(_Lost.of(model, stats), a, b, backend)
+    if len(a):  # a component alone has no pair
+        found[a, b] = found[b, a] = _exact(_Lost.of(model, stats), a, b, backend)
     return found
 
 

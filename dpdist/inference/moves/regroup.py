@@ -55,26 +55,21 @@ class Regroup(Dividing):
 
     Parameters
     ----------
-    members : components of the smallest groups
+    smallest, largest : components of a group; those of every size between are a component and its nearest
     rows : sampled rows of a group that are looked at
     seedings : of a split, as of :class:`Split`
     refine : laps that the components found may take until they pay
-    tries : sizes of groups that are searched of every component and its nearest, each with a member more
     """
 
-    members: int = 2
+    smallest: int = 2
+    largest: int = 5
     rows: int = 4000
     seedings: int = 16
     refine: int = 3
-    tries: int = 4
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            " of Regroup",
-            members=whole(2),
-            **dict.fromkeys(("rows", "seedings", "refine", "tries"), COUNT),
-        )
+        check_fields(self, " of Regroup", smallest=whole(2), **dict.fromkeys(("rows", "seedings", "refine"), COUNT))
+        check_fields(self, " of Regroup", largest=whole(self.smallest))
 
     @property
     def least_rows(self) -> int:
@@ -102,11 +97,12 @@ class Regroup(Dividing):
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Better arrangements of disjoint groups, each found in a task of its own."""
-        calm = end.settled or end.change < ROUND_GAIN * self.members * float(end.summary.counts.mean())
+        calm = end.settled or end.change < ROUND_GAIN * self.smallest * float(end.summary.counts.mean())
         free = ~busy & end.sampled
         fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
         for proposals in others:
-            free &= proposals.judged(end.ids) | fresh  # where a search made it, it was split in vain
+            # Where a search made it, it was split in vain; where no more may be, nothing is split.
+            free &= proposals.tried(end.ids) | fresh | end.full
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
         sketch, left = Sketch.of(end, free), _most_work(end)
         for wave in count():
@@ -129,7 +125,7 @@ class Regroup(Dividing):
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:
         """Groups of a component with its nearest that were not searched, the smallest first."""
-        sizes = {min(self.members + tried, len(end.ids)) for tried in range(self.tries)} - {1}
+        sizes = {min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)} - {1}
         for size in sorted(sizes):
             group = k, *end.neighbours[k, : size - 1].tolist()
             if not searched.holds(end.ids[list(group)].tolist()):
@@ -143,14 +139,16 @@ class Regroup(Dividing):
     def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
-        Changes that rest on each other replace at most so many components of the lap's end together.
+        Changes that rest on each other replace at most so many components of the lap's end together; no two groups of
+        a wave rest on the same.
         """
-        end, free, groups = sketch.end, sketch.free.copy(), list[tuple[int, ...]]()
+        end, free, groups, taken = sketch.end, sketch.free.copy(), list[tuple[int, ...]](), set[int]()
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
             for group in self._left(end, searched, k):
-                if work > 0 and free[list(group)].all() and len(sketch.union(group)) <= MOST_TOGETHER:
+                union = sketch.union(group)
+                if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER and not union & taken:
                     groups.append(group)
-                    free[list(group)] = False
+                    free[list(group)], taken = False, taken | union
                     work -= self._work(end, group)
                     break
         return groups
@@ -159,8 +157,9 @@ class Regroup(Dividing):
         keys = [(end.seed, end.lap, wave, int(end.ids[group[0]])) for group in groups]
         drawn = [self._drawn(end, group, key) for group, key in zip(groups, keys, strict=True)]
         stats = [end.summary.stats[list(group)] for group in groups]
+        most = [len(group) + max(0.0, end.room) for group in groups]
         shared = [end.backend.share((end.model, self.seedings))] * len(groups)
-        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, keys))
+        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, most, keys))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
         """Rows of a group as its search takes them: only these travel."""
@@ -199,14 +198,15 @@ def _arrange_task(
     shared: tuple[Model, int],
     stats: np.ndarray,
     drawn: GroupRows,
+    most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
-    """A better arrangement of components with `stats` (M, F); None if none was found."""
+    """A better arrangement of components with `stats` (M, F) by at most so many; None if none was found."""
     (model, seedings), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
         sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=seedings, seed_iterations=2)
-        better = rearranged(sample, stats * share, split, rng)
+        better = rearranged(sample, stats * share, split, rng, most)
     if better is None:
         return None
     owners = better.resp.argmax(axis=1)

@@ -7,7 +7,8 @@ from scipy import sparse
 
 from dpdist.models.families.base import Rows, is_sparse
 
-#: Share of the widest column's spread below which that of another is taken for rounding.
+#: Share of the widest column's spread below which that of another is taken for rounding; and of a column's mean square
+#: the share below which a variance is, that is a difference from it.
 ROUNDING = 1e-12
 
 
@@ -59,10 +60,11 @@ def standardized(points: Rows, weights: np.ndarray) -> Rows:
     total = weights.sum()
     means = np.asarray(weights @ points).ravel() / total
     if is_sparse(points):
-        variances = np.asarray(weights @ points.multiply(points)).ravel() / total - means**2
+        squares = np.asarray(weights @ points.multiply(points)).ravel() / total
+        variances, lost = squares - means**2, ROUNDING * squares  # what is left of a constant column is rounding
     else:
-        variances = weights @ (points - means) ** 2 / total
-    scales = np.where(variances > ROUNDING**2 * variances.max(), variances, np.inf) ** -0.5
+        variances, lost = weights @ (points - means) ** 2 / total, np.zeros(len(means))
+    scales = np.where(variances > np.maximum(lost, ROUNDING**2 * variances.max()), variances, np.inf) ** -0.5
     return sparse.csr_array(points.multiply(scales)) if is_sparse(points) else (points - means) * scales
 
 

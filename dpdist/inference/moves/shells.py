@@ -11,6 +11,8 @@ import numpy as np
 
 from dpdist.models.families.base import Rows, dense_rows
 
+#: Share of a depth by which others may differ that are the same: on whole numbers many rows are as far from a middle.
+ALIKE = 1e-9
 #: Weight that the smallest of :func:`small_shares` leaves above a cut: fewer rows hardly pay as a cluster.
 LEAST_WEIGHT = 4.0
 
@@ -18,12 +20,13 @@ LEAST_WEIGHT = 4.0
 def shells(depths: np.ndarray, weights: np.ndarray, below: np.ndarray) -> np.ndarray:
     """Cut rows by their `depths` (n, S) and say in which part each is, (n, S), the innermost 0.
 
-    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together. Depths
-    (n, 1) are cut S times.
+    What shares of the weight lie below the cuts is in `below` (parts - 1, S). Rows of one depth stay together, however
+    it was rounded. Depths (n, 1) are cut S times.
     """
     shares = np.split(below, below.shape[1], axis=1) if depths.shape[1] > 1 else [below]
     cuts = [_quantiles(depth, weights, share) for depth, share in zip(depths.T, shares, strict=True)]
-    return np.asarray((depths[:, None] < np.concatenate(cuts, axis=1)).sum(axis=1))
+    found = np.concatenate(cuts, axis=1)
+    return np.asarray((depths[:, None] < found - ALIKE * np.abs(found)).sum(axis=1))
 
 
 def even_shares(cuts: int, seedings: int, rng: np.random.Generator) -> np.ndarray:

@@ -68,14 +68,13 @@ class Split(Dividing):
         return replace(self.none(), cooldowns=before.cooldowns.after(end, [k for (k,) in refused], self.cooldown))
 
     def unfinished(self, end: LapEnd, resting: Divisions) -> bool:
-        return not resting.cooldowns.exhausted(end.ids, self.tries).all()
+        return not (end.full or resting.cooldowns.exhausted(end.ids, self.tries).all())
 
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
         """Children of each component that may be given some and of which there are rows, found in tasks."""
-        limit = end.model.allocation.max_components
-        if limit is not None and len(end.ids) >= limit:
+        if end.full:
             return {}
         allowed = resting.cooldowns.allow(end.ids, end.lap + 1, self.tries) & ~busy
         candidates = [int(k) for k in np.flatnonzero(allowed) if int(k) in end.samples]

@@ -48,7 +48,7 @@ class Ledger(ABC):
 
 
 class Schedule(ABC):
-    """A rule for component map batches into totals; subclasses are frozen dataclasses.
+    """A rule for turning batches into totals; subclasses are frozen dataclasses.
 
     Attributes
     ----------

@@ -15,9 +15,8 @@ from dpdist.inference.state import State
 class Batch(Schedule):
     """Batch inference.
 
-    For mixtures it is ``Memoized(batches=1)``. Topic models have a point estimate of their global weights under it, as
-    under ``Stochastic``: it is the bHDP of Bryant & Sudderth (NeurIPS 2012), whereas ``Memoized(batches=1)`` is batch
-    inference with posteriors of the global weights.
+    It is ``Memoized(batches=1)``. For topic models with a point estimate of their global weights (``weights="point"``)
+    it is the bHDP of Bryant & Sudderth (NeurIPS 2012).
     """
 
     name = "batch"

@@ -6,6 +6,7 @@ variational Bayes. Source: Hughes & Sudderth (2013), section 3.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,16 +55,17 @@ class Memoized(Schedule):
 class _Memo(Ledger):
     def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
         self._sums, self._start, self._rows = sums, state.start, batch_rows
-        self._seen = sum(batch_rows[batch] for batch in state.order[: state.visit])
+        self._unseen = list(state.order[state.visit :])
         self._keep = schedule.keep_start or state.lap > 1
 
     def fold(self, batch: int, batch_summary: Any) -> None:
         self._sums.replace(batch, batch_summary)
-        self._seen += self._rows[batch]
+        self._unseen.remove(batch)
 
     def total(self) -> Any:
-        unseen = 1 - self._seen / sum(self._rows)
-        stands_in = unseen > 0 and (self._keep or not self._seen)
+        # Of the batches left, not as a running sum of those seen: a lap that is gone on with has to give the same bits.
+        unseen = math.fsum(self._rows[batch] for batch in self._unseen) / math.fsum(self._rows)
+        stands_in = unseen > 0 and (self._keep or unseen == 1)
         return self._sums.total(self._start if stands_in else None, unseen)
 
     def exact(self) -> BatchSummary:

@@ -100,7 +100,7 @@ class Restricted(ABC):
 
     #: (partition, its sums, posterior, merging, topics (C,)) -> what documents have of each of the topics.
     cut: ClassVar[Callable[..., tuple[object, ...]]]
-    #: (what was cut, orders of each split, whether to measure the change of the bound) -> Halves.
+    #: (what was cut, task of each split, whether to measure the change of the bound) -> Halves.
     divide: ClassVar[Callable[..., Halves]]
     #: (what was cut of one topic, the order of its split) -> words of each document that uses it, and both for it.
     alone: ClassVar[Callable[..., Iterator[tuple[np.ndarray, object, object]]]]

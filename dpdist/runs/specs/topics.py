@@ -87,7 +87,7 @@ class TopicSpec(LapSpec):
             "all that weights and schedule allow"
         ),
         "Which moves to make: of posterior weights births, merges and deletes, a TopicPlan; of a point estimate under "
-        "Stochastic splits and merges, an OnlinePlan, and under Batch none.",
+        "Stochastic splits, merges and deletes, an OnlinePlan, and under Batch none.",
         PLANS,
     )
     effort: Effort = part({"effort": Effort}, Effort, "a dpdist.Effort", "How far documents are iterated.")
