@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -326,6 +327,28 @@ def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
     assert all(f"{option[2:].replace('-', '_')}=" in asked for asked, option in names.items()), "each by its own name"
     sentence = "in the way; choose another name with out=PATH, or replace it with overwrite=True."
     assert as_options(sentence) == "in the way; choose another name with --out PATH, or replace it with --overwrite."
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "apart.zarr", "rows.npy", "--out", "apart.zarr", "--serial", "--overwrite"),
+        ("predict", "apart.zarr", "copy.csv", "--out", "copy.csv", "--serial", "--overwrite"),
+        ("fit", "apart/rows.zarr", "--out", "apart", "--serial", "--overwrite"),
+        ("fit", "apart/rows.zarr", "--out", "apart/rows.zarr", "--serial", "--overwrite"),
+        ("extend", "apart.zarr", "rows.npy", "--out", "./apart.zarr", "--serial", "--overwrite"),
+        ("report", "apart.zarr", "--out", "copy.csv"),
+    ],
+)
+def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatch, capsys, arguments) -> None:
+    if not (folder / "apart.zarr").exists():
+        shutil.copytree(run, folder / "apart.zarr")
+        np.savetxt(folder / "copy.csv", np.load(folder / "rows.npy"), delimiter=",")
+        zarr.open_group(folder / "apart", mode="w").create_array("rows.zarr", data=np.load(folder / "rows.npy"))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    sentence = told(folder, monkeypatch, capsys, *arguments)
+    assert ("while it is read" in sentence) or (arguments[0] == "report" and "is no report" in sentence)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
 def test_the_wrong_width_at_predict_is_refused(folder, run, monkeypatch, capsys) -> None:

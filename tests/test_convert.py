@@ -220,6 +220,22 @@ def test_csv_without_header_names_columns_by_number(tmp_path, out):
     assert_array_equal(written(source, out, columns=["2", "0"])[:], [[3, 1], [6, 4]])
 
 
+@pytest.mark.parametrize("index", [False, True])
+def test_columns_that_pandas_counted_are_no_row(tmp_path, out, rows, index):
+    pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=index)
+    assert_same(written(tmp_path / "rows.csv", out), rows)
+
+
+@pytest.mark.parametrize(("first", "rows"), [("0,1,2", 2), ("0,1,2,3", None), ("0,1,3,2", 2)])
+def test_whole_numbers_that_count_columns_are_a_row_or_refused(tmp_path, out, first, rows):
+    source = write_text(tmp_path / "rows.csv", f"{first}\n{first[::-1]}\n")
+    if rows is not None:
+        assert written(source, out).shape[0] == rows
+        return
+    with pytest.raises(InputError, match=r"should be a row or names of columns; got 0, 1, 2 to 3.*header=False\.$"):
+        written(source, out)
+
+
 def test_an_index_that_pandas_wrote_is_left_out(tmp_path, out, rows):
     frame = pd.DataFrame(rows, index=np.arange(ROWS) + 7).rename(columns="c{}".format)
     frame.to_csv(tmp_path / "rows.csv")

@@ -178,15 +178,15 @@ class Case:
         return set(self.proposals[verdict.move].taken[verdict.proposal])
 
     def threshold(self, verdict: MoveVerdict) -> float:
-        """Four units in the last place of the numbers added up, and 64 of the bound's own; a thousandth more where
-        a component without rows would come, and less where one would go."""
+        """Four units in the last place of the numbers added up, and 64 of the bound's own; twice its count more where
+        a component of less than half a row would come, and its count less where one would go."""
         put, taken = self.put(verdict), self.total.take(sorted(self.taken(verdict)))
         noise = 4 * float(np.finfo(self.dtype).eps) * np.abs(put.stats[:, 0]).sum()
         noise += 64 * np.finfo(float).eps * abs(self.model.elbo(self.total))
-        if len(put.counts) > len(taken.counts) and (put.counts < 1e-3).any():
-            return noise + 1e-3
-        if len(put.counts) < len(taken.counts) and (taken.counts < 1e-3).any():
-            return noise - 1e-3
+        if len(put.counts) > len(taken.counts) and (put.counts < 0.5).any():
+            return noise + 2 * max(1e-3, put.counts.min())
+        if len(put.counts) < len(taken.counts) and (taken.counts < 0.5).any():
+            return noise - max(1e-3, taken.counts.min())
         return noise
 
 
@@ -217,7 +217,7 @@ class Replay:
         return self.model.elbo(self.after(taken, put).summary()) - self.model.elbo(self.summary())
 
 
-COUNTS = st.sampled_from([0.0, 1.0, 1.0, 2.5, 7.0, 40.0]) | st.floats(0.0, 50.0)
+COUNTS = st.sampled_from([0.0, 0.2, 1.0, 1.0, 2.5, 7.0, 40.0]) | st.floats(0.0, 50.0)
 #: Gains on the scale of what allocations add, of the rounding of large numbers, and of nothing at all.
 SMALL = st.sampled_from([0.0, 1e-300, 1e-14, -1e-14, 0.25, -0.25]) | st.floats(-20.0, 20.0)
 ANY = SMALL | st.sampled_from([np.nan, np.inf, -np.inf, 1e300])

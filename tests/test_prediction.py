@@ -15,7 +15,7 @@ from scipy import sparse
 from scipy.special import logsumexp, psi, softmax
 
 import dpdist
-from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.core.errors import InputError, OutputExistsError, PrecisionError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.local_step import block_rows
@@ -104,7 +104,9 @@ class Setting:
 
 def partition_of(rows: Any, start: int = 0) -> Any:
     """A partition that begins at some row."""
-    return dataclasses.replace(ArraySource(rows, partition_rows=len(rows) + 1).partitions[0], start=start)
+    count = rows.shape[0]
+    alone = ArraySource(rows, partition_rows=count + 1).partitions[0]
+    return dataclasses.replace(alone, start=start, stop=start + count)
 
 
 def assert_shares(setting: Setting, scores: np.ndarray) -> None:
@@ -457,6 +459,17 @@ def test_rows_held_out_are_scored_in_raw_columns_by_the_model_of_every_lap(kind)
     np.testing.assert_array_equal(followed.history_["holdout_score"], model.history_["holdout_score"])
     alone = MODELS[kind](row_transform=SCALED).fit(rows)
     np.testing.assert_array_equal(alone.predict_proba(rows), followed.predict_proba(rows))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_row_of_which_no_number_can_tell_is_refused_by_its_place(kind) -> None:
+    """What overflows is no density of minus infinity and no cluster's."""
+    model = MODELS[kind]().fit(stretched(4))
+    rows = np.concatenate([stretched(4)[:60], [[1e200, -1e200, 1e200]]])
+    asked = (model.predict, model.predict_proba, model.score_samples, model.score, lambda x: model.predict_top(x, 2))
+    for method in asked:
+        with pytest.raises(PrecisionError, match=r"log probabilities of row 60 are not finite.*\.$"):
+            method(rows)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -192,11 +192,10 @@ def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> 
 
 
 def test_no_two_groups_of_a_wave_rest_on_the_same_change() -> None:
-    """Components 0 and 1 were replaced together by two; what is searched beside one of these waits for the other."""
+    """Components 0 and 3 were replaced together by two; what is searched beside one of these waits for the other."""
     end = replace(end_of(*drawn()), settled=True)
     sketch = Sketch.of(end, np.ones(7, dtype=bool))
-    halves = end.summary.stats[[0, 1]].mean(axis=0)
-    sketch = sketch.after([(0, 1)], [Found(np.stack([halves, halves]), [end.samples[0], end.samples[1]])])
+    sketch = sketch.after([(0, 3)], [Found(end.summary.stats[[0, 3]], [end.samples[0], end.samples[3]])])
     for wave in range(20):
         groups = Regroup(smallest=2, largest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
         rests = [sketch.union(group) for group in groups]

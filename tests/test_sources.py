@@ -242,6 +242,55 @@ def test_data_that_cannot_be_rows_are_refused_in_a_sentence(data, sentence) -> N
         as_source(data).fingerprint()
 
 
+@pytest.mark.parametrize("bad", [-1, 4, 10**9])
+@pytest.mark.parametrize("form", ["csr", "csc", "bsr"])
+def test_a_sparse_matrix_with_entries_beyond_it_is_refused_before_it_is_read(form, bad) -> None:
+    blocks = {"blocksize": (1, 1)} if form == "bsr" else {}
+    matrix = getattr(sparse, f"{form}_array")(np.ones((4, 4)), **blocks)
+    matrix.indices[2] = bad
+    with pytest.raises(InputError, match=rf"whose indices are from 0 to 3; got {bad}\. Make the matrix anew\."):
+        as_source(matrix)
+
+
+def test_a_block_of_other_length_than_was_told_is_refused() -> None:
+    short = da.from_array(ROWS, chunks=(5, ROWS.shape[1])).map_blocks(lambda x: x[:2], dtype=float, meta=ROWS[:0])
+    with pytest.raises(InputError, match=r"partition 0 .* should hold 5 rows; got 2\."):
+        as_source(short).partitions[0].load()
+
+
+def test_rows_lie_in_one_order_whatever_they_came_in() -> None:
+    for table in (ROWS, np.asfortranarray(ROWS), ROWS[::-1][::-1]):
+        rows, _ = as_source(table).partitions[0].load()
+        assert rows.flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told"),
+    [
+        ({"dtype": "int16", "scale_factor": 0.01, "_FillValue": -99}, "_FillValue and scale_factor"),
+        ({"dtype": "int16", "_FillValue": -99}, "_FillValue"),
+        ({"add_offset": 3.0}, "add_offset"),
+        ({}, None),
+        ({"dtype": "float32"}, None),
+    ],
+)
+def test_numbers_that_stand_for_others_are_refused(tmp_path, encoding, told) -> None:
+    xr.Dataset({"v": (("row", "column"), ROWS)}).to_zarr(
+        tmp_path / "v.zarr", encoding={"v": encoding}, consolidated=False
+    )
+    if told is None:
+        assert as_source(str(tmp_path / "v.zarr")).shape == ROWS.shape
+        return
+    with pytest.raises(InputError, match=rf"with {told} among its attributes.*xarray\.open_zarr"):
+        as_source(str(tmp_path / "v.zarr"))
+
+
+def test_masked_weights_are_refused() -> None:
+    weights = np.ma.masked_equal(np.arange(len(ROWS)), 3)
+    with pytest.raises(InputError, match=r"sample_weight should have no masked entries; got some\."):
+        ArraySource(ROWS, weights)
+
+
 def test_stored_data_that_cannot_be_rows_are_refused_in_a_sentence(tmp_path) -> None:
     with pytest.raises(InputError, match=r"line\.zarr should be 2-D"):
         as_source(stored_line(tmp_path))

@@ -19,7 +19,7 @@ from dpdist.cluster.foreground import (
     backend_of,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
-from dpdist.core.outputs import claim_output
+from dpdist.core.outputs import check_apart, claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
 from dpdist.runs.label_table import RowIds, claim_file, is_table
@@ -101,6 +101,7 @@ def predict(
     predictor.check_source(source, run)
     predictor.outputs(top, density)
     (claim_file if is_table(out) else claim_output)(out, overwrite)
+    check_apart(out, run, data)
     called = None if ids is None else RowIds(ids, row_ids(data, ids))
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
         if outliers or outlier_rate is not None:

@@ -25,6 +25,7 @@ from dpdist.cluster.foreground import (
 from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
+from dpdist.core.outputs import check_apart
 from dpdist.core.places import absolute
 from dpdist.data import Source, as_source, chosen_source
 from dpdist.execution import Backend
@@ -126,7 +127,10 @@ def _told(command: str, config: Path | None, options: Options) -> Config:
 
 def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: Callable[[Source, int], Launch]) -> None:
     """Make the model that is asked for, once the output is its own to write."""
+    assert told.data is not None, "data are told"
+    others = (told.holdout, told.tables.get("initial"))
     claim(out, overwrite)
+    check_apart(out, told.data, *(each for each in others if isinstance(each, str)))
     source, tries = told.source(), count()
 
     def prepare(backend: Backend) -> Run:

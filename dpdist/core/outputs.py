@@ -23,6 +23,21 @@ PLAN = "plan.txt"
 _ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
 
 
+def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
+    """Raise :class:`InputError` if what is written to `out` would take the place of something that is read."""
+    for each in read:
+        if _holds(os.fspath(out), os.fspath(each)):
+            raise InputError(f"the result would replace {each} while it is read; name another place with out=PATH.")
+
+
+def _holds(one: str, other: str) -> bool:
+    """Whether one path or URL is another or a folder around it."""
+    if "://" in one or "://" in other:
+        return f"{other.rstrip('/')}/".startswith(f"{one.rstrip('/')}/")
+    target, path = Path(one).resolve(), Path(other).resolve()
+    return target == path or target in path.parents
+
+
 def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
     """`path` as a folder on local disk to write to.
 

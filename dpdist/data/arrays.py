@@ -70,6 +70,7 @@ def _as_csr(values: sparse.sparray) -> sparse.csr_array:
     require_shape(values.shape, "the data")
     if values.format in ("csr", "csc", "bsr"):
         _require_pointers(values.indptr, len(values.indices))
+        _require_places(values)
     rows = sparse.csr_array(values)
     if not rows.has_canonical_format:
         rows = rows.copy()
@@ -83,6 +84,19 @@ def _require_pointers(pointers: np.ndarray, entries: int) -> None:
         raise InputError(
             "the data should be a sparse matrix whose indptr rises from 0 to at most its number of entries; got one "
             "that does not. Make the matrix anew."
+        )
+
+
+def _require_places(values: sparse.sparray) -> None:
+    """SciPy's compiled code writes to these places, be they beyond the matrix."""
+    along = values.shape[0] if values.format == "csc" else values.shape[1]
+    places = along // (values.blocksize[1] if values.format == "bsr" else 1)
+    used = values.indices[: values.indptr[-1]]
+    if len(used) and not (used.min() >= 0 and used.max() < places):
+        bad = used.min() if used.min() < 0 else used.max()
+        raise InputError(
+            f"the data should be a sparse matrix whose indices are from 0 to {places - 1}; got {bad}. Make the matrix "
+            "anew."
         )
 
 

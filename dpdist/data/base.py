@@ -78,6 +78,13 @@ class Partition(ABC):
         """
         with phase(Phase.LOAD):
             rows, weights = self.read()
+            # Sums go along the rows as they lie in memory: in one order, so that the same rows give the same bits.
+            rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
+        if rows.shape[0] != self.rows:
+            raise InputError(
+                f"{self.label} should hold {self.rows} rows; got {rows.shape[0]}. Mend what makes it, or give the data "
+                "as they are."
+            )
         expected = self.expected
         if expected is not None and (expected.session, self.index) not in _CHECKED:
             if digest_of_rows(rows, weights) != expected.digest:
@@ -315,6 +322,10 @@ def require_weights(weights: Weights, rows: int) -> np.ndarray | None:
     """Row weights as (rows,) float64, finite and not negative; None stays None."""
     if weights is None:
         return None
+    if np.ma.is_masked(weights):
+        raise InputError(
+            "sample_weight should have no masked entries; got some. Give weights of zero to leave rows out."
+        )
     given = np.full(rows, float(weights)) if is_number(weights) else real_array(weights)
     if given is None or given.shape != (rows,):
         came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"

@@ -33,6 +33,8 @@ ROWS = "rows"
 COMPLETE = "dpdist_complete"
 #: Attribute with the names of the columns, if they have any.
 NAMES = "dpdist_columns"
+#: Attributes by which numbers are packed, and others stand for missing ones: those of the CF conventions.
+PACKED = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 #: Arrays of more chunks are not listed when they are opened: it would take seconds.
 MOST_LISTED = 10_000
 #: What decoding raises for bytes that are not what was written.
@@ -85,6 +87,7 @@ class ZarrSource(TableSource):
         self, array: zarr.Array, weights: Weights = None, label: str = "the Zarr array", path: str | None = None
     ) -> None:
         super().__init__(array, label, weights, as_names(array.attrs.get(NAMES, [])))
+        _refuse_packed(array, label)
         self.array, self.path = array, path
         self.cut = self.cut_for(None)
 
@@ -124,6 +127,21 @@ class ZarrSource(TableSource):
 
     def identity(self) -> dict[str, object]:
         return {**super().identity(), "chunks": [int(c) for c in self.array.chunks]}
+
+
+def _refuse_packed(array: zarr.Array, label: str) -> None:
+    """Raise :class:`InputError` where attributes say, by the CF conventions, that other numbers are meant."""
+    told = {name: array.attrs[name] for name in PACKED if name in array.attrs}
+    meant = {name for name in told if name in PACKED[:2] or array.dtype.kind in "iu" or _is_finite(told[name])}
+    if meant:
+        raise InputError(
+            f"{label} should hold the numbers themselves; got an array with {' and '.join(sorted(meant))} among its "
+            "attributes, so that others are meant. Open it with xarray.open_zarr, or write it unpacked."
+        )
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
 def only_table(group: zarr.Group, label: str) -> zarr.Array:

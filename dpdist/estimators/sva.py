@@ -16,7 +16,7 @@ from dpdist.estimators.manner import Manner
 from dpdist.execution import SerialBackend
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.prune_merge import MergeTest
-from dpdist.inference.sva.sequence import SVAProblem, advance_block, named
+from dpdist.inference.sva.sequence import SVAProblem, advance_block, last_look, named
 from dpdist.inference.transform import TransformPlan
 from dpdist.models.families import Family
 from dpdist.models.likelihoods import Likelihood
@@ -145,7 +145,10 @@ class SVA(Clustering[SVASpec]):
     def partial_fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
 
-        The first call fixes what the data decide: hyperparameters left out, the origin, the transform.
+        The first call fixes what the data decide: hyperparameters left out, the origin, the transform. Each ends as a
+        pass does, with clusters merged that turned out to be the same and rare ones removed, for which all pairs are
+        looked at; so give some thousand rows at a time, or an iterator of blocks to :meth:`fit`, which does so at its
+        end.
 
         Parameters
         ----------
@@ -153,6 +156,12 @@ class SVA(Clustering[SVASpec]):
         y : ignored
         sample_weight : (n,) weights, optional
         """
+        self._advance(x, sample_weight)
+        self._end_pass()
+        return self
+
+    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
+        """Pass over more rows and leave clusters as they are then."""
         source, backend = as_source(x, sample_weight), SerialBackend()
         if not hasattr(self, "_problem"):
             problem, state = begin_pass(self.spec(), source, backend, stream=True)
@@ -163,7 +172,11 @@ class SVA(Clustering[SVASpec]):
         for partition in source.partitions:
             running = advance_block(self._problem, running, *partition.load())
         self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
-        return self
+
+    def _end_pass(self) -> None:
+        """The clusters after a last look for what is redundant."""
+        running = last_look(self._problem, self._fitted.total)
+        self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
 
     def _show(self) -> None:
         super()._show()
@@ -179,7 +192,8 @@ class SVA(Clustering[SVASpec]):
             self.__dict__.pop(name, None)
         for block in blocks:
             if getattr(block, "shape", (1,))[:1] != (0,):
-                self.partial_fit(block)
+                self._advance(block)
         if not hasattr(self, "_problem"):
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
+        self._end_pass()
         return self

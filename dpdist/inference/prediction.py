@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from dpdist.core.errors import InputError
+from dpdist.core.errors import InputError, PrecisionError
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
@@ -183,23 +183,20 @@ class Predictor(ABC):
         """Position of the most probable component, (n,) int64, but not of some: `without` (K,) bool."""
         score = self.scorer()
         less = 0.0 if without is None else np.where(without, np.inf, 0.0)
-        return self._by_block(partition, lambda rows: (score(rows) - less).argmax(axis=1))
+        return self._by_block(partition, score, lambda scores: (scores - less).argmax(axis=1))
 
     def probabilities(self, partition: Partition) -> np.ndarray:
         """Responsibilities, (n, K)."""
-        score = self.scorer()
-        return self._by_block(partition, lambda rows: softmax(score(rows), axis=1))
+        return self._by_block(partition, self.scorer(), lambda scores: softmax(scores, axis=1))
 
     def top(self, partition: Partition, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, L) of the `count` most probable components, best first, and their probabilities."""
-        score = self.scorer()
 
-        def best(rows: Rows) -> np.ndarray:
-            scores = score(rows)
+        def best(scores: np.ndarray) -> np.ndarray:
             order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
             return np.stack([order, np.take_along_axis(softmax(scores, axis=1), order, axis=1)], axis=2)
 
-        both = self._by_block(partition, best)
+        both = self._by_block(partition, self.scorer(), best)
         return both[:, :, 0].astype(np.int64), both[:, :, 1]
 
     def background_margins(self, partition: Partition) -> np.ndarray:
@@ -208,7 +205,7 @@ class Predictor(ABC):
         if outside is None:
             return np.full(partition.rows, np.inf)
         beyond = outside.score
-        return self._by_block(partition, lambda rows: np.asarray(score(rows).max(axis=1) - beyond(rows)))
+        return self._by_block(partition, lambda rows: np.asarray(score(rows).max(axis=1) - beyond(rows)), _as_it_is)
 
     def log_density(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows, (n,), raw columns, nats."""
@@ -217,7 +214,7 @@ class Predictor(ABC):
     def log_density_sum(self, partition: Partition) -> float:
         """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats."""
         stored, weights = _finite_rows(partition)
-        found = self._of_blocks(stored, self.density()) + self._log_volume()
+        found = self._of_blocks(stored, partition.start, self.density(), _as_it_is) + self._log_volume()
         if weights is None:
             return float(found.sum())
         counted = weights > 0  # a row of no weight may be one that the model excludes
@@ -235,23 +232,30 @@ class Predictor(ABC):
 
     def _raw(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
         """Log densities of prepared rows as those of raw columns."""
-        return self._by_block(partition, function) + self._log_volume()
+        return self._by_block(partition, function, _as_it_is) + self._log_volume()
 
     def _log_volume(self) -> float:
         with one_thread():
             return self.preparation.transform.log_volume
 
-    def _by_block(self, partition: Partition, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
-        return self._of_blocks(_finite_rows(partition)[0], function)
+    def _by_block(
+        self, partition: Partition, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        return self._of_blocks(_finite_rows(partition)[0], partition.start, score, then)
 
-    def _of_blocks(self, stored: Rows, function: Callable[[Rows], np.ndarray]) -> np.ndarray:
+    def _of_blocks(
+        self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """What follows from scores, (n,) or of several components each, of rows of which the first is the data's."""
         step = block_rows(self.columns)
+
+        def told(start: int) -> np.ndarray:
+            with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+                scores = score(self.preparation.apply(stored[start : start + step]))
+            return then(_require_told(scores, first + start))
+
         with one_thread():
-            parts = [
-                function(self.preparation.apply(stored[start : start + step]))
-                for start in range(0, stored.shape[0], step)
-            ]
-        return np.concatenate(parts)
+            return np.concatenate([told(start) for start in range(0, stored.shape[0], step)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,6 +335,27 @@ class MixturePredictor(Predictor):
 
     def mixture(self) -> tuple[Model, Summary]:
         return self.model, self.total
+
+
+def _as_it_is(scores: np.ndarray) -> np.ndarray:
+    return scores
+
+
+def _require_told(scores: np.ndarray, first: int) -> np.ndarray:
+    """The scores of rows, of which the first has that place in the data.
+
+    Raises
+    ------
+    PrecisionError
+        If those of a row are not numbers, or minus infinity under every component.
+    """
+    lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
+    if lost.any():
+        raise PrecisionError(
+            f"the log probabilities of row {first + int(lost.argmax())} are not finite: it lies too far out for any "
+            "number to tell. Leave it out, or mend it."
+        )
+    return scores
 
 
 def _finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:

@@ -22,6 +22,8 @@ from dpdist.report.pictures import address, as_image, shade
 from dpdist.report.reading import LINKED
 
 _HERE = Path(__file__).parent
+#: By what a file is known to be such a page.
+MARK = b'<meta name="generator" content="dpdist">'
 
 
 def page_of(figures: RunFigures, again: int = 0) -> str:
@@ -154,13 +156,27 @@ def _width(standard: float) -> float:
 
 
 def claim_page(path: str | Path) -> Path:
-    """`path` as a page to write; raises :class:`InputError` where its folder does not exist, or it is there and is no
-    file."""
+    """`path` as a page to write.
+
+    Raises
+    ------
+    OutputExistsError
+        If something is there that is no report.
+    InputError
+        If its folder does not exist.
+    """
     target = Path(path)
     check_parent(target)
-    if target.exists() and not target.is_file():
-        raise OutputExistsError(f"{target} exists and is no file, so it is not replaced; choose another name.")
+    if target.exists() and not (target.is_file() and _is_page(target)):
+        raise OutputExistsError(f"{target} exists and is no report, so it is not replaced; choose another name.")
     return target
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a file is one that was written here, or empty."""
+    with path.open("rb") as file:
+        begin = file.read(1024)
+    return not begin or MARK in begin
 
 
 def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 
 from dpdist.core.checks import FLAG, PATH
 from dpdist.core.errors import InputError
+from dpdist.core.outputs import check_apart
 from dpdist.data.base import Source, cut_as_before
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
@@ -47,8 +47,8 @@ def prepare_extension(
     """
     path, again = PATH.take("path", path), FLAG.take("again", again)
     out = PATH.or_none("the model itself").take("out", out)
-    if out is not None and Path(out).resolve() == Path(path).resolve():
-        raise InputError(f"the result would replace {path} while it is read; name another folder with out=PATH.")
+    if out is not None:
+        check_apart(out, path)
     store = RunStore.open(path, SVAProblem.method, Problem.method)
     by_pass = store.method == SVAProblem.method
     if not by_pass and out is None:

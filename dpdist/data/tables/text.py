@@ -24,6 +24,10 @@ _SEPARATORS = ",;\t|"
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
 #: A number with a decimal comma.
 _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
+#: A whole number.
+_INTEGER = re.compile(r"\s*[-+]?\d+\s*")
+#: Columns from which on a line of 0, 1, 2 and so on is hardly a row of whole numbers by chance.
+_TELLING = 4
 #: Bytes read at once to count lines.
 _READ_BYTES = 2**20
 
@@ -63,7 +67,7 @@ def open_text(path: Path, choice: Choice) -> Table:
         )
     cells = [[str(cell) for cell in row] for row in head.to_numpy()]
     decimal = "," if separator != "," and any(map(_COMMA.fullmatch, cells[-1])) else "."
-    dialect = _Dialect(separator, decimal, not all(_is_number(cell, decimal) for cell in cells[0]))
+    dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
     names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
     require_shape((len(head) - dialect.header, len(names)), str(path))
     # pandas writes its index as a first column without a name
@@ -118,6 +122,33 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
             f"Leave it out with drop=['{name}'], choose others with columns=['A', 'B'], or mend it."
         )
     return np.asarray(numbers, dtype=np.float64)
+
+
+def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
+    """Whether the first of the first two lines names the columns.
+
+    So it does where a cell is no number, and where all are what pandas calls columns without names: 0, 1, 2 and so on.
+
+    Raises
+    ------
+    InputError
+        If they are that, and may be numbers as well.
+    """
+    first, second = cells[0], cells[-1]
+    if not all(_is_number(cell, decimal) for cell in first):
+        return True
+    index = first[:1] == [""]  # pandas writes it without a name
+    counted = len(first) > 1 and first[index:] == [str(i) for i in range(len(first) - index)]
+    if not counted or len(cells) == 1:
+        return False
+    if index or not all(map(_INTEGER.fullmatch, second)):
+        return True
+    if len(first) < _TELLING:
+        return False
+    raise InputError(
+        f"the first line of {path} should be a row or names of columns; got 0, 1, 2 to {len(first) - 1}, which may be "
+        "either. Write names, as with header=['a', 'b'] of pandas' to_csv, or no header, with header=False."
+    )
 
 
 def _is_number(cell: str, decimal: str) -> bool:

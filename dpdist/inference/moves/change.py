@@ -24,9 +24,10 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary, concatenate
 
-#: A component of a smaller expected count has no rows. By being there it raises the ELBO by some n nats where its count
-#: is n, as any component may that hardly matters, so that neither its coming nor its going is judged by so little.
-EMPTY = 1e-3
+#: A component of a smaller expected count is faint, no row is its own; of one below the second there is nothing. A
+#: faint one raises the ELBO by up to n nats where its count is n, as any may that hardly matters: it comes only for
+#: twice as much, and goes if that costs no more.
+FAINT, EMPTY = 0.5, 1e-3
 #: Replacements are judged in chunks of about this many numbers.
 _CHUNK = 2_000_000
 
@@ -107,16 +108,16 @@ class _Standing:
         return self.candidates[proposal].fixed + (self.after(proposal).evidence - self.evidence)
 
     def threshold(self, proposal: int) -> float:
-        """Nats that a candidate's gain must exceed: rounding, and more if a component without rows would be new.
+        """Nats that a candidate's gain must exceed: rounding, and more if a faint component would be new.
 
         If one would be gone, less, so that it can go.
         """
         candidate = self.candidates[proposal]
         noise = rounding(self.dtype, candidate.scale, self.elbo)
-        if candidate.growth > 0 and candidate.counts.min() < EMPTY:
-            return noise + EMPTY
-        if candidate.growth < 0 and self.counts[list(candidate.removed)].min() < EMPTY:
-            return noise - EMPTY
+        if candidate.growth > 0 and (least := float(candidate.counts.min())) < FAINT:
+            return noise + 2 * max(EMPTY, least)
+        if candidate.growth < 0 and (least := float(self.counts[list(candidate.removed)].min())) < FAINT:
+            return noise - max(EMPTY, least)
         return noise
 
     def holds(self, proposal: int) -> bool:

@@ -180,6 +180,12 @@ def advance_block(problem: SVAProblem, running: SVAState, rows: Rows, weights: n
         return pass_over(blocks, running, problem.learner, problem.rule, problem.pruning, problem.dtype)
 
 
+def last_look(problem: SVAProblem, running: SVAState) -> SVAState:
+    """The components after redundant ones were merged and rare ones removed, as at the end of a pass."""
+    with one_thread():
+        return prune_and_merge(running, problem.learner, problem.rule, problem.pruning)
+
+
 def named(running: SVAState) -> SVAState:
     """The same with ids for the components that have none yet."""
     new = running.ids < 0
@@ -204,8 +210,8 @@ def _take_round(
     with phase(Phase.SUMS):
         grown: SVAState = backend.fetch([backend.reduce(_combine, parts, shared, base)])[0]
     if grown.rows >= grown.next_check or last:
-        with one_thread(), phase(Phase.MOVES):
-            grown = prune_and_merge(grown, problem.learner, problem.rule, problem.pruning)
+        with phase(Phase.MOVES):
+            grown = last_look(problem, grown)
     return named(grown)
 
 
