@@ -228,6 +228,8 @@ def test_convert_then_fit(folder) -> None:
         (["fit", "rows.zarr", "--out", "x.zarr", "--serial", "--workers", "2"], "--serial runs in this process"),
         (["resume", "nothing.zarr"], "no dpdist run or model"),
         (["show", "rows.zarr"], "no dpdist run or model"),
+        (["show", "rows.npy"], "no dpdist run or model at rows.npy"),
+        (["status", "rows.npy"], "no dpdist run at"),
         (["predict", "nothing.zarr", "rows.zarr"], "no dpdist run or model"),
         (["convert", "nothing.npy", "--out", "x.zarr"], "nothing.npy"),
     ],

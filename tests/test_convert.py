@@ -220,6 +220,16 @@ def test_csv_without_header_names_columns_by_number(tmp_path, out):
     assert_array_equal(written(source, out, columns=["2", "0"])[:], [[3, 1], [6, 4]])
 
 
+def test_a_link_in_the_place_of_the_output_goes_and_what_it_leads_to_stays(tmp_path, out, rows):
+    np.save(tmp_path / "rows.npy", rows)
+    written(tmp_path / "rows.npy", tmp_path / "other.zarr")
+    out.symlink_to(tmp_path / "other.zarr")
+    assert_same(written(tmp_path / "rows.npy", out, overwrite=True), rows)
+    assert not out.is_symlink() and sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        {"rows.npy", "other.zarr", out.name}
+    )
+
+
 @pytest.mark.parametrize("index", [False, True])
 def test_columns_that_pandas_counted_are_no_row(tmp_path, out, rows, index):
     pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=index)

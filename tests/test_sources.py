@@ -285,6 +285,13 @@ def test_numbers_that_stand_for_others_are_refused(tmp_path, encoding, told) -> 
         as_source(str(tmp_path / "v.zarr"))
 
 
+def test_damaged_metadata_are_told_as_such(tmp_path) -> None:
+    zarr.create_array(tmp_path / "rows.zarr", data=ROWS)
+    (tmp_path / "rows.zarr" / "zarr.json").write_text("{")
+    with pytest.raises(CorruptDataError, match=r"the metadata of .*rows\.zarr are damaged"):
+        as_source(str(tmp_path / "rows.zarr"))
+
+
 def test_masked_weights_are_refused() -> None:
     weights = np.ma.masked_equal(np.arange(len(ROWS)), 3)
     with pytest.raises(InputError, match=r"sample_weight should have no masked entries; got some\."):

@@ -75,6 +75,11 @@ def fitted() -> dpdist.HDPTopicModel:
     return model_of(max_laps=60).fit(blocks())
 
 
+def test_documents_of_next_to_no_weight_are_fitted_though_no_topic_explains_a_token() -> None:
+    counts = np.random.default_rng(1).poisson(1.0, size=(120, 30)).astype(float)
+    assert np.isfinite(dpdist.HDPTopicModel(max_laps=5, initial_topics=10, random_state=0).fit(1e-7 * counts).elbo_)
+
+
 def test_the_topics_are_found_and_described(fitted) -> None:
     assert fitted.n_topics_ == 3 == len(fitted.topic_ids_)
     assert {frozenset(words) for words in fitted.top_words(VOCABULARY, 4)} == {

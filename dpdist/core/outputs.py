@@ -147,4 +147,12 @@ def put_in_place(aside: Path, target: Path) -> None:
     if target.exists():
         target.rename(old)
     aside.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
+    discard(old)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder that was put out of the way; of a link only the link."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import lzma
 import warnings
 import zlib
@@ -107,6 +108,8 @@ class ZarrSource(TableSource):
             raise
         except (FileNotFoundError, KeyError, ValueError) as error:
             refuse_other_folder(path)
+            if isinstance(error, json.JSONDecodeError):
+                raise CorruptDataError(f"the metadata of {path} are damaged ({error}). {RESTORE}") from error
             raise InputError(
                 f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
             ) from error

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, claim_folder
+from dpdist.core.outputs import check_parent, claim_folder, discard
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
@@ -185,7 +184,7 @@ def foreign_set_aside(place: Place) -> Iterator[None]:
         place.remove("")
         old.rename(place.path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    discard(old)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

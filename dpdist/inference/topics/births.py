@@ -82,6 +82,8 @@ def seek_topics(
         gone, counts = _attributed(model, total, documents, replaced)
         weight -= float(np.delete(model.sticks(total).weights[:-1], gone).sum())
     begun = _far_apart(sparse.csr_array(counts, dtype=np.float64), topics, rng) if words is None else words
+    if not begun.shape[1]:  # the topics replaced explain nothing
+        return Seeds(begun, np.zeros(0), gone), TopicSummary.zeros(documents.shape[1], 0)
     fresh, size = scale * begun, begun.shape[1]
     prior = np.full(size + 1, model.allocation.document_concentration * weight / (size + 1))
     known, summary = DocumentTopics.unknown(documents.shape[0]), None
