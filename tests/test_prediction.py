@@ -26,8 +26,8 @@ from dpdist.inference.sva.prediction import SVAPredictor
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.prediction import (
+    checked_documents,
     complete_documents,
-    documents_of,
     split_tokens,
 )
 from dpdist.inference.transform import Preparation, Transform
@@ -671,9 +671,9 @@ def test_documents_of_another_vocabulary_or_below_zero_are_refused(topics) -> No
     with pytest.raises(InputError, match=r"should have 6 columns.*got 5\. Count"):
         predictor.check_words(5)
     with pytest.raises(InputError, match="of a type that SciPy counts in; got <f2"):
-        documents_of(partition_of(np.ones((2, WORDS), dtype=np.float16)))
+        checked_documents(partition_of(np.ones((2, WORDS), dtype=np.float16)))
     with pytest.raises(InputError, match=r"document 41\b"):
-        documents_of(partition_of(np.array([[1.0] * WORDS, [-0.5] * WORDS]), start=40))
+        checked_documents(partition_of(np.array([[1.0] * WORDS, [-0.5] * WORDS]), start=40))
 
 
 def test_the_weights_of_topics_are_those_of_sticks_by_their_groups(topics) -> None:

@@ -120,7 +120,7 @@ def main() -> None:
         MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else ""
+        place = f" ({error.filename})" if error.filename else "; see that what was named is there and answers."
         told = f"dpdist: {error.strerror or error}{place}"
         MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)

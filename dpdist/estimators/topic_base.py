@@ -16,7 +16,7 @@ from dpdist.data import Source, as_source
 from dpdist.estimators.fitted import Estimator, default_backend
 from dpdist.inference.prediction import ask_each
 from dpdist.inference.topics.evaluation import Score, coherence, top_words
-from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents, documents_of
+from dpdist.inference.topics.prediction import DocumentPredictor, checked_documents, complete_documents
 from dpdist.inference.topics.problem import AnyTopicProblem
 from dpdist.models.families.base import stack_rows
 from dpdist.runs.specs import TopicSpec
@@ -197,4 +197,4 @@ def counts_of(source: Source) -> sparse.csr_array:
     """
     if source.weights is not None:
         raise InputError("documents of a topic model have no weights; repeat a document that should count twice.")
-    return sparse.csr_array(stack_rows([documents_of(each) for each in source.partitions]))
+    return sparse.csr_array(stack_rows([checked_documents(each) for each in source.partitions]))

@@ -82,7 +82,7 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
     if rows is not None:
         passed = _pass_over_sample(posed, drawn)
         with one_thread():
-            sampled = _local_step(problem, predictor_of(posed, passed), drawn.rows, drawn.rows, drawn.weights)
+            sampled = _sums_under(problem, predictor_of(posed, passed), drawn.rows, drawn.rows, drawn.weights)
         return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
     *_, last = sva_steps(posed, source, first_pass_state(posed), backend)
     return model_start(problem, source, backend, predictor_of(posed, last.state.running))
@@ -92,7 +92,7 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
     """The statistics of what a fitted model, of any family and transform, says of all rows; of the components that have
     any."""
     shared, partitions = backend.share((problem, model)), backend.share_each(source.partitions)
-    found = backend.gathered("rows shared out", _local_step_on_partition, partitions, [shared] * len(partitions))
+    found = backend.gathered("rows shared out", _sums_under_on_partition, partitions, [shared] * len(partitions))
     return found.take(np.flatnonzero(found.counts))
 
 
@@ -137,7 +137,7 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
         return prune_and_merge(passed, posed.learner, posed.rule, posed.pruning)
 
 
-def _local_step(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
+def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows that a model, for which they are its `own` rows, shares out among its components."""
     score, step = model.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
     parts = []
@@ -147,7 +147,7 @@ def _local_step(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
     return functools.reduce(operator.add, parts)
 
 
-def _local_step_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
+def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
     problem, model = shared
     rows, weights, _ = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
@@ -156,7 +156,7 @@ def _local_step_on_partition(partition: Partition, shared: tuple[Problem, Predic
         for start in range(0, max(1, len(own)), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
             both = problem.preparation.apply(block), model.preparation.apply(block)
-            parts.append(_local_step(problem, model, *both, own[start : start + BLOCK_ROWS]))
+            parts.append(_sums_under(problem, model, *both, own[start : start + BLOCK_ROWS]))
     return functools.reduce(operator.add, parts)
 
 

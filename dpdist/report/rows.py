@@ -11,7 +11,7 @@ from dpdist.core.errors import DpdistError
 from dpdist.core.randomness import generator
 from dpdist.data import Source, as_source
 from dpdist.inference.prediction import Predictor
-from dpdist.inference.topics.prediction import DocumentPredictor, documents_of
+from dpdist.inference.topics.prediction import DocumentPredictor, checked_documents
 from dpdist.models.families.base import Rows
 from dpdist.runs.view import View
 
@@ -72,7 +72,7 @@ def _some(source: Source, most: int, documents: bool) -> SomeRows:
         each = -(-most // len(chosen))
     loaded, places = [], []
     for part in (partitions[i] for i in chosen):
-        rows = documents_of(part) if documents else part.load()[0]
+        rows = checked_documents(part) if documents else part.load()[0]
         loaded.append(rows[:each])
         places.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
     rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(_dense, loaded)])

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import psi
 
+from dpdist.inference.topics.apart import draw_apart
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary, of_topics
@@ -162,12 +163,5 @@ def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) 
     mass = np.asarray(counts.sum(axis=1)).ravel()
     norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
     unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ counts)
-    nearest, chosen = np.zeros(counts.shape[0]), list[int]()
-    while len(chosen) < topics:
-        sampling_probabilities = mass * (1 - np.minimum(nearest, 1.0)) ** 2
-        sampling_probabilities[chosen] = 0.0
-        if not sampling_probabilities.sum() > 0:
-            break
-        chosen.append(int(rng.choice(len(mass), p=sampling_probabilities / sampling_probabilities.sum())))
-        nearest = np.maximum(nearest, unit @ unit[[chosen[-1]]].toarray()[0])
+    chosen = draw_apart(unit, mass, topics, rng)
     return np.ascontiguousarray(counts[chosen].toarray().T)

@@ -13,6 +13,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
+from dpdist.inference.topics.apart import draw_apart
+
 #: Singular vectors, and steps of k-means, at most.
 _RANK, _STEPS = 100, 10
 #: Words whose likeness with all centres is held at once.
@@ -59,7 +61,7 @@ def _places(counts: sparse.csr_array, rng: np.random.Generator) -> np.ndarray:
 
 def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> np.ndarray:
     """The group (W,) of unit vectors (W, R), those of most weight counting most; seeds as of k-means++."""
-    centres, owners = places[_seeds(places, weights, groups, rng)], np.full(len(places), -1)
+    centres, owners = places[draw_apart(places, weights, groups, rng)], np.full(len(places), -1)
     for _ in range(_STEPS):
         before, owners = owners, np.concatenate(list(_nearest(places, centres)))
         if np.array_equal(before, owners):
@@ -68,19 +70,6 @@ def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng
         np.add.at(centres, owners, weights[:, None] * places)
         centres /= np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-300)
     return owners
-
-
-def _seeds(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> list[int]:
-    """At most `groups` words, each drawn by its weight and its distance from those drawn before."""
-    nearest, chosen = np.zeros(len(places)), list[int]()
-    while len(chosen) < groups:
-        sampling_probabilities = weights * (1 - np.clip(nearest, 0.0, 1.0)) ** 2
-        sampling_probabilities[chosen] = 0.0
-        if not sampling_probabilities.sum() > 0:
-            break
-        chosen.append(int(rng.choice(len(places), p=sampling_probabilities / sampling_probabilities.sum())))
-        nearest = np.maximum(nearest, places @ places[chosen[-1]])
-    return chosen
 
 
 def _nearest(places: np.ndarray, centres: np.ndarray) -> Iterator[np.ndarray]:

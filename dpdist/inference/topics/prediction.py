@@ -125,7 +125,7 @@ class DocumentPredictor:
 
     def proportions(self, partition: Partition) -> np.ndarray:
         """E[pi_jk] of documents, (n, K), rows sum to 1."""
-        documents = documents_of(partition)
+        documents = checked_documents(partition)
         unknown = DocumentTopics.unknown(documents.shape[0])
         with one_thread():
             _, _, used = local_step(self.posterior, documents, unknown, NO_PAIRS, self.effort)
@@ -135,7 +135,7 @@ class DocumentPredictor:
 
     def completion(self, partition: Partition, share: float, seed: int) -> Score:
         """The score of documents' words of which a `share` is observed; without tokens, 0 of 0."""
-        observed, held = split_tokens(documents_of(partition), share, seed, partition.start)
+        observed, held = split_tokens(checked_documents(partition), share, seed, partition.start)
         if not held.nnz:
             return Score(0.0, 0.0)
         with one_thread():
@@ -190,7 +190,7 @@ def _complete(partition: Partition, predictor: DocumentPredictor, share: float, 
     return predictor.completion(partition, share, seed)
 
 
-def documents_of(partition: Partition) -> sparse.csr_array:
+def checked_documents(partition: Partition) -> sparse.csr_array:
     """The documents of a partition as :func:`counts_of` gives them; raises as that does."""
     return counts_of(partition.load()[0], partition.start)
 

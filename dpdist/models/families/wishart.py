@@ -147,7 +147,7 @@ def _lost_sentence(component: int, counts: np.ndarray, first: int) -> str:
         f"the scatter matrix of component {first + component} ({counts[component]:.6g} rows) lost its precision: its "
         "rows vary far less than their distance from the origin, or than the data vary elsewhere. Standardise the "
         "columns (row_transform=TransformPlan(scale=True)), reduce them "
-        "(row_transform=TransformPlan(pca=50)), or give the family a larger scale."
+        "(row_transform=TransformPlan(pca=50)), give the family a larger scale, or rows smaller weights."
     )
 
 

@@ -1,0 +1,23 @@
+"""Documents or words that lie far apart, drawn as k-means++ draws seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpdist.models.families.base import Rows, dense_rows
+
+
+def draw_apart(unit: Rows, weights: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
+    """At most so many of some vectors of length one, (n, D), none twice.
+
+    Each is drawn by its weight (n,) and the square of its distance from those drawn before, by the cosine.
+    """
+    nearest, chosen = np.zeros(len(weights)), list[int]()
+    while len(chosen) < most:
+        sampling_probabilities = weights * (1 - np.minimum(nearest, 1.0)) ** 2
+        sampling_probabilities[chosen] = 0.0
+        if not sampling_probabilities.sum() > 0:
+            break
+        chosen.append(int(rng.choice(len(weights), p=sampling_probabilities / sampling_probabilities.sum())))
+        nearest = np.maximum(nearest, unit @ dense_rows(unit[[chosen[-1]]])[0])
+    return chosen
