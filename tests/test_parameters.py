@@ -173,7 +173,7 @@ CASES = {
     "Regroup": Case(
         dpdist.Regroup,
         with_move,
-        each("members rows seedings refine tries", NOTHING),
+        {**each("smallest rows seedings refine", NOTHING), "largest": NOTHING},
     ),
     "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
     "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),
@@ -371,7 +371,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
             *("HDPTopicModel.initial_topics", "HDPTopicModel.max_laps", "Memoized.batches", "Stochastic.batches"),
             *("TransformPlan.pca", "FiniteDirichlet.components", "Effort.most", "EvidenceTest.partners"),
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
-            *("Regroup.rows", "Regroup.seedings", "Regroup.refine", "Regroup.tries"),
+            *("Regroup.rows", "Regroup.seedings", "Regroup.refine"),
             *(
                 "Split.seedings",
                 "Split.refine",
@@ -387,7 +387,8 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
         ([1, np.int64(1), 2], [1.0, np.float64(1)]),
     ),
     **dict.fromkeys(
-        ["Split.children", "Regroup.members", "Sampling.rows", "LearnedDirichletProcess.nodes"], ([2], [1])
+        ["Split.children", "Regroup.smallest", "Regroup.largest", "Sampling.rows", "LearnedDirichletProcess.nodes"],
+        ([2], [1]),
     ),
     **dict.fromkeys(["Memoized.lookahead", "Stochastic.lookahead"], ([0, 8], [9])),
     **dict.fromkeys(["DPMixture.floor", "FiniteMixture.floor", "SVA.floor"], ([0.0, 0.0099], [0.01, -1e-9])),

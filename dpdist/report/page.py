@@ -168,7 +168,8 @@ def claim_page(path: str | Path) -> Path:
     target = Path(path)
     check_parent(target)
     if target.exists() and not (target.is_file() and _is_page(target)):
-        raise OutputExistsError(f"{target} exists and is no report, so it is not replaced; choose another name.")
+        kind = "report" if target.is_file() else "file"
+        raise OutputExistsError(f"{target} exists and is no {kind}, so it is not replaced; choose another name.")
     return target
 
 

@@ -156,7 +156,8 @@ def _prepares(place: Place) -> bool:
 
 def preparation_told(place: Place) -> str | None:
     """What a run says that has no checkpoint yet, of how far its preparation is; None if there is no such run."""
-    data = None if commits(place) else place.read(PREPARING)
+    with readable(place):
+        data = None if commits(place) else place.read(PREPARING)
     if data is None:
         return None
     remedy = "remove it, and begin the run again."

@@ -26,7 +26,7 @@ class LocalPlace(Place):
     def read(self, name: str) -> bytes | None:
         try:
             return (self.path / name).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
@@ -48,7 +48,7 @@ class LocalPlace(Place):
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(entry.name for entry in (self.path / folder).iterdir() if not entry.name.startswith("."))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return []
 
     def remove(self, *names: str) -> None:
