@@ -7,10 +7,11 @@ import pytest
 from scipy import sparse
 from scipy.special import gammaln, psi
 
-from dpdist import HDPTopicModel
+from dpdist import HDPTopicModel, TopicPlan
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import Memoized
+from dpdist.inference.topics import lap_moves
 from dpdist.inference.topics import local_step as steps
 from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
 from dpdist.inference.topics.births import seek_topics
@@ -134,10 +135,45 @@ def test_documents_start_afresh_but_where_candidates_go_on(monkeypatch: pytest.M
 
 
 def test_deletes_follow_what_was_accepted_and_births_what_was_refused() -> None:
-    model, followed = HDPTopicModel(initial_topics=1, max_laps=30, schedule=Memoized(batches=1), learn=()), []
-    for state, info in model.iter_fit(blocks(4, 200), backend=SerialBackend()):
+    """Of documents few of which are of the first of four topics, so that this one may be tried without."""
+    documents, followed = blocks(4, 200), []
+    of_first = np.asarray(documents[:, : documents.shape[1] // 4].sum(axis=1)).ravel() > 0.2 * documents[:1].sum()
+    documents = documents[np.flatnonzero(~of_first | (np.arange(200) % 10 == 0))]
+    model = HDPTopicModel(initial_topics=1, max_laps=40, schedule=Memoized(batches=1), learn=())
+    for state, info in model.iter_fit(documents, backend=SerialBackend()):
         trials, moves = state.proposals[0], [one for one in info.records if one.kind != "merge"]
         if moves and moves[0].reason is not Reason.REFINING and trials.kind:
             followed.append((moves[0].kind, moves[0].reason is Reason.ACCEPTED, trials.kind))
     assert ("birth", True, "delete") in followed and ("birth", True, "birth") not in followed
     assert ("delete", False, "birth") in followed
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0, 1.2])
+def test_what_a_union_of_topics_promises_is_a_number_whatever_their_shares(share) -> None:
+    """The step by which it is told may lead to more than all of a stick."""
+    rng, process = np.random.default_rng(0), HierarchicalDirichletProcess(10.0, 1.0)
+    log_pi, pairs = -160.0 * rng.uniform(3.0, 7.0, size=4), np.array([[0, 1], [1, 2]])
+    unions = (1 - share) * log_pi[pairs].max(axis=1)
+    found = process.union_gains(log_pi, 160.0, pairs, unions)
+    assert found.shape == (2,) and np.isfinite(found).all()
+
+
+def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(monkeypatch) -> None:
+    """With a topic of 400 sought it is, and with nine of ten it is not: births replace a quarter of their number."""
+    asked = []
+
+    def spied(name: str, sought):
+        def call(*given):
+            asked.append(name)
+            return sought(*given)
+
+        return call
+
+    for name in ("seek_first", "seek_topics"):
+        monkeypatch.setattr(lap_moves, name, spied(name, getattr(lap_moves, name)))
+    for topics, births in ((1, 400), (9, 10)):
+        plan = TopicPlan(births=births, sample=200)
+        model = HDPTopicModel(initial_topics=topics, max_laps=5, schedule=Memoized(batches=1), learn=(), moves=plan)
+        model.fit(blocks(4, 200))
+        assert asked[0] == ("seek_first" if births == 400 else "seek_topics")
+        asked.clear()

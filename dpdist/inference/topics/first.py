@@ -27,7 +27,15 @@ _EACH, _OBSERVED = 10, 0.8
 def first_topics(
     model: TopicModel, documents: sparse.csr_array, whole: np.ndarray, topics: int, iterations: int, seed: int
 ) -> TopicSummary:
-    """Sums over a corpus under its first topics.
+    """Sums over a corpus under its first topics; arguments as of :func:`seek_first`."""
+    found = seek_first(model, documents, whole, topics, iterations, seed)[1]
+    return found.scaled(whole[DOCUMENTS] / documents.shape[0])
+
+
+def seek_first(
+    model: TopicModel, documents: sparse.csr_array, whole: np.ndarray, topics: int, iterations: int, seed: int
+) -> tuple[Seeds, TopicSummary]:
+    """Look for topics in a sample beside which there are no others.
 
     Parameters
     ----------
@@ -37,6 +45,10 @@ def first_topics(
     topics : largest number of them
     iterations : of batch inference on the sample
     seed : of the seeds, and of the tokens observed
+
+    Returns
+    -------
+    seeds, summary : as of :func:`dpdist.inference.topics.births.seek_topics`
     """
 
     def begin(sample: sparse.csr_array, by_words: bool) -> tuple[Seeds, TopicSummary]:
@@ -51,7 +63,7 @@ def first_topics(
     if by_words:
         scores = [_score(model, begin(kept, way)[0], observed, held) for way in (False, True)]
         by_words = scores[1] > scores[0]
-    return begin(documents, by_words)[1].scaled(whole[DOCUMENTS] / documents.shape[0])
+    return begin(documents, by_words)
 
 
 def _score(model: TopicModel, seeds: Seeds, observed: sparse.csr_array, held: sparse.csr_array) -> float:

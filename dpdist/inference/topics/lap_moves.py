@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy import sparse
 
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
@@ -26,6 +27,7 @@ from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, united
 from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, PairSums
+from dpdist.inference.topics.first import seek_first
 from dpdist.inference.topics.hyperparameters import learned
 from dpdist.inference.topics.merges import ROUNDING, judge_merges, propose_pairs
 from dpdist.inference.topics.model import TopicModel
@@ -286,8 +288,12 @@ def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, ref
     sought = max(plan.births - topics, min(plan.births, _SOUGHT))
     wanted, replaced = max(1, sought >> refused), max(1, min(topics, sought // 4) >> refused)
     with one_thread():
-        found = seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)
-    return found[0]
+        if replaced < topics:
+            return seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)[0]
+        order, seed = rng.permutation(sample.shape[0]), int(rng.integers(2**31))
+        shuffled = sparse.csr_array(sample[order], dtype=np.float64)
+        found, _ = seek_first(problem.model, shuffled, total.totals, wanted, plan.iterations, seed)
+        return replace(found, replaced=np.arange(topics, dtype=np.int64))
 
 
 def warm_start_of(kept: np.ndarray, seeds: Seeds) -> TopicSummary:
