@@ -387,6 +387,29 @@ def test_room_that_a_merge_makes_is_filled_and_no_more() -> None:
     assert [(v.proposal, v.reason) for v in verdicts] == [(j, refused.get(j, Reason.ACCEPTED)) for j in range(6)]
 
 
+@pytest.mark.parametrize(("gain", "comes"), [(0.5, True), (0.3, False)])
+def test_a_component_of_less_than_half_a_row_comes_only_for_twice_its_count(gain, comes) -> None:
+    whole, parts = np.array([[0.0, 8.0]]), np.array([[0.0, 7.8], [0.0, 0.2]])
+    assert (reason_of(whole, parts, gain) is Reason.ACCEPTED) == comes
+
+
+@pytest.mark.parametrize(("gain", "goes"), [(0.1, True), (-0.1, True), (-0.3, False)])
+def test_a_component_of_less_than_half_a_row_goes_where_that_costs_no_more_than_its_count(gain, goes) -> None:
+    whole, parts = np.array([[0.0, 8.0]]), np.array([[0.0, 7.8], [0.0, 0.2]])
+    assert (reason_of(parts, whole, gain) is Reason.ACCEPTED) == goes
+
+
+def reason_of(before: np.ndarray, after: np.ndarray, gain: float) -> Reason:
+    """What becomes of all components being replaced by others, where that gains so many nats."""
+    total, taken = Summary(before, np.zeros(len(before))), tuple(range(len(before)))
+
+    def case(entropy: float) -> Case:
+        put = Summary(after, np.full(len(after), entropy / len(after)))
+        return Case(Model(Stated(), DirichletProcess(1.0)), total, (Listed((taken,), (put,)),))
+
+    return case(gain - case(0.0).verdicts()[0].gain).verdicts()[0].reason
+
+
 def test_a_model_beyond_the_limit_may_still_shrink_and_change() -> None:
     total = Summary(np.tile([0.0, 8.0], (4, 1)), np.zeros(4))
     put = (Summary(np.array([[0.0, 16.0]]), np.array([90.0])), Summary(np.array([[0.0, 8.0]]), np.array([50.0])))

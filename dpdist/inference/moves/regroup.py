@@ -142,13 +142,13 @@ class Regroup(Dividing):
         Changes that rest on each other replace at most so many components of the lap's end together; no two groups of
         a wave rest on the same.
         """
-        end, free, groups, taken = sketch.end, sketch.free.copy(), list[tuple[int, ...]](), set[int]()
+        end, groups, taken = sketch.end, list[tuple[int, ...]](), set[int]()
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
             for group in self._left(end, searched, k):
                 union = sketch.union(group)
-                if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER and not union & taken:
+                if work > 0 and sketch.free[list(group)].all() and len(union) <= MOST_TOGETHER and not union & taken:
                     groups.append(group)
-                    free[list(group)], taken = False, taken | union
+                    taken |= union
                     work -= self._work(end, group)
                     break
         return groups
