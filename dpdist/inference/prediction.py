@@ -215,10 +215,7 @@ class Predictor(ABC):
         """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats."""
         stored, weights = _finite_rows(partition)
         found = self._of_blocks(stored, partition.start, self.density(), _as_it_is) + self._log_volume()
-        if weights is None:
-            return float(found.sum())
-        counted = weights > 0  # a row of no weight may be one that the model excludes
-        return float(found[counted] @ weights[counted])
+        return float(found.sum() if weights is None else found @ weights)
 
     def log_densities(self, partition: Partition) -> np.ndarray:
         """Log predictive density of rows under each component, (n, K), raw columns, nats."""
@@ -246,7 +243,7 @@ class Predictor(ABC):
     def _of_blocks(
         self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        """What follows from scores, (n,) or of several components each, of rows of which the first is the data's."""
+        """What follows from the scores of rows, (n,) or (n, K); the first of them is row `first` of the data."""
         step = block_rows(self.columns)
 
         def told(start: int) -> np.ndarray:

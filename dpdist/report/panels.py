@@ -169,7 +169,7 @@ def _holdout(figures: RunFigures) -> Any:
 
 
 def _moves(figures: RunFigures) -> Any:
-    """Every proposal whose gain was asked for by it, on a scale that is logarithmic on both sides of zero."""
+    """Every proposal of known gain by that, on a scale that is logarithmic on both sides of zero."""
     known = [each for each in figures.proposals if math.isfinite(each.gain)]
     best = sorted(known, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
     plot = whole(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
