@@ -230,6 +230,13 @@ def test_a_link_in_the_place_of_the_output_goes_and_what_it_leads_to_stays(tmp_p
     )
 
 
+def test_decimal_commas_may_begin_some_lines_down(tmp_path, out):
+    source = write_text(tmp_path / "rows.csv", "a;b\n1;2\n3;4\n5,89;1,03\n")
+    assert_array_equal(written(source, out)[:], [[1, 2], [3, 4], [5.89, 1.03]])
+    text = write_text(tmp_path / "text.csv", "a;note\n1;x\n3.5;2,5\n")
+    assert_array_equal(written(text, tmp_path / "text.zarr", columns=["a"])[:], [[1], [3.5]])
+
+
 @pytest.mark.parametrize("index", [False, True])
 def test_columns_that_pandas_counted_are_no_row(tmp_path, out, rows, index):
     pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=index)

@@ -28,6 +28,8 @@ _COMMA = re.compile(r"\s*[-+]?\d*,\d+([eE][-+]?\d+)?\s*")
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 #: Columns from which on a line of 0, 1, 2 and so on is hardly a row of whole numbers by chance.
 _TELLING = 4
+#: Lines by which it is told how a file is written.
+_LOOKED_AT = 50
 #: Bytes read at once to count lines.
 _READ_BYTES = 2**20
 
@@ -63,10 +65,11 @@ def open_text(path: Path, choice: Choice) -> Table:
     with reading(path, "text of numbers"):
         separator = _separator(path)
         head = pd.read_csv(
-            path, sep=separator, header=None, nrows=2, dtype=str, keep_default_na=False, skipinitialspace=True
+            path, sep=separator, header=None, nrows=_LOOKED_AT, dtype=str, keep_default_na=False, skipinitialspace=True
         )
     cells = [[str(cell) for cell in row] for row in head.to_numpy()]
-    decimal = "," if separator != "," and any(map(_COMMA.fullmatch, cells[-1])) else "."
+    commas = any(_COMMA.fullmatch(cell) for line in cells[1:] or cells for cell in line)
+    decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
     dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
     names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
     require_shape((len(head) - dialect.header, len(names)), str(path))
@@ -125,7 +128,7 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
 
 
 def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
-    """Whether the first of the first two lines names the columns.
+    """Whether the first of some lines names the columns.
 
     So it does where a cell is no number, and where all are what pandas calls columns without names: 0, 1, 2 and so on.
 
@@ -134,7 +137,7 @@ def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     InputError
         If they are that, and may be numbers as well.
     """
-    first, second = cells[0], cells[-1]
+    first, second = cells[0], cells[min(1, len(cells) - 1)]
     if not all(_is_number(cell, decimal) for cell in first):
         return True
     index = first[:1] == [""]  # pandas writes it without a name
