@@ -137,14 +137,14 @@ def _names_columns(cells: list[list[str]], decimal: str, path: Path) -> bool:
     InputError
         If they are that, and may be numbers as well.
     """
-    first, second = cells[0], cells[min(1, len(cells) - 1)]
+    first = cells[0]
     if not all(_is_number(cell, decimal) for cell in first):
         return True
     index = first[:1] == [""]  # pandas writes it without a name
     counted = len(first) > 1 and first[index:] == [str(i) for i in range(len(first) - index)]
     if not counted or len(cells) == 1:
         return False
-    if index or not all(map(_INTEGER.fullmatch, second)):
+    if index or not all(map(_INTEGER.fullmatch, cells[1])):
         return True
     if len(first) < _TELLING:
         return False

@@ -18,6 +18,7 @@ import numpy as np
 
 from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves.change import EMPTY
+from dpdist.inference.moves.divide import NOT_FINITE
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.kernels.arrangements import share_arrangements
 from dpdist.models.families.base import Features, Rows
@@ -102,9 +103,7 @@ class SampledRows:
         gradients = self.model.gradients(np.concatenate(candidates), ends)
         resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
         if not share_arrangements(resp, self.weights, ends, bounds):
-            raise PrecisionError(
-                "the log probabilities of a proposed component are not finite; standardise the columns."
-            )
+            raise PrecisionError(NOT_FINITE)
         stats = np.ascontiguousarray((self.features.T @ resp).T)
         expected, elbos = (stats * gradients).sum(axis=1), self._evidence(stats, ends)
         for j, (end, begin) in enumerate(zip(ends, [0, *ends[:-1]], strict=True)):

@@ -10,6 +10,9 @@ from dpdist.kernels.divide import divide_rows
 from dpdist.models.mixture import Block, summarise
 from dpdist.models.sufficient_statistics import Summary
 
+#: What is said where components that moves propose do not tell rows apart.
+NOT_FINITE = "the log probabilities of a proposed component are not finite; standardise the columns."
+
 
 def divide(block: Block, groups: np.ndarray, ends: np.ndarray, onto: np.ndarray, coefficients: np.ndarray) -> Summary:
     """Measure what replacements make of the rows of groups: a summary of C rows.
@@ -35,7 +38,7 @@ def divide(block: Block, groups: np.ndarray, ends: np.ndarray, onto: np.ndarray,
         block.resp, block.weights, block.features, groups, ends, onto, coefficients, floor, stats, counts, entropy
     )
     if not finite:
-        raise PrecisionError("the log probabilities of a proposed component are not finite; standardise the columns.")
+        raise PrecisionError(NOT_FINITE)
     stats[:, -1] = counts
     return Summary(stats, entropy)
 

@@ -121,10 +121,8 @@ class HierarchicalDirichletProcess:
             return np.zeros(len(pairs))
         multiplier, alpha = self._multiplier(log_pi, documents), self.document_concentration
         weights = 1 / (multiplier - alpha * log_pi / documents)
-        union, apart = (
-            1 / np.maximum(multiplier - alpha * unions / documents, 1.0),
-            weights[pairs],
-        )  # a share: at most 1
+        union = 1 / np.maximum(multiplier - alpha * unions / documents, 1.0)  # a share, so at most one
+        apart = weights[pairs]
         excess = union - apart.sum(axis=1)
         squares = (weights**2).sum() - (apart**2).sum(axis=1) + union**2
         gains = documents * (1 + np.log(union) - np.log(apart).sum(axis=1) - excess**2 / (2 * squares))
