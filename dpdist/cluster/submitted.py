@@ -20,7 +20,7 @@ from dpdist.cluster.submission import Job
 from dpdist.core.errors import CheckpointError, OutputExistsError
 from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
-from dpdist.storage.commits import readable
+from dpdist.storage.commits import numbered, readable
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ def add_request(place: Place, request: Request, before: int) -> int:
 def newest_request(place: Place) -> int:
     """Number of the request in force; 0 if the run was not submitted."""
     with readable(place):
-        names = [name.removesuffix(".json") for name in place.names("requests")]
-    return max((int(name) for name in names if name.isdigit()), default=0)
+        return max(numbered(place, "requests"), default=0)
 
 
 def latest_request(place: Place) -> tuple[int, Request]:

@@ -60,7 +60,12 @@ def commit_name(number: int) -> str:
 
 def commits(place: Place) -> list[int]:
     """Numbers of the commits at a place, ascending."""
-    names = [name.removesuffix(".json") for name in place.names("commits")]
+    return numbered(place, "commits")
+
+
+def numbered(place: Place, folder: str) -> list[int]:
+    """Numbers that name the records in a folder, ascending."""
+    names = [name.removesuffix(".json") for name in place.names(folder)]
     return sorted(int(name) for name in names if name.isdigit())
 
 
