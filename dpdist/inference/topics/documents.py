@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +13,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.core.stored import Stored
 from dpdist.inference.topics.model import TopicPosterior
 from dpdist.inference.topics.summary import TopicSummary
+from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.topic_documents import share_documents
 from dpdist.kernels.topic_updates import LEAST
 from dpdist.kernels.topics import expected_logs
@@ -149,50 +150,77 @@ def local_step(
     PrecisionError
         If a document's numbers are not finite.
     """
+    count, entries = documents.shape[0], entries_of(documents)
     vocabulary, topics = posterior.weights.shape
-    words, entropy, groups = np.zeros((vocabulary, topics)), np.zeros(topics), np.zeros((topics + 1, 2))
-    totals, pair_entropy, pair_groups, parts = np.zeros(2), np.zeros(len(pairs)), np.zeros((len(pairs), 2)), []
-    entries = entries_of(documents)
-    for start in range(0, documents.shape[0], BLOCK):
-        stop = min(start + BLOCK, documents.shape[0])
-        held, known = np.zeros((stop - start, topics)), before.part(start, stop)
-        failed = share_documents(
-            entries.begins[start : stop + 1],
-            entries.columns,
-            entries.values,
-            posterior.weights,
-            posterior.prior,
-            known.indptr,
-            known.topics.astype(np.int64),
-            known.counts.astype(np.float64),
-            np.ascontiguousarray(pairs, dtype=np.int64),
-            effort.tolerance,
-            effort.most,
-            effort.fresh,
-            held,
-            words,
-            entropy,
-            groups,
-            totals,
-            pair_entropy,
-            pair_groups,
-        )
-        if failed >= 0:
-            raise PrecisionError(
-                f"document {start + failed} has no finite probabilities under any topic; its counts should be finite "
-                "and not above 1e15."
-            )
-        parts.append(DocumentTopics.of(held))
-    logs = np.empty(topics)
-    expected_logs(words, posterior.weights, logs)
-    total = TopicSummary(
-        words,
-        entropy - logs,
-        _with_slack(groups, posterior.prior, documents.shape[0]),
-        np.array([*totals, documents.shape[0], entries.values.sum()]),
+    sums, parts = _Sums.zeros(vocabulary, topics, len(pairs)), list[DocumentTopics]()
+    for start in range(0, count, BLOCK):
+        stop = min(start + BLOCK, count)
+        parts.append(_share_block(posterior, entries, start, before.part(start, stop), pairs, effort, sums))
+    summary = sums.summary(posterior, count, float(entries.values.sum()))
+    return summary, sums.of_pairs(posterior.prior[pairs].sum(axis=1), count), join_documents(parts)
+
+
+class _Sums(NamedTuple):
+    """What the kernel adds to, as :func:`share_documents` names it."""
+
+    words: np.ndarray
+    entropy: np.ndarray
+    groups: np.ndarray
+    totals: np.ndarray
+    pair_entropy: np.ndarray
+    pair_groups: np.ndarray
+
+    @staticmethod
+    def zeros(vocabulary: int, topics: int, pairs: int) -> _Sums:
+        """Of no documents."""
+        shapes = (vocabulary, topics), (topics,), (topics + 1, 2), (2,), (pairs,), (pairs, 2)
+        return _Sums(*(np.zeros(shape) for shape in shapes))
+
+    def summary(self, posterior: TopicPosterior, documents: int, tokens: float) -> TopicSummary:
+        """Of so many documents and tokens, once all were added."""
+        logs = np.empty(len(self.entropy))
+        expected_logs(self.words, posterior.weights, logs)
+        groups = _with_slack(self.groups, posterior.prior, documents)
+        return TopicSummary(self.words, self.entropy - logs, groups, np.array([*self.totals, documents, tokens]))
+
+    def of_pairs(self, prior: np.ndarray, documents: int) -> PairSums:
+        """Of unions that have such a `prior` (P,)."""
+        return PairSums(self.pair_entropy, _with_slack(self.pair_groups, prior, documents))
+
+
+def _share_block(
+    posterior: TopicPosterior,
+    entries: Sparse,
+    start: int,
+    before: DocumentTopics,
+    pairs: np.ndarray,
+    effort: Effort,
+    sums: _Sums,
+) -> DocumentTopics:
+    """The topics of the documents from `start` on whose earlier ones are `before`; adds to the sums."""
+    held = np.zeros((len(before), posterior.weights.shape[1]))
+    failed = share_documents(
+        entries.begins[start : start + len(before) + 1],
+        entries.columns,
+        entries.values,
+        posterior.weights,
+        posterior.prior,
+        before.indptr,
+        before.topics.astype(np.int64),
+        before.counts.astype(np.float64),
+        np.ascontiguousarray(pairs, dtype=np.int64),
+        effort.tolerance,
+        effort.most,
+        effort.fresh,
+        held,
+        *sums,
     )
-    unions = posterior.prior[pairs].sum(axis=1)
-    return total, PairSums(pair_entropy, _with_slack(pair_groups, unions, documents.shape[0])), join_documents(parts)
+    if failed >= 0:
+        raise PrecisionError(
+            f"document {start + failed} has no finite probabilities under any topic; its counts should be finite and "
+            "not above 1e15."
+        )
+    return DocumentTopics.of(held)
 
 
 def _with_slack(groups: np.ndarray, prior: np.ndarray, documents: int) -> np.ndarray:

@@ -70,13 +70,40 @@ class TopicLapMoves:
 
 @dataclass(frozen=True, eq=False)
 class _Merged:
-    """The corpus under one set of topics, with the merges that raise its bound."""
+    """The corpus under one set of topics, judged by a `model`, with the merges that raise its bound."""
 
+    model: TopicModel
     total: TopicSummary
     merging: Merging
     ids: np.ndarray
     records: tuple[Record, ...]
     bound: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """A lap's current topics, its candidates if it had any, and what was decided of these."""
+
+    current: _Merged
+    candidate: _Merged | None
+    verdict: Record | None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Of the verdict."""
+        return None if self.verdict is None else self.verdict.reason
+
+    @property
+    def best(self) -> _Merged:
+        """The candidates where they were accepted."""
+        if self.candidate is not None and self.reason is Reason.ACCEPTED:
+            return self.candidate
+        return self.current
+
+    @property
+    def fitted_on(self) -> bool:
+        """Whether the candidates are tried for another lap."""
+        return self.reason is Reason.REFINING
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,44 +140,63 @@ def take_topic_moves(
     lap : its number
     ids, next_id : as :class:`TopicLapMoves` gives them
     """
-    plan, model = problem.plan, trials.model or problem.model
-    own = trials.candidate_model or model
-    current, candidate, verdict = _merged(model, exact.current, trials.pairs, ids), None, None
-    if exact.candidate is not None:
-        candidate = _merged(own, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
-        verdict = _verdict(plan, trials, ids, candidate.bound - current.bound, abs(current.bound))
-    reason = None if verdict is None else verdict.reason
-    best, before = (candidate, own) if candidate is not None and reason is Reason.ACCEPTED else (current, model)
+    judged = _judge(problem, trials, exact, ids)
+    best, accepted = judged.best, judged.reason is Reason.ACCEPTED
     # The lap was judged under one model, and the next begins under another: its bound is the one to compare with.
-    following = learned(before, best.total, problem.learn) if problem.learn else None
-    forming = following is not None and abs(following.pseudocount / before.pseudocount - 1) > _FORMING
-    cooldowns = _cooldowns(plan, trials.cooldowns.entries, verdict, lap, best.ids)
-    if candidate is not None and verdict is not None and reason is Reason.REFINING:
-        after, warm_start = _fitted_on(plan, trials, current, candidate, verdict.gain, lap), None
-        fitted_on = candidate.merging
-    else:
-        topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
-        refused = _refusals(trials, reason, reason is Reason.ACCEPTED or len(best.merging.chosen) > 0)
-        (after, warm_start), fitted_on = ((refused, None) if forming else _next_trials(topics, refused)), None
-    then = following
-    if following is not None and candidate is not None and fitted_on is not None:
-        then = learned(own, candidate.total, problem.learn)
-    elif following is not None and after.added:
-        # New topics take shape under what the run began with, which leaves them free to.
-        then = problem.model
-    after = replace(after, model=following, candidate_model=then, cooldowns=Cooldowns.of(cooldowns))
-    tried = bool(len(best.merging.chosen) or after.kind or _may_seek(plan, after) or forming)
+    following = learned(best.model, best.total, problem.learn) if problem.learn else None
+    forming = following is not None and abs(following.pseudocount / best.model.pseudocount - 1) > _FORMING
+    cooldowns = _cooldowns(problem.plan, trials.cooldowns.entries, judged.verdict, lap, best.ids)
+    topics = _Topics(problem, backend, best.total, sample, lap, best.ids, next_id, cooldowns)
+    tried, warm_start = _tried_next(topics, trials, judged, forming)
+    then = None if following is None else _candidate_model(problem, judged, following, tried)
+    after = replace(tried, model=following, candidate_model=then, cooldowns=Cooldowns.of(cooldowns))
+    pending = len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after) or forming or accepted
+    fitted_on = judged.candidate.merging if judged.candidate is not None and judged.fitted_on else None
     return TopicLapMoves(
-        component_map=TopicMap(reason is Reason.ACCEPTED, best.merging, fitted_on, after),
+        component_map=TopicMap(accepted, best.merging, fitted_on, after),
         total=best.total,
         elbo=best.bound if following is None else following.elbo(best.total),
-        records=(*(() if verdict is None else (verdict,)), *best.records),
+        records=(*(() if judged.verdict is None else (judged.verdict,)), *best.records),
         warm_start=warm_start,
         ids=best.ids,
         # Topics just added have taken ids; those fitted on have had theirs since they were added.
         next_id=next_id + (after.added if after.age == 0 else 0),
-        pending=tried or reason is Reason.ACCEPTED,
+        pending=bool(pending),
     )
+
+
+def _judge(problem: PosteriorProblem, trials: TopicTrials, exact: TopicBatchSummary, ids: np.ndarray) -> _Judged:
+    """The lap's current topics and its candidates, and which are to be kept."""
+    model = trials.model or problem.model
+    current = _merged(model, exact.current, trials.pairs, ids)
+    if exact.candidate is None:
+        return _Judged(current, None, None)
+    own = trials.candidate_model or model
+    candidate = _merged(own, exact.candidate, trials.candidate_pairs, trials.candidate_ids)
+    gain = candidate.bound - current.bound
+    return _Judged(current, candidate, _verdict(problem.plan, trials, ids, gain, abs(current.bound)))
+
+
+def _tried_next(
+    topics: _Topics, trials: TopicTrials, judged: _Judged, forming: bool
+) -> tuple[TopicTrials, TopicBatchSummary | None]:
+    """What the next lap tries: the same candidates again, or others, but while topics are `forming` none."""
+    candidate, verdict = judged.candidate, judged.verdict
+    if judged.fitted_on and candidate is not None and verdict is not None:
+        return _fitted_on(topics.problem.plan, trials, judged.current, candidate, verdict.gain, topics.lap), None
+    changed = judged.reason is Reason.ACCEPTED or len(judged.best.merging.chosen) > 0
+    refused = _refusals(trials, judged.reason, changed)
+    return (refused, None) if forming else _next_trials(topics, refused)
+
+
+def _candidate_model(
+    problem: PosteriorProblem, judged: _Judged, following: TopicModel, tried: TopicTrials
+) -> TopicModel:
+    """What candidates of the next lap are under, where the current topics are under the learned `following`."""
+    if judged.fitted_on and judged.candidate is not None:
+        return learned(judged.candidate.model, judged.candidate.total, problem.learn)
+    # New topics take shape under what the run began with, which leaves them free to.
+    return problem.model if tried.added else following
 
 
 def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.ndarray) -> _Merged:
@@ -161,7 +207,7 @@ def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.nd
     records = tuple(
         Record("merge", tuple(int(ids[k]) for k in pairs[one.proposal]), one.gain, one.reason) for one in judged
     )
-    return _Merged(joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
+    return _Merged(model, joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
 
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:
