@@ -309,7 +309,7 @@ def test_the_distance_test_takes_the_closest_pairs_that_are_new_and_not_fixed(se
     most = float(np.quantile(true[np.triu_indices(7, 1)], 0.6))
     allowed = [(a, b) for b in range(fixed, 7) for a in range(b) if fresh[a] or fresh[b]]
     expected = greedy(sorted(allowed), [-true[pair] for pair in sorted(allowed)], -most)
-    state = SVAState(table, np.arange(7), 30, seen, 30, 0.0, overlaps(table))
+    state = SVAState(table, np.arange(7), 30, seen, 30, 0.0, np.full(7, seen), seen, overlaps(table))
     search = PairSearch(state, learner, OpeningRule(), fixed, fresh)
     found = DistanceTest(most, relative).pairs(search)
     assert [tuple(pair) for pair in found.tolist()] == expected
@@ -404,7 +404,8 @@ def state_of(weights: list[float], ids: list[int], rows: int = 400) -> SVAState:
     table = np.zeros((len(weights), rows + ORIGINS + 1))
     table[np.arange(len(weights)), np.arange(len(weights))] = weights
     table[:, -1] = weights
-    return SVAState(table, np.array(ids), rows, float(sum(weights)), rows, 0.0, np.zeros((0, 0)))
+    seen = float(sum(weights))
+    return SVAState(table, np.array(ids), rows, seen, rows, 0.0, np.full(len(ids), seen), seen, np.zeros((0, 0)))
 
 
 @dataclass(frozen=True)
@@ -475,6 +476,54 @@ def test_pruning_takes_what_is_rare_but_neither_what_is_fixed_nor_the_heaviest(
     assert (done.rows, done.seen) == (state.rows, state.seen)
 
 
+def test_a_component_is_rare_among_the_rows_that_it_could_have_had() -> None:
+    state = replace(state_of([30.0, 60.5, 4.0, 5.0, 0.5], [0, 1, 2, 3, 4]), exposed=np.array([100, 100, 80, 101, 2.0]))
+    done = prune_and_merge(state, Replay(400), OpeningRule(), PruneMerge(0.05, least=0.1))
+    assert done.ids.tolist() == [0, 1, 2, 4]
+    assert done.exposed.tolist() == [100, 100, 80, 2] and done.looked == state.seen
+
+
+def test_a_union_could_have_had_the_rows_of_its_parts_and_no_more_than_there_were() -> None:
+    state = replace(state_of([5.0, 9.0, 2.0, 7.0], [0, 1, 2, 3]), exposed=np.array([23.0, 20.0, 3.0, 8.0]))
+    assert merged(state, np.array([[0, 1], [3, 2]]), Replay(400))[0].exposed.tolist() == [23.0, 11.0]
+
+
+#: Origins of 60 rows; looks at the components fall after rows 20 and 40.
+LATE = np.repeat([0, 1, 3, 0, 2, 0, 5, 4, 1], [10, 5, 4, 6, 5, 10, 12, 4, 4])
+
+
+def hard(origins: np.ndarray) -> np.ndarray:
+    """Rows each of which is of one origin alone, and opens its component."""
+    return np.column_stack([np.arange(len(origins)), np.eye(ORIGINS)[origins]])
+
+
+@pytest.mark.parametrize("block", [1, 7, 60])
+def test_components_are_exposed_to_the_rows_since_the_look_after_which_they_were_opened(block: int) -> None:
+    rows, weights = hard(LATE), np.where(np.arange(60) % 2, 0.5, 2.0)
+    learner, pruning = Replay(60), PruneMerge(first_check=20, spacing=0, share=1.0)
+    blocks = [(rows[a : a + block], weights[a : a + block]) for a in range(0, 60, block)]
+    state = pass_over(blocks, empty_state(learner.width, pruning), learner, OpeningRule(), pruning, np.float64)
+    assert state.next_check == 80 and state.looked == 50.0
+    assert state.exposed.tolist() == [75.0, 75.0, 75.0, 50.0, 25.0, 25.0]
+
+
+def test_components_opened_side_by_side_are_exposed_to_their_own_rows_only() -> None:
+    learner, pruning = Replay(60), PruneMerge(first_check=20, spacing=0, share=1.0)
+    base = pass_over(
+        [(hard(LATE)[:20], np.ones(20))], empty_state(learner.width, pruning), learner, OpeningRule(), pruning, float
+    )
+    base = replace(base, next_check=1000)
+    cuts = slice(20, 32), slice(32, 60)
+    parts = [
+        pass_over([(hard(LATE)[cut], np.ones(cut.stop - cut.start))], base, learner, OpeningRule(), pruning, float)
+        for cut in cuts
+    ]
+    both = combine(parts, base, learner, OpeningRule())
+    # Of new origins, 2 and 5 are of one kind, and 4 is of that of 1.
+    assert both.exposed.tolist() == [60.0, 60.0, 60.0, 40.0]
+    assert both.looked == 60.0
+
+
 @pytest.mark.parametrize(
     ("rows", "size", "due"), [(400, 2, 500), (400, 3, 500), (30, 4, 94), (7, 0, 23), (1001, 5, 1251)]
 )
@@ -525,7 +574,8 @@ def test_combining_adds_shared_components_and_merges_the_same_new_ones() -> None
 
     def state(groups: list[np.ndarray], ids: list[int]) -> SVAState:
         rows = sum(map(len, groups))
-        return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, np.zeros((0, 0)))
+        exposed, none = np.full(len(ids), float(rows)), np.zeros((0, 0))
+        return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, exposed, float(rows), none)
 
     parts = [state([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
     found = combine(parts, state([old], [0]), LEARNER, OpeningRule())

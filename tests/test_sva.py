@@ -518,6 +518,17 @@ def test_rows_come_to_as_many_clusters_however_they_are_given() -> None:
     assert [each.n_components_ for each in given] == [3] * 4
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_cluster_that_comes_late_is_not_rare_for_all_the_rows_before_it(parallel: bool) -> None:
+    """Of the last of 28 partitions, 28 rounds or 8, in which it is a twenty-fifth; of all rows, less than 0.2 %."""
+    x = np.random.default_rng(0).normal(size=(28 * 500, 2))
+    x[-250:-230] += 40.0
+    model = sva(parallel=parallel, shuffle=False, round_partitions=4, prune=0.01)
+    assert sorted(clone(model).fit(source_of(x, 500)).weights_ * len(x)) == pytest.approx([20, len(x) - 20], rel=0.01)
+    assert model.fit(source_of(x[:-500], 500)).n_components_ == 1
+    assert model.partial_fit(x[-500:]).n_components_ == 2
+
+
 def test_an_extension_elsewhere_leaves_the_model_as_it_was(tmp_path: Path, model_path: Path) -> None:
     before, new = bits(dpdist.load(model_path)), grid(8, 600)
     elsewhere = dpdist.extend(model_path, new, out=tmp_path / "out.zarr")

@@ -30,8 +30,12 @@ _ROW_BYTES = COLUMNS + 8 + 8
 
 
 def rows_that_fit(wanted: int, most: int, out: Path, left: int) -> int:
-    """Rows to write: as many as wanted, as there are, and as the disk holds where `left` bytes stay free; told."""
-    room = max(0, shutil.disk_usage(out).free - left) // _ROW_BYTES
+    """Rows to write: as many as wanted, as there are, and as the disk holds where `left` bytes stay free; told.
+
+    What `out` holds already, of a sitting before, takes no more room.
+    """
+    here = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
+    room = max(0, shutil.disk_usage(out).free + here - left) // _ROW_BYTES
     rows = min(wanted, most, room)
     if rows < wanted:
         reason = f"the disk has room for {room}" if room < most else f"the pictures give {most}"

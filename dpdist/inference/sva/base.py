@@ -75,6 +75,9 @@ class SVAState:
     seen : sum of their weights
     next_check : number of rows at which components are next examined
     pruned : weight of the components removed
+    exposed : (K,) weight of the rows that each could have had: of those since the look at the components after which
+        it was opened; of unions the sum, at most `seen`
+    looked : `seen` when components were last examined, or a pass beside others began
     overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
     next_id : first id that no component had yet
     """
@@ -88,6 +91,8 @@ class SVAState:
     seen: float
     next_check: int
     pruned: float
+    exposed: Annotated[np.ndarray, Stored(("component",), "weight of the rows that it could have had")]
+    looked: float
     overlap: Annotated[
         np.ndarray, Stored(("component", "component_2"), "sum of the smaller of two components' responsibilities")
     ]

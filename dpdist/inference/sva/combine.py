@@ -47,7 +47,13 @@ def pass_over(
         while start < rows.shape[0]:
             stop = min(rows.shape[0], start + state.next_check - state.rows)
             going.advance(rows[start:stop], weights[start:stop])
-            state = replace(state, rows=state.rows + stop - start, seen=state.seen + weights[start:stop].sum())
+            passed = float(weights[start:stop].sum())
+            state = replace(
+                state,
+                rows=state.rows + stop - start,
+                seen=state.seen + passed,
+                exposed=state.exposed + passed,
+            )
             if state.rows == state.next_check:
                 state = prune_and_merge(_taken(going, state), learner, rule, pruning, fixed)
                 going = _begin(state, learner, rule, pruning, dtype)
@@ -65,8 +71,14 @@ def _begin(state: SVAState, learner: Learner, rule: OpeningRule, pruning: PruneM
 
 def _taken(going: Pass, state: SVAState) -> SVAState:
     table = going.table
-    opened = np.full(len(table) - len(state.ids), -1, dtype=np.int64)
-    return replace(state, table=table, ids=np.concatenate([state.ids, opened]), overlap=going.overlap)
+    opened = len(table) - len(state.ids)
+    return replace(
+        state,
+        table=table,
+        ids=np.append(state.ids, np.full(opened, -1, dtype=np.int64)),
+        exposed=np.append(state.exposed, np.full(opened, state.seen - state.looked)),
+        overlap=going.overlap,
+    )
 
 
 def combine(parts: Sequence[SVAState], base: SVAState, learner: Learner, rule: OpeningRule) -> SVAState:
@@ -83,13 +95,18 @@ def _combine_two(left: SVAState, right: SVAState, base: SVAState, learner: Learn
     shared = len(base.table)
     table = np.concatenate([left.table, right.table[shared:]])
     table[:shared] += right.table[:shared] - base.table
+    exposed = np.concatenate([left.exposed, right.exposed[shared:]])
+    exposed[:shared] += right.exposed[:shared] - base.exposed
+    seen = left.seen + right.seen - base.seen
     both = replace(
         left,
         table=table,
         ids=np.concatenate([left.ids, right.ids[shared:]]),
         rows=left.rows + right.rows - base.rows,
-        seen=left.seen + right.seen - base.seen,
+        seen=seen,
         pruned=left.pruned + right.pruned - base.pruned,
+        exposed=exposed,
+        looked=seen,
         overlap=_joined_overlap(left, right, base),
     )
     return _merge_across(both, len(left.table), learner, rule)

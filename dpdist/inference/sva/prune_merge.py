@@ -9,6 +9,9 @@ probability under the Chinese restaurant process,
 
     A(S_a + S_b) - A(S_a) - A(S_b) + log Gamma(w_a + w_b) - log Gamma(w_a) - log Gamma(w_b) - log alpha > 0.
 
+Pruned is what is rare among the rows that passed since it was opened. The paper has all rows in their place, by which
+nothing that comes late in a long stream can stay.
+
 Source: Lin (2013), section 5.
 """
 
@@ -149,7 +152,8 @@ class PruneMerge:
 
     Parameters
     ----------
-    prune : epsilon_r; components of smaller relative weight are removed, their statistics with them
+    prune : epsilon_r; components of smaller weight relative to the rows that they could have had are removed, their
+        statistics with them
     least : and so are those that hold less weight than this, in rows, where `prune` is above zero
     merge : which pairs become one, or None
     first_check : rows before the first check
@@ -183,7 +187,15 @@ class PruneMerge:
 def empty_state(width: int, pruning: PruneMerge) -> SVAState:
     """No components, no rows."""
     return SVAState(
-        np.zeros((0, width)), np.zeros(0, dtype=np.int64), 0, 0.0, pruning.first_check, 0.0, np.zeros((0, 0))
+        table=np.zeros((0, width)),
+        ids=np.zeros(0, dtype=np.int64),
+        rows=0,
+        seen=0.0,
+        next_check=pruning.first_check,
+        pruned=0.0,
+        exposed=np.zeros(0),
+        looked=0.0,
+        overlap=np.zeros((0, 0)),
     )
 
 
@@ -192,7 +204,7 @@ def prune_and_merge(
 ) -> SVAState:
     """Prune and merge what has become redundant, and set the time of the next check."""
     next_check = max(state.rows + pruning.spacing * max(1, len(state.table)), int((1 + pruning.share) * state.rows))
-    state = replace(_pruned(state, pruning, fixed), next_check=next_check)
+    state = replace(_pruned(state, pruning, fixed), next_check=next_check, looked=state.seen)
     if pruning.merge is None:
         return state
     fresh = np.ones(len(state.table), dtype=bool)
@@ -203,9 +215,9 @@ def prune_and_merge(
 
 
 def _pruned(state: SVAState, pruning: PruneMerge, fixed: int) -> SVAState:
-    """Without components of too little weight; the heaviest stays."""
+    """Without components of too little weight for the rows that they could have had; the heaviest stays."""
     weights = state.weights
-    small = weights < (max(pruning.prune * weights.sum(), pruning.least) if pruning.prune > 0 else 0.0)
+    small = (pruning.prune > 0) & (weights < np.maximum(pruning.prune * state.exposed, pruning.least))
     small[:fixed] = False
     if len(small):
         small[weights.argmax()] = False
@@ -215,6 +227,7 @@ def _pruned(state: SVAState, pruning: PruneMerge, fixed: int) -> SVAState:
         state,
         table=state.table[keep],
         ids=state.ids[keep],
+        exposed=state.exposed[keep],
         overlap=overlap,
         pruned=state.pruned + float(weights[small].sum()),
     )
@@ -226,10 +239,12 @@ def merged(state: SVAState, pairs: np.ndarray, learner: Learner, fixed: int = 0)
     heavier = np.where((weights[pairs[:, 0]] >= weights[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
     ordered = np.where((pairs.min(axis=1) < fixed)[:, None], np.sort(pairs, axis=1), heavier)
     table, ids, overlap = merge_pairs(state.table, state.ids, state.overlap, ordered, learner)
+    exposed = state.exposed.copy()
+    exposed[ordered[:, 0]] = np.minimum(exposed[ordered].sum(axis=1), state.seen)
     fresh = np.zeros(len(weights), dtype=bool)
     fresh[ordered[:, 0]] = True
     left = np.delete(np.arange(len(weights)), ordered[:, 1])
-    return replace(state, table=table, ids=ids, overlap=overlap), fresh[left]
+    return replace(state, table=table, ids=ids, exposed=exposed[left], overlap=overlap), fresh[left]
 
 
 def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: OpeningRule) -> np.ndarray:

@@ -169,6 +169,16 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
         seed=base.seed,
     )
     rows, seen = round(fitted.rows), float(fitted.total.counts.sum())
-    next_check = max(PruneMerge.first_check, int((1 + PruneMerge.share) * rows))
-    next_id = int(fitted.ids.max()) + 1
-    return problem, SVAState(fitted.total.stats, fitted.ids, rows, seen, next_check, 0.0, np.zeros((0, 0)), next_id)
+    running = SVAState(
+        table=fitted.total.stats,
+        ids=fitted.ids,
+        rows=rows,
+        seen=seen,
+        next_check=max(PruneMerge.first_check, int((1 + PruneMerge.share) * rows)),
+        pruned=0.0,
+        exposed=np.full(len(fitted.ids), seen),
+        looked=seen,
+        overlap=np.zeros((0, 0)),
+        next_id=int(fitted.ids.max()) + 1,
+    )
+    return problem, running

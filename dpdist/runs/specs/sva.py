@@ -45,8 +45,8 @@ class SVASpec(RowSpec):
     prune: float = setting(
         1e-5,
         number(least=0, below=1),
-        "epsilon_r: clusters with less than this share of all rows, or less than one row, are removed, with what they "
-        "had gathered; 0 keeps all.",
+        "epsilon_r: clusters with less than this share of the rows that passed since they were opened, or less than "
+        "one row, are removed, with what they had gathered; 0 keeps all.",
     )
     max_components: int | None = setting(None, COUNT.or_none("no bound"), "Largest number of clusters.")
     parallel: bool = setting(
