@@ -64,6 +64,36 @@ def _go_on(
 
 
 @jit
+def _update(
+    weights: np.ndarray,
+    prior: np.ndarray,
+    words: np.ndarray,
+    counts: np.ndarray,
+    known: np.ndarray,
+    known_counts: np.ndarray,
+    gathered: np.ndarray,
+    anew: Work,
+    onward: Work,
+    reach: float,
+    most: int,
+    fresh: bool,
+) -> tuple[Work, int, float]:
+    """Update a document from the better of its starts: where that is, how many topics it has, and its bound."""
+    if len(words) == 0:
+        return anew, 0, 0.0
+    used, best = 0, -np.inf
+    if fresh or len(known) == 0:
+        used, best = _start_fresh(weights, prior, words, counts, gathered, anew, reach, most)
+        settle(counts, gathered, anew, used)
+    if len(known) > 0:
+        size, bound = _go_on(weights, prior, words, counts, known, known_counts, gathered, onward, reach, most)
+        if not best >= bound:
+            settle(counts, gathered, onward, size)
+            return onward, size, bound
+    return anew, used, best
+
+
+@jit
 def _add_groups(prior: np.ndarray, own: np.ndarray, work: Work, topics: int, groups: np.ndarray) -> None:
     """Add to the sums of psi(theta_k) and log Gamma(theta_k) what a document's own counts change of them."""
     for a in range(topics):
@@ -207,19 +237,12 @@ def share_documents(
     for j in range(documents):
         words, counts = indices[indptr[j] : indptr[j + 1]], data[indptr[j] : indptr[j + 1]]
         part = slice(before_indptr[j], before_indptr[j + 1])
-        known, known_counts = before_topics[part], before_counts[part]
-        work, used, best, tokens = anew, 0, -np.inf, counts.sum()
-        if len(words) > 0:
-            if fresh or len(known) == 0:
-                used, best = _start_fresh(weights, prior, words, counts, gathered, anew, reach, most)
-                settle(counts, gathered, anew, used)
-            if len(known) > 0:
-                size, bound = _go_on(weights, prior, words, counts, known, known_counts, gathered, onward, reach, most)
-                if not best >= bound:
-                    settle(counts, gathered, onward, size)
-                    work, used, best = onward, size, bound
-            if not np.isfinite(best):
-                return j
+        known, known_counts, tokens = before_topics[part], before_counts[part], counts.sum()
+        work, used, best = _update(
+            weights, prior, words, counts, known, known_counts, gathered, anew, onward, reach, most, fresh
+        )
+        if not np.isfinite(best):
+            return j
         own_ratios = ratios[indptr[j] - indptr[0] : indptr[j + 1] - indptr[0]]
         copy_row(work.ratios[: len(words)], own_ratios)
         for a in range(used):
