@@ -21,7 +21,7 @@ import pytest
 import zarr
 
 from dpdist.core.errors import CheckpointError
-from dpdist.core.places import Place, place_of
+from dpdist.core.places import LocalPlace, Place, place_of
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
 
 PLACES = ["local", "moto", pytest.param("rgw", marks=pytest.mark.rgw)]
@@ -129,6 +129,19 @@ def test_removing_takes_a_folder_with_all_in_it_and_nothing_beside_it(place) -> 
     place.remove("b")
     place.remove("")
     assert place.names("") == []
+
+
+def test_removing_leaves_what_links_lead_to(tmp_path) -> None:
+    other, place = LocalPlace(tmp_path / "other"), LocalPlace(tmp_path / "run")
+    for name in ("x", "y/1", "y/deep/2"):
+        other.create(name, b"x")
+    for name in ("a/1", "a/b/2", "a/b/c/3", "d/4"):
+        place.create(name, b"x")
+    for link in ("a/link", "a/b/link", "a/b/c/link", "link"):
+        (place.path / link).symlink_to(other.path)
+    place.remove("a", "link", "d/4", "d/none", "none")
+    assert place.names("") == ["d"] and place.names("d") == []
+    assert sorted(other.files("")) == ["x", "y/1", "y/deep/2"]
 
 
 def test_groups_read_back_to_the_bit(place) -> None:

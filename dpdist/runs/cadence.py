@@ -14,10 +14,11 @@ CHECKPOINT_SECONDS = 600.0
 
 
 class Cadence:
-    """Follows what checkpoints cost; the next is due when the last is a share of the time since it began.
+    """Follows what checkpoints cost.
 
-    What a killed run does again is thus at most some thirty times what a checkpoint costs. When checkpoints are made
-    depends on time; what is found does not.
+    The next is due when one as dear as the last would leave all of them within their share of the time so far, and the
+    last within its share of the time since it began, so that they do not come in a row where there was time to spare.
+    When checkpoints are made depends on time; what is found does not.
 
     Parameters
     ----------
@@ -31,11 +32,14 @@ class Cadence:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.spent = 0.0
-        self._began, self._cost = clock(), 0.0  # of the last; infinite until it is written
+        self._start = clock()
+        self._began, self._cost = self._start, 0.0  # of the last; infinite until it is written
 
     def due(self, longest: float) -> bool:
         """Whether it is time for a checkpoint, `longest` seconds after the last began in any case; the first is."""
-        return self._clock() - self._began >= min(longest, self._cost / SHARE)
+        now, cost = self._clock(), self._cost
+        cheap = cost <= SHARE * (now - self._began) and self.spent + cost <= SHARE * (now - self._start)
+        return cheap or now - self._began >= longest
 
     def begin(self) -> None:
         """A checkpoint is begun."""

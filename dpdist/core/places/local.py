@@ -52,11 +52,12 @@ class LocalPlace(Place):
             return []
 
     def remove(self, *names: str) -> None:
-        for target in (self.path / name for name in names):
-            if target.is_dir():
-                shutil.rmtree(target, ignore_errors=True)
-            else:
-                target.unlink(missing_ok=True)
+        targets = [self.path / name for name in names]
+        branches = [branch for target in targets for branch in _branches(target)]
+        # A disk is waited for at every file and folder: at many at once, a twentieth of the time.
+        with ThreadPoolExecutor(TOGETHER, thread_name_prefix="dpdist-remove") as removing:
+            list(removing.map(_remove, branches))
+            list(removing.map(_remove, targets))
 
     def files(self, folder: str) -> dict[str, bytes]:
         top, found = self.path / folder, {}
@@ -95,6 +96,28 @@ def _aside(target: Path, data: bytes | memoryview) -> Iterator[Path]:
         yield aside
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _branches(folder: Path) -> list[Path]:
+    """What lies within the folders of a folder, such as the arrays of a group's groups; links are not followed."""
+    inner = [] if folder.is_symlink() else _entries(folder)
+    return [Path(below) for one in inner if one.is_dir(follow_symlinks=False) for below in _entries(one)]
+
+
+def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _remove(target: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it, if it is there."""
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target, ignore_errors=True)
+    else:
+        target.unlink(missing_ok=True)
 
 
 def _write_files(files: Sequence[tuple[Path, memoryview]]) -> None:
