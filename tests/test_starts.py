@@ -12,6 +12,7 @@ from dpdist.data import ArraySource
 from dpdist.data.base import Cut
 from dpdist.execution import SerialBackend
 from dpdist.execution.connecting import local_backend
+from dpdist.inference import starts
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.sva.combine import pass_over
 from dpdist.models.families import IsotropicGaussian
@@ -232,6 +233,39 @@ def test_a_model_starts_a_run_with_its_responsibilities_however_it_is_given(case
         np.testing.assert_allclose(each.stats, expected.stats, rtol=1e-9, atol=1e-7)
         np.testing.assert_allclose(each.entropy, expected.entropy, rtol=1e-7, atol=1e-7)
     assert found[0].stats.tobytes() == found[1].stats.tobytes()
+
+
+@pytest.mark.parametrize("plan", [{}, {"center": True, "scale": True}, {"pca": 2}], ids=str)
+@pytest.mark.parametrize("family", [IsotropicGaussian(1.0), dpdist.families.DiagonalGaussian()], ids=repr)
+def test_a_model_of_the_same_rows_starts_a_run_with_its_own_sums(family, plan, monkeypatch) -> None:
+    rows, plan = clusters(2, 1200, 4, 5, 12.0), dpdist.TransformPlan(**plan)
+    passed = dpdist.SVA(family, row_transform=plan, prune=0.1, random_state=0).fit(source_of(rows, 300))
+    fitted = mixture(family=family, row_transform=plan, initial="k-means++", max_laps=2).fit(source_of(rows, 500))
+    assert passed.pruned_weight_ > 0 or family.name != "diagonal_gaussian"
+    monkeypatch.setattr(starts, "_sums_under_on_partition", None)
+    for model in (passed, fitted):
+        found = start(mixture(family=family, row_transform=plan, initial=model), source_of(rows, 90))
+        stats = model._predictor.mixture()[1].stats
+        np.testing.assert_allclose(found.stats, stats * (1200 / stats[:, -1].sum()), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changed", "given"),
+    [
+        (lambda rows: rows[:-1], {}),
+        (lambda rows: rows, {"family": dpdist.families.DiagonalGaussian()}),
+        (lambda rows: rows, {"row_transform": dpdist.TransformPlan(scale=True)}),
+        (lambda rows: rows, {"row_transform": dpdist.TransformPlan(pca=3)}),
+    ],
+    ids=["other rows", "another family", "scaled", "axes"],
+)
+def test_a_model_of_others_starts_a_run_with_what_it_says_of_all_rows(changed, given) -> None:
+    rows = clusters(2, 1200, 4, 5, 3.0)
+    model = mixture(family=IsotropicGaussian(1.0), initial="k-means++", max_laps=2).fit(rows)
+    given = {"family": IsotropicGaussian(1.0), **given, "initial": model}
+    found = start(mixture(**given), source_of(changed(rows)))
+    np.testing.assert_allclose(found.counts, model.predict_proba(changed(rows)).sum(axis=0), rtol=1e-9)
+    assert np.abs(found.counts - model._fitted.total.counts * found.counts.sum() / 1200).max() > 1e-3
 
 
 def test_a_pass_over_a_sample_starts_a_run_of_another_family_and_transform() -> None:

@@ -30,7 +30,7 @@ from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.transform import Description, Preparation
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model, Posterior, Precision
 from dpdist.models.sufficient_statistics import Summary
 
@@ -104,6 +104,11 @@ class Predictor(ABC):
         """The weight of the rows that were fitted."""
 
     @property
+    @abstractmethod
+    def family(self) -> Family | None:
+        """The family, of which sums of statistics tell all; None where no prior is conjugate."""
+
+    @property
     def uncut(self) -> Predictor:
         """The model of which this is a cut; itself where it is none."""
         return self
@@ -134,6 +139,8 @@ class Predictor(ABC):
 
         That is as broad as they and all rows, half and half. Infinite where no prior is conjugate.
         """
+        if self.family is None:
+            return np.full(len(self.ids), np.inf)
         model, total = self.mixture()
         shares = total.stats / np.maximum(total.counts, np.finfo(float).tiny)[:, None]
         background = 0.5 * self.rows * (shares + total.stats.sum(axis=0) / self.rows)
@@ -319,6 +326,10 @@ class MixturePredictor(Predictor):
     @property
     def rows(self) -> float:
         return float(self.total.counts.sum())
+
+    @property
+    def family(self) -> Family:
+        return self.model.family
 
     def weights(self) -> tuple[np.ndarray, float]:
         return self.model.allocation.weights(self.total.counts)

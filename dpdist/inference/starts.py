@@ -89,8 +89,14 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
 
 
 def model_start(problem: Problem, source: Source, backend: Backend, model: Predictor) -> Summary:
-    """The statistics of what a fitted model, of any family and transform, says of all rows; of the components that have
-    any."""
+    """The statistics of the components of a fitted model, of any family and transform, that have any rows.
+
+    Where the model is of the same rows, prepared in the same way, and of the same kind of family, these are those that
+    it keeps, scaled to the weight of all rows; else what it says of all rows.
+    """
+    if type(model.family) is type(problem.model.family) and problem.preparation.matches(model.preparation):
+        kept = model.mixture()[1]
+        return kept.scaled(_total_weight(source) / model.rows).take(np.flatnonzero(kept.counts))
     shared, partitions = backend.share((problem, model)), backend.share_each(source.partitions)
     found = backend.gathered("rows shared out", _sums_under_on_partition, partitions, [shared] * len(partitions))
     return found.take(np.flatnonzero(found.counts))

@@ -193,6 +193,14 @@ class Preparation:
         """Columns of prepared rows."""
         return self.columns if self.transform.matrix is None else int(self.transform.matrix.shape[1])
 
+    def matches(self, other: Preparation) -> bool:
+        """Whether both subtract the mean of the same data, and rows come out of them alike, to rounding."""
+        own, its = (
+            (each.transform.shift, each.transform.scale, each.transform.matrix, each.origin) for each in (self, other)
+        )
+        centred = self.origin is not None or self.transform.shift is not None
+        return centred and all(_alike(*pair) for pair in zip(own, its, strict=True))
+
     def check_source(self, source: Source, asker: str = "the model") -> None:
         """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number."""
         check_names(self.names, source.names, asker)
@@ -238,3 +246,10 @@ class Preparation:
             else (tuple(kept + dim if dim.startswith("column") else dim for dim in dims), values)
             for name, (dims, values) in described.items()
         }
+
+
+def _alike(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether two arrays are the same, to rounding of their largest entries."""
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and bool(np.abs(one - other).max(initial=0) <= 1e-9 * np.abs(one).max(initial=0))

@@ -19,7 +19,7 @@ from dpdist.inference.hierarchy.tree import Tree, in_order_of_first
 from dpdist.inference.moves.pairs import gains_with
 from dpdist.inference.prediction import Outside, Predictor
 from dpdist.inference.transform import Description, Preparation
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
@@ -54,6 +54,10 @@ class Cut(Predictor):
     @property
     def columns(self) -> int:
         return self.whole.columns
+
+    @property
+    def family(self) -> Family | None:
+        return self.whole.family
 
     @property
     def _size(self) -> int:

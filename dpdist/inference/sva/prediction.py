@@ -17,7 +17,7 @@ from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.allocations import DirichletProcess
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
@@ -67,6 +67,10 @@ class SVAPredictor(Predictor):
     def rows(self) -> float:
         return float(self.table[:, -1].sum())
 
+    @property
+    def family(self) -> Family | None:
+        return self.learner.family if isinstance(self.learner, Conjugate) else None
+
     def weights(self) -> tuple[np.ndarray, float]:
         total = self.concentration + self.table[:, -1].sum()
         return self.table[:, -1] / total, float(self.concentration / total)
@@ -78,18 +82,13 @@ class SVAPredictor(Predictor):
     def describe(self) -> Description:
         return self.learner.describe(self.table)
 
-    def gains_as_clusters(self) -> np.ndarray:
-        if not isinstance(self.learner, Conjugate):
-            return np.full(len(self.ids), np.inf)
-        return super().gains_as_clusters()
-
     def mixture(self) -> tuple[Model, Summary]:
-        if not isinstance(self.learner, Conjugate):
+        if self.family is None:
             raise InputError(
                 f"merges of clusters need a family with a conjugate prior, of which sums of statistics tell all; "
                 f"got a pass with {type(self.learner).__name__}."
             )
-        model = Model(self.learner.family, DirichletProcess(self.concentration))
+        model = Model(self.family, DirichletProcess(self.concentration))
         return model, Summary(self.table, np.zeros(len(self.table)))
 
 
