@@ -29,6 +29,7 @@ from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.screening import Screen
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model, Posterior, Precision
@@ -177,7 +178,7 @@ class Predictor(ABC):
 
     def predictions(self, partition: Partition, top: int, density: bool) -> dict[str, np.ndarray]:
         """What is written of rows."""
-        found = labels_of(*self.top(partition, top), top)
+        found = {"label": self.labels(partition)} if top == 1 else labels_of(*self.top(partition, top), top)
         if density:
             found["log_density"] = self.log_density(partition)
         return found
@@ -291,6 +292,9 @@ class MixturePredictor(Predictor):
     def scorer(self) -> Callable[[Rows], np.ndarray]:
         posterior, family = self._posterior, self.model.family
         return lambda rows: posterior.logits(family.features(rows))
+
+    def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:
+        return self._by_block(partition, Screen(self._posterior, without).best, lambda found: found.astype(np.int64))
 
     def background(self) -> Outside | None:
         family, found = self.model.family, self.model.background
