@@ -53,6 +53,14 @@ def test_rows_that_float32_takes_for_others_are_told_by_float64() -> None:
     assert mistaken > 100
 
 
+def test_rows_of_clear_clusters_are_not_in_doubt_whatever_all_clusters_have_in_common() -> None:
+    rng = np.random.default_rng(0)
+    coefficients = rng.normal(size=(14, 9)) + 1e5 * rng.normal(size=(14, 1))
+    posterior = Posterior(IsotropicGaussian(variance=1.0), coefficients, Precision())
+    doubted = Screen(posterior)._coarsely(rng.normal(size=(5000, 12)))[1]
+    assert doubted.mean() < 0.001
+
+
 @pytest.mark.parametrize("size", [1e15, 1e25, 1e100, 1e200])
 def test_rows_beyond_float32_are_told_by_float64_and_those_beyond_that_by_nothing(size: float) -> None:
     rng = np.random.default_rng(0)
