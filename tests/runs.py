@@ -88,7 +88,7 @@ def digest(state: State, path: Any = None) -> str:
         *(batch_summary for batch_summary in (state.start, state.running) if batch_summary is not None),
     ):
         total.update(_batch_summary_bytes(batch_summary, files))
-    total.update(repr((state.lap, state.order, state.visit, state.next_id, state.elbo, state.quiet)).encode())
+    total.update(repr((state.lap, state.order, state.visited, state.next_id, state.elbo, state.quiet)).encode())
     total.update(b"".join(map(value_bytes, state.proposals)) + state.ids.tobytes())
     total.update(state.sampling_probabilities.tobytes())
     total.update(b"" if state.candidates is None else state.candidates.tobytes())

@@ -285,13 +285,13 @@ def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_leave
     fit = prepared(run)
     next(itertools.islice(iter(fit), place, None))  # the iterator is left, which makes the checkpoint
     state, manifest = RunStore.open(run).state()
-    assert digest(state) == digest(fit.state) and (state.lap, state.visit) == (fit.state.lap, fit.state.visit)
+    assert digest(state) == digest(fit.state) and (state.lap, state.visited) == (fit.state.lap, fit.state.visited)
     again = resumed(RunStore.open(run), fit.source, SerialBackend(), Limits(LAPS))
     next(iter(again))
     left = RunStore.open(run).state()[1]
     assert (
         sum(one == other for one, other in zip(manifest.batches, left.batches, strict=True)) >= 2
-        or again.state.visit < 1
+        or again.state.visited < 1
     )
     assert found(gone_on(run, fit)) == undisturbed
 
@@ -356,7 +356,7 @@ def test_whatever_ends_a_fit_its_last_batch_is_kept(tmp_path, monkeypatch, at_wi
         for _ in fit:
             pass
     stored = RunStore.open(run).state()[0]
-    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0) and number(run) == 2
+    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visited) > (1, 0) and number(run) == 2
     assert found(gone_on(run, fit)) == undisturbed
 
 
@@ -415,7 +415,7 @@ def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_batch(tmp_path, mon
         patch.setattr(SerialBackend, "share", gone)
         drive(lambda _: fit, SerialBackend, Deaf())
     stored = RunStore.open(run).state()[0]
-    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visit) > (1, 0)
+    assert digest(stored) == digest(fit.state) and (stored.lap, stored.visited) > (1, 0)
     assert found(gone_on(run, fit)) == undisturbed
 
 
@@ -699,10 +699,10 @@ def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypa
         pass
     work = passing(run, monkeypatch)
     for step in work:
-        if step.state.visit == 3:
+        if step.state.visited == 3:
             break
     stored = RunStore.open(run)
-    assert stored.state()[0].visit == 3 and not is_finished(run) and len(stored.history().laps) == 3
+    assert stored.state()[0].visited == 3 and not is_finished(run) and len(stored.history().laps) == 3
     dpdist.resume(run, work.source)
     one, other = (RunStore.open(path).fitted().total for path in (run, whole))
     assert one.table.tobytes() == other.table.tobytes() and one.ids.tobytes() == other.ids.tobytes()

@@ -180,7 +180,7 @@ def test_checkpoints_in_the_middle_of_a_lap_resume_to_the_same_bits(tmp_path, da
     for count, _ in enumerate(fit):
         if count == 13:
             break
-    assert RunStore.open(tmp_path / "part.zarr").state()[0].visit not in (0, 4)
+    assert RunStore.open(tmp_path / "part.zarr").state()[0].visited not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
@@ -200,7 +200,7 @@ def test_an_interruption_within_a_lap_leaves_a_checkpoint_of_the_last_batch(tmp_
             pass
     monkeypatch.undo()
     stored = RunStore.open(tmp_path / "part.zarr").state()[0]
-    assert digest(stored) == digest(fit.state) and stored.visit not in (0, 4)
+    assert digest(stored) == digest(fit.state) and stored.visited not in (0, 4)
     assert gone_on(data_path, tmp_path / "part.zarr", 6).fitted.elbo == whole.elbo_
 
 
@@ -223,14 +223,14 @@ def test_an_interruption_at_any_line_leaves_a_checkpoint_that_is_whole(tmp_path,
     sys.settrace(watch)
     try:
         for step in fit:
-            reached = step.state.visit + 4 * step.state.lap
+            reached = step.state.visited + 4 * step.state.lap
     except KeyboardInterrupt:
         pass
     finally:
         sys.settrace(None)
     assert next(counted) > place, "no interruption came"
     stored = RunStore.open(tmp_path / "part.zarr").state()[0]
-    assert stored.visit + 4 * stored.lap >= reached
+    assert stored.visited + 4 * stored.lap >= reached
     whole = mixture(max_laps=2, tolerance=0.0).fit(data_path)
     assert gone_on(data_path, tmp_path / "part.zarr", 2).fitted.elbo == whole.elbo_
 

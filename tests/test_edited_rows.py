@@ -146,7 +146,7 @@ def test_any_edited_weight_is_noticed(run, tmp_path) -> None:
 def test_a_row_visited_in_the_lap_that_was_broken_off_is_noticed_in_the_next(tmp_path) -> None:
     fit = mixture().prepare(ArraySource(REAL, partition_rows=SIZE), tmp_path / "run.zarr")
     fit.checkpoint_seconds = 0.0
-    visited = next(step.state.order[0] for step in fit if step.state.lap == 2 and step.state.visit == 1)
+    visited = next(step.state.order[0] for step in fit if step.state.lap == 2 and step.state.visited == 1)
     fit.close()
     part = next(p for p in range(visited, PARTS, 2) if p not in spread_over(PARTS, GLANCED))
     with pytest.raises(CheckpointError, match=f"partition {part} "):

@@ -215,7 +215,7 @@ def test_what_stands_in_for_unseen_batches_depends_on_the_batches_left_alone(see
     for done, batch in enumerate(order):
         unseen = math.fsum(rows[each] for each in order[done:]) / math.fsum(rows)
         np.testing.assert_array_equal(ledger.total().summary.stats, unseen * start.summary.stats)
-        again = schedule.open(replace(state, visit=done), rows)
+        again = schedule.open(replace(state, visited=done), rows)
         np.testing.assert_array_equal(again.total().summary.stats, ledger.total().summary.stats)
         ledger.fold(batch, blank)
     assert not ledger.total().summary.stats.any()

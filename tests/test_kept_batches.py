@@ -119,7 +119,7 @@ def test_a_run_in_files_has_the_bits_of_one_in_memory_at_every_batch(
         fit.settle()
         found.append(digest(step.state, run))
         assert digest(RunStore.open(run).state()[0], run) == found[-1]
-        kinds |= {type(each) for each in step.state.batch_summaries[: step.state.visit or None]}
+        kinds |= {type(each) for each in step.state.batch_summaries[: step.state.visited or None]}
     assert found == undisturbed(estimator, rows, weights)
     assert KeptBatchSummary in kinds
 

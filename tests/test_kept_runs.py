@@ -144,5 +144,5 @@ def test_a_killed_coordinator_costs_no_bit_and_leaves_nothing(tmp_path, in_files
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     state, fit = RunStore.open(run).state()[0], prepared(None, name)
     again = resumed(RunStore.open(run), fit.source, SerialBackend(), Limits(LAPS))
-    assert digests(again, run) == expected[3 * (state.lap - 1) + state.visit :]
+    assert digests(again, run) == expected[3 * (state.lap - 1) + state.visited :]
     check_whole(run)

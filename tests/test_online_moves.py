@@ -569,7 +569,7 @@ def test_a_pass_tells_what_all_its_mini_batches_did_wherever_it_goes_on_from() -
     steps = first(online_steps(problem, source, state, SerialBackend()), 6)
     passes = list(islice(point_steps(problem, source, first_point_state(problem, source, state), SerialBackend()), 6))
     assert [each.info is None for each in passes] == [True, True, False] * 2
-    assert [(each.state.lap, each.state.visit) for each in passes] == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
+    assert [(each.state.lap, each.state.visited) for each in passes] == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
     for place, batches in ((2, steps[:3]), (5, steps[3:])):
         info, last = passes[place].info, batches[-1]
         assert info is not None and info.lap == place // 3 + 1

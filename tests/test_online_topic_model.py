@@ -246,7 +246,7 @@ def test_a_stored_state_goes_on_from_every_mini_batch_to_the_same_bits(tmp_path:
     assert len(copies) == 4 and bits(fitted) == bits(model_of(max_laps=2).fit(source))
     for path in copies:
         again = resumed(open_run(path), source, SerialBackend(), Limits(2))
-        assert (again.state.lap, again.state.visit) == (2, copies.index(path))
+        assert (again.state.lap, again.state.visited) == (2, copies.index(path))
         assert bits(followed(again)) == bits(fitted)
 
 
@@ -270,7 +270,7 @@ def test_a_run_broken_off_goes_on_to_the_same_bits_and_beyond_its_end(tmp_path: 
 def test_a_fit_begun_again_in_the_middle_goes_on(fitted, settled, online: bool) -> None:
     fit = (model_of() if online else batch_of(initial_topics=3)).prepare(cut(blocks()))
     for step in fit:
-        if step.state.lap == 2 and step.state.visit == 2 * online:
+        if step.state.lap == 2 and step.state.visited == 2 * online:
             break
     assert bits(followed(fit)) == bits(fitted if online else settled)
 
@@ -279,12 +279,12 @@ def test_an_interruption_leaves_the_last_mini_batch(tmp_path: Path, fitted) -> N
     run, source = tmp_path / "run.zarr", cut(blocks())
     steps = iter(model_of().prepare(source, run))
     for step in steps:
-        if (step.state.lap, step.state.visit) == (2, 3):
+        if (step.state.lap, step.state.visited) == (2, 3):
             break
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
     state, _ = open_run(run).state()
-    assert (state.lap, state.visit) == (2, 3) and bits(dpdist.resume(run, source)) == bits(fitted)
+    assert (state.lap, state.visited) == (2, 3) and bits(dpdist.resume(run, source)) == bits(fitted)
 
 
 def test_a_saved_online_model_is_no_run(tmp_path: Path, fitted) -> None:

@@ -195,7 +195,7 @@ def test_one_mini_batch_of_all_documents_at_rate_one_is_a_batch_update() -> None
     summary = summary_of(problem, documents, state)
     bounds = [point_elbo(problem.model, summary, batch.words, each.weights) for each in (online, batch)]
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
-    assert (online.step, online.lap, online.visit) == (1, 2, 0)
+    assert (online.step, online.lap, online.visited) == (1, 2, 0)
 
 
 def test_a_step_averages_lambda_and_the_weights() -> None:
@@ -448,7 +448,7 @@ def test_dask_gives_the_bits_of_serial_and_any_state_goes_on_to_the_same() -> No
     problem, state = problem_of(documents, plan, LEARNABLE), started(documents, 4)
     source = ArraySource(documents, partition_rows=110)
     whole = first(online_steps(problem, source, state, SerialBackend()), 7)
-    assert [(step.state.lap, step.state.visit) for step in whole[:4]] == [(1, 1), (1, 2), (2, 0), (2, 1)]
+    assert [(step.state.lap, step.state.visited) for step in whole[:4]] == [(1, 1), (1, 2), (2, 0), (2, 1)]
     for place in (1, 2, 4):
         stored = pickle.loads(pickle.dumps(whole[place].state))
         again = first(online_steps(problem, source, stored, SerialBackend()), 6 - place)

@@ -125,7 +125,7 @@ def test_a_fit_interrupted_within_a_lap_resumes_to_the_same_bits(rows, run, undi
     for count, _ in enumerate(begun):
         if count == 6:
             break
-    assert RunStore.open(run).state()[0].visit not in (0, 4)
+    assert RunStore.open(run).state()[0].visited not in (0, 4)
     assert dpdist.resume(run, rows, max_laps=LAPS).elbo_ == undisturbed[3]
     assert bits(run) == undisturbed and leftovers(run) == set()
 

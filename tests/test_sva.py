@@ -581,7 +581,7 @@ def test_an_extension_broken_off_leaves_the_model_readable_and_resumes(model_pat
     assert bits(dpdist.load(model_path))[:3] == bits(before)[:3]
     fit.checkpoint_seconds = 0.0
     for step in fit:
-        if step.state.visit == 3:
+        if step.state.visited == 3:
             break
     part = dpdist.load(model_path)
     assert before.rows_seen_ < part.rows_seen_ < whole.rows_seen_

@@ -230,7 +230,7 @@ def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, fold
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     killed = RunStore.open(folder / "killed.zarr")
-    assert not is_finished(folder / "killed.zarr") and 3 <= killed.state()[0].visit < 28
+    assert not is_finished(folder / "killed.zarr") and 3 <= killed.state()[0].visited < 28
     assert "clusters of 7000 rows" in run("resume", "killed.zarr", "--serial")
     python = dpdist.SVA(parallel=False, random_state=0).fit(folder / "many.zarr", holdout=folder / "held.zarr")
     loaded = dpdist.load(folder / "killed.zarr")
@@ -298,7 +298,7 @@ def test_ctrl_c_keeps_everything_and_says_how_to_go_on(
     assert ended.value.code == 130
     assert "nothing is lost. Go on with: dpdist resume stopped.zarr" in capsys.readouterr().err
     store = RunStore.open(folder / "stopped.zarr")
-    assert not is_finished(folder / "stopped.zarr") and store.state()[0].visit == 2
+    assert not is_finished(folder / "stopped.zarr") and store.state()[0].visited == 2
     again = dpdist.resume(folder / "stopped.zarr", folder / "rows.zarr")
     assert bits(again) == bits(dpdist.SVA(random_state=0).fit(folder / "rows.zarr"))
 

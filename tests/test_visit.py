@@ -276,10 +276,10 @@ def test_the_sample_of_a_lap_is_drawn_from_all_batches_visited() -> None:
     rows = clusters(0, 430)
     _, states = states_of(mixture(schedule=Memoized(4)), source_of(rows, 50), 3)
     for state in states:
-        if not state.visit:
+        if not state.visited:
             assert state.sample is None
             continue
-        parts = [p for batch in state.order[: state.visit] for p in range(batch, 9, 4)]
+        parts = [p for batch in state.order[: state.visited] for p in range(batch, 9, 4)]
         visited_rows = np.concatenate([rows[50 * p : 50 * p + 50] for p in parts])
         drawn = state.sample.rows + rows.mean(0)
         np.testing.assert_allclose(np.sort(drawn, axis=0), np.sort(visited_rows, axis=0), atol=1e-12)
@@ -297,7 +297,7 @@ def test_samples_keep_within_their_bytes_and_are_not_starved_whatever_the_weight
     for state in states:
         if state.sample is not None:
             assert state.sample.rows.nbytes <= sampling.total_bytes
-            if state.visit == 3:
+            if state.visited == 3:
                 fullest.append(len(state.sample.keys) / sampling.each(1, 24))
     assert max(fullest) > 0.5 and problem.preparation.width == 3
 

@@ -96,15 +96,17 @@ def first_lap(schedule: Schedule, seed: int, source: Source, blank: Any, compone
     batches = batch_count(schedule, source)
     ids = np.arange(components, dtype=np.int64)
     order = schedule.order(1, seed, batches)
-    return State(lap=1, order=order, visit=0, ids=ids, next_id=components, batch_summaries=(blank,) * batches, **given)
+    return State(
+        lap=1, order=order, visited=0, ids=ids, next_id=components, batch_summaries=(blank,) * batches, **given
+    )
 
 
-def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visit: int = 0) -> State:
+def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visited: int = 0) -> State:
     """The state of a run that keeps nothing but a running total, with the components' `ids` and the `next_id`."""
     return State(
         lap=lap,
         order=order,
-        visit=visit,
+        visited=visited,
         ids=running.ids,
         next_id=running.next_id,
         batch_summaries=(),
@@ -118,7 +120,7 @@ def running_state(running: Any, lap: int, order: tuple[int, ...] = (), visit: in
 def next_lap(schedule: Schedule, seed: int, state: State, **changed: Any) -> State:
     """The state before the lap that follows `state`'s, with what that lap's end `changed`."""
     order = schedule.order(state.lap + 1, seed, len(state.order))
-    return replace(state, lap=state.lap + 1, order=order, visit=0, samples=(), queue=(), **changed)
+    return replace(state, lap=state.lap + 1, order=order, visited=0, samples=(), queue=(), **changed)
 
 
 def run_steps(work: Work, source: Source, state: State, backend: Backend) -> Iterator[Step]:
@@ -163,9 +165,9 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
     # With look-ahead, a batch starts from the total as it was some batches earlier, so that workers need not wait for
     # stragglers. How many is fixed, and a state keeps the totals from which batches already under way took their
     # posterior: a run that goes on within a lap starts those batches again, from the same totals.
-    waiting = [ledger.total()] * work.schedule.lookahead if state.visit == 0 else list(state.queue)
+    waiting = [ledger.total()] * work.schedule.lookahead if state.visited == 0 else list(state.queue)
     under_way: deque[tuple[int, Ref[Any], Any]] = deque()
-    position = state.visit
+    position = state.visited
     for total in waiting[: len(state.order) - position]:
         _launch(work, ground, state, backend, position + len(under_way), total, under_way)
     while position < len(state.order):
@@ -180,7 +182,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         position += 1
         state = replace(
             state,
-            visit=position,
+            visited=position,
             batch_summaries=ledger.batch_summaries(),
             samples=gathered(state.samples, seen.sample),
             queue=tuple(total for _, _, total in under_way),

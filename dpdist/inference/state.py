@@ -22,7 +22,7 @@ class State:
     ----------
     lap : int, the lap under way or about to start, from 1
     order : batches in the order in which this lap visits them
-    visit : int, batches of this lap already folded in
+    visited : int, batches of this lap already folded in
     ids : (K,) int64 stable component ids, in component order
     next_id : int, first unused id
     batch_summaries : one a batch: its last visit (memoized), or the batches of this lap (stochastic); of the model's
@@ -40,7 +40,7 @@ class State:
 
     lap: int
     order: tuple[int, ...]
-    visit: int
+    visited: int
     ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
     next_id: int
     batch_summaries: tuple[Any, ...]

@@ -209,7 +209,7 @@ class Pace:
         return len(np.setdiff1d(info.ids, before)), len(np.setdiff1d(before, info.ids))
 
     def _visited(self, state: State) -> int:
-        return sum(self._rows[batch] for batch in state.order[: state.visit])
+        return sum(self._rows[batch] for batch in state.order[: state.visited])
 
 
 def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> BatchEvent | LapEvent:
@@ -217,7 +217,7 @@ def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> Ba
     rows, speed = (None, None) if pace is None else pace.after(step)
     state, info = step.state, step.info
     if info is None:
-        return BatchEvent(lap=state.lap, done=state.visit, of=len(state.order), rows=rows, rows_per_second=speed)
+        return BatchEvent(lap=state.lap, done=state.visited, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
     accepted = Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)
     event = event_of_lap(method, LapRow.of(info), method.units(info.total, info.rows), accepted)

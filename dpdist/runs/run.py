@@ -98,7 +98,7 @@ class Run(Viewable):
     def save(self, over: bool = False) -> None:
         """Begin to write a checkpoint of the present moment, the last if the run is `over`; raises what became of the
         one before."""
-        place = self.state.lap, self.state.visit
+        place = self.state.lap, self.state.visited
         if self.store is not None and self._saved != place:
             self.settle()
             self._cadence.begin()

@@ -29,7 +29,7 @@ class Reached:
 
     number: int = 0
     lap: int = 1
-    visit: int = 0
+    visited: int = 0
 
     @classmethod
     def of(cls, run: Path) -> Reached:
@@ -40,7 +40,7 @@ class Reached:
             try:
                 store = RunStore.open(run)
                 state, _ = store.state()
-                return cls(store.number, state.lap, state.visit)
+                return cls(store.number, state.lap, state.visited)
             except CheckpointError:
                 continue
 
@@ -178,7 +178,7 @@ class Run:
                 raise ChaosError(f"laps {laps} were run from a checkpoint within lap {kept.lap}")
             if any(not kept.number < number <= left.number for number in told):
                 raise ChaosError(f"checkpoints {told} were told of; there was {kept.number}, and is {left.number}")
-            if (left.lap, left.visit) < (kept.lap, kept.visit):
+            if (left.lap, left.visited) < (kept.lap, kept.visited):
                 raise ChaosError(f"a checkpoint went back from {kept} to {left}")
             again += sum(lap <= done for lap in laps)
             done, kept = max([done, *laps]), left

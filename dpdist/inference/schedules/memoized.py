@@ -55,7 +55,7 @@ class Memoized(Schedule):
 class _Memo(Ledger):
     def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
         self._sums, self._start, self._rows = sums, state.start, batch_rows
-        self._unseen = list(state.order[state.visit :])
+        self._unseen = list(state.order[state.visited :])
         self._keep = schedule.keep_start or state.lap > 1
 
     def fold(self, batch: int, batch_summary: Any) -> None:

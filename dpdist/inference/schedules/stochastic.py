@@ -47,7 +47,7 @@ class Stochastic(Schedule):
 class _Average(Ledger):
     def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
         self._schedule, self._rows = schedule, batch_rows
-        self._step = (state.lap - 1) * len(batch_rows) + state.visit
+        self._step = (state.lap - 1) * len(batch_rows) + state.visited
         self._sums = sums
         running = state.running if state.running is not None else state.start
         self._running = running if running is not None else self._sums.root

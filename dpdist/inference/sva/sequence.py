@@ -128,9 +128,9 @@ def sva_steps(
     score : mean log predictive density of held-out rows under some components, or None
     """
     rounds = problem.rounds.of(source.partitions, problem.seed)
-    scored = _scored(rounds, state.running.rows, state.visit)
+    scored = _scored(rounds, state.running.rows, state.visited)
     shared = backend.share(problem)
-    for number in range(state.visit, len(rounds)):
+    for number in range(state.visited, len(rounds)):
         began = time.perf_counter()
         last = number + 1 == len(rounds)
         take = partial(_take_round, problem, shared, rounds[number], state.running, backend, last)
@@ -139,16 +139,16 @@ def sva_steps(
         if score is not None and number in scored:
             info = info._replace(score=score(running))
         state = replace(
-            pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visit=number + 1, quiet=last
+            pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visited=number + 1, quiet=last
         )
         yield Step(state, info, None, number, None)
 
 
-def _scored(rounds: list[list[Partition]], rows: int, visit: int) -> set[int]:
-    """Rounds after which held-out rows are scored, of a pass that has taken so many rows in `visit` rounds and
+def _scored(rounds: list[list[Partition]], rows: int, visited: int) -> set[int]:
+    """Rounds after which held-out rows are scored, of a pass that has taken so many rows in `visited` rounds and
     before."""
     sizes = [sum(part.rows for part in parts) for parts in rounds]
-    after = rows - sum(sizes[:visit]) + np.cumsum(sizes)
+    after = rows - sum(sizes[:visited]) + np.cumsum(sizes)
     found, before = {len(rounds) - 1}, 0
     for number, count in enumerate(after):
         if count >= (1 + SCORE_GROWTH) * before:

@@ -38,7 +38,7 @@ class OnlineState:
     ids : (K,) int64, stable ids of the topics
     next_id : first unused id
     lap : pass over the corpus under way or about to start, from 1
-    visit : mini-batches of this pass taken in so far
+    visited : mini-batches of this pass taken in so far
     known : topics of the documents, which batch inference goes on from; None before, and online
     concentration, document_concentration, pseudocount : gamma, alpha and eta as learned so far; None: the model's own
     records, seconds : of the pass under way so far: every proposal judged, and wall time
@@ -50,7 +50,7 @@ class OnlineState:
     ids: np.ndarray
     next_id: int
     lap: int = 1
-    visit: int = 0
+    visited: int = 0
     known: BatchDocuments | None = None
     concentration: float | None = None
     document_concentration: float | None = None

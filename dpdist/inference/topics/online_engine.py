@@ -93,9 +93,9 @@ def point_steps(
     else:
         steps = online_steps(problem, source, running, backend)
     for step in steps:
-        batch, lap = running.visit, running.lap
+        batch, lap = running.visited, running.lap
         records, seconds = running.records + step.records, running.seconds + step.seconds
-        if step.state.visit:
+        if step.state.visited:
             running = replace(step.state, records=records, seconds=seconds)
             yield Step(_run_state(problem, source, running), None, None, batch, None)
             continue
@@ -134,7 +134,7 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
 def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
     """The state of a fit; mini-batches are numbered in the order in which a pass takes them."""
     batches = tuple(range(batch_count(problem.schedule, source)))
-    return running_state(running, running.lap, batches, running.visit)
+    return running_state(running, running.lap, batches, running.visited)
 
 
 def batch_steps(
@@ -170,10 +170,10 @@ def online_steps(problem: PointProblem, source: Source, state: OnlineState, back
     count = batch_count(problem.schedule, source)
     while True:
         order = generator(problem.seed, "partition order", state.lap).permutation(len(partitions))
-        for batch in np.array_split(order, count)[state.visit :]:
+        for batch in np.array_split(order, count)[state.visited :]:
             step = _online_step(problem, backend, [partitions[p] for p in batch], source.shape[0], state)
-            done = step.state.visit + 1 == count
-            state = replace(step.state, lap=state.lap + done, visit=0 if done else state.visit + 1)
+            done = step.state.visited + 1 == count
+            state = replace(step.state, lap=state.lap + done, visited=0 if done else state.visited + 1)
             yield step._replace(state=state)
 
 
