@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdist.inference.screening import MOST_IN_DOUBT, Screen
+from dpdist.inference import screening
+from dpdist.inference.screening import FEWEST, MOST_IN_DOUBT, Screen
 from dpdist.models.families import IsotropicGaussian, Poisson
 from dpdist.models.mixture import Posterior, Precision
 from tests.cases import FAMILIES, FamilyCase
 from tests.test_prediction import Setting
 
 every_family = pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
+
+
+@pytest.fixture(autouse=True)
+def of_few_components_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "FEWEST", 1)
 
 
 def exactly(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
@@ -106,3 +112,11 @@ def test_float32_is_given_up_once_it_leaves_many_rows_in_doubt(share: float, mon
     for _ in range(3):
         np.testing.assert_array_equal(screen.best(rows), exactly(posterior, rows))
     assert tried == [400] * (3 if share < MOST_IN_DOUBT else 1)
+
+
+@pytest.mark.parametrize("components", [FEWEST - 1, FEWEST])
+def test_few_components_are_told_by_float64_alone(components: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    posterior, rows = near_ties(np.random.default_rng(0), components=components), np.zeros((5, 12))
+    monkeypatch.setattr(Screen, "_coarsely", lambda self, rows: (np.full(len(rows), -7.0), np.zeros(len(rows), bool)))
+    assert (Screen(posterior).best(rows) == -7.0).all() == (components == FEWEST)

@@ -20,6 +20,8 @@ from scipy import sparse
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Posterior
 
+#: Components below which the sizes of features cost more than products in float32 save.
+FEWEST = 64
 #: Share of rows in doubt above which products in float32 save nothing.
 MOST_IN_DOUBT = 0.25
 #: Half of float32's spacing at one.
@@ -27,7 +29,7 @@ _ROUNDING = 2.0**-24
 
 
 class Screen:
-    """Chooses components of rows, in float64 only once products in float32 have left too many in doubt.
+    """Chooses components of rows; in float64 only where they are few, or products in float32 left too many in doubt.
 
     Parameters
     ----------
@@ -37,7 +39,7 @@ class Screen:
 
     def __init__(self, posterior: Posterior, without: np.ndarray | None = None) -> None:
         self._posterior, self._without = posterior, without
-        self._pays = True
+        self._pays = posterior.coefficients.shape[1] >= FEWEST
 
     def best(self, rows: Rows) -> np.ndarray:
         """Position of the most probable component of prepared rows, (n,) float64; NaN where no number tells it."""

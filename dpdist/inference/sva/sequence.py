@@ -221,8 +221,6 @@ def _combine(parts: list[SVAState], problem: SVAProblem, base: SVAState) -> SVAS
 
 
 def _pass_partition(partition: Partition, problem: SVAProblem, base: SVAState, fixed: int) -> SVAState:
-    if fixed:
-        base = replace(base, looked=base.seen)
     rows, weights = partition.load()
     order = np.arange(rows.shape[0])
     if problem.rounds.shuffle:
