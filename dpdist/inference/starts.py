@@ -7,7 +7,6 @@ import operator
 from dataclasses import replace
 
 import numpy as np
-from scipy.special import softmax
 
 from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
@@ -35,6 +34,7 @@ from dpdist.inference.sva.sequence import (
 )
 from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Rows
+from dpdist.models.mixture import share_out, weighted_product
 from dpdist.models.sufficient_statistics import Summary
 
 #: Rows drawn for k-means++, as a multiple of the number of seeds, and at least.
@@ -145,11 +145,15 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
 
 def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows that a model, for which they are its `own` rows, shares out among its components."""
-    score, step = model.scorer(), block_rows(problem.model.family.features(rows[:1]).shape[1])
+    family, log_volume, score = problem.model.family, problem.preparation.transform.log_volume, model.scorer()
+    step = block_rows(family.features(rows[:1]).shape[1])
     parts = []
     for start in range(0, max(1, len(weights)), step):
-        block = slice(start, start + step)
-        parts.append(_sum_soft(problem, rows[block], softmax(score(own[block]), axis=1), weights[block]))
+        block, own_weights = rows[start : start + step], weights[start : start + step]
+        shares, entropy = share_out(score(own[start : start + step]), own_weights, 0.0)
+        stats = weighted_product(shares, own_weights, family.features(block), int(np.count_nonzero(shares)))
+        base = float(own_weights @ (family.log_base_measure(block) + log_volume))
+        parts.append(Summary(stats, entropy, base))
     return functools.reduce(operator.add, parts)
 
 
