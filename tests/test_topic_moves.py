@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -177,3 +179,19 @@ def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(mon
         model.fit(blocks(4, 200))
         assert asked[0] == ("seek_first" if births == 400 else "seek_topics")
         asked.clear()
+
+
+@pytest.mark.parametrize(("factor", "forming"), [(1.09, False), (0.91, False), (1.11, True), (0.89, True)])
+def test_no_moves_are_tried_while_a_lap_changes_the_learned_pseudocount_by_a_tenth(
+    factor: float, forming: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, choose = [], lap_moves._next_trials
+
+    def chosen(*given):
+        tried.append(len(given))
+        return choose(*given)
+
+    monkeypatch.setattr(lap_moves, "_next_trials", chosen)
+    monkeypatch.setattr(lap_moves, "learned", lambda model, *_: replace(model, pseudocount=factor * model.pseudocount))
+    HDPTopicModel(initial_topics=3, max_laps=2, schedule=Memoized(batches=1)).fit(blocks(4, 100))
+    assert len(tried) == (0 if forming else 2)
