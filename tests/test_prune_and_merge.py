@@ -492,9 +492,9 @@ def test_a_union_could_have_had_the_rows_of_its_parts_and_no_more_than_there_wer
 LATE = np.repeat([0, 1, 3, 0, 2, 0, 5, 4, 1], [10, 5, 4, 6, 5, 10, 12, 4, 4])
 
 
-def hard(origins: np.ndarray) -> np.ndarray:
-    """Rows each of which is of one origin alone, and opens its component."""
-    return np.column_stack([np.arange(len(origins)), np.eye(ORIGINS)[origins]])
+def hard(origins: np.ndarray, places: np.ndarray | None = None) -> np.ndarray:
+    """Rows at some places, by default in order, each of one origin alone, whose component it opens."""
+    return np.column_stack([np.arange(len(origins)) if places is None else places, np.eye(ORIGINS)[origins]])
 
 
 @pytest.mark.parametrize("block", [1, 7, 60])
@@ -590,9 +590,6 @@ def test_components_of_later_partitions_join_those_before_and_no_side_merges_its
     rng, learner = np.random.default_rng(seed), Replay(60)
     pruning = PruneMerge()
     empty = empty_state(learner.width, pruning)
-
-    def hard(origins: np.ndarray, places: np.ndarray) -> np.ndarray:
-        return np.column_stack([places, np.eye(ORIGINS)[origins]])
 
     origins = rng.integers(ORIGINS, size=60)
     origins[:20] %= 2

@@ -70,6 +70,11 @@ class DocumentTopics:
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """n_jk as kernels take it: where documents begin, topics as int64, and counts as float64."""
+        return self.indptr, self.topics.astype(np.int64), self.counts.astype(np.float64)
+
     def matrix(self, topics: int) -> sparse.csr_array:
         """n_jk as a matrix (n, K), float64."""
         return sparse.csr_array((self.counts.astype(np.float64), self.topics, self.indptr), shape=(len(self), topics))
@@ -205,9 +210,7 @@ def _share_block(
         entries.values,
         posterior.weights,
         posterior.prior,
-        before.indptr,
-        before.topics.astype(np.int64),
-        before.counts.astype(np.float64),
+        *before.arrays,
         np.ascontiguousarray(pairs, dtype=np.int64),
         effort.tolerance,
         effort.most,

@@ -101,9 +101,9 @@ class _Judged:
         return self.current
 
     @property
-    def fitted_on(self) -> bool:
-        """Whether the candidates are tried for another lap."""
-        return self.reason is Reason.REFINING
+    def fitted_on(self) -> _Merged | None:
+        """The candidates where they are tried for another lap."""
+        return self.candidate if self.reason is Reason.REFINING else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ def take_topic_moves(
     then = None if following is None else _candidate_model(problem, judged, following, tried)
     after = replace(tried, model=following, candidate_model=then, cooldowns=Cooldowns.of(cooldowns))
     pending = len(best.merging.chosen) or after.kind or _may_seek(problem.plan, after) or forming or accepted
-    fitted_on = judged.candidate.merging if judged.candidate is not None and judged.fitted_on else None
+    fitted_on = None if judged.fitted_on is None else judged.fitted_on.merging
     return TopicLapMoves(
         component_map=TopicMap(accepted, best.merging, fitted_on, after),
         total=best.total,
@@ -181,9 +181,9 @@ def _tried_next(
     topics: _Topics, trials: TopicTrials, judged: _Judged, forming: bool
 ) -> tuple[TopicTrials, TopicBatchSummary | None]:
     """What the next lap tries: the same candidates again, or others, but while topics are `forming` none."""
-    candidate, verdict = judged.candidate, judged.verdict
-    if judged.fitted_on and candidate is not None and verdict is not None:
-        return _fitted_on(topics.problem.plan, trials, judged.current, candidate, verdict.gain, topics.lap), None
+    fitted_on, verdict = judged.fitted_on, judged.verdict
+    if fitted_on is not None and verdict is not None:
+        return _fitted_on(topics.problem.plan, trials, judged.current, fitted_on, verdict.gain, topics.lap), None
     changed = judged.reason is Reason.ACCEPTED or len(judged.best.merging.chosen) > 0
     refused = _refusals(trials, judged.reason, changed)
     return (refused, None) if forming else _next_trials(topics, refused)
@@ -193,8 +193,8 @@ def _candidate_model(
     problem: PosteriorProblem, judged: _Judged, following: TopicModel, tried: TopicTrials
 ) -> TopicModel:
     """What candidates of the next lap are under, where the current topics are under the learned `following`."""
-    if judged.fitted_on and judged.candidate is not None:
-        return learned(judged.candidate.model, judged.candidate.total, problem.learn)
+    if judged.fitted_on is not None:
+        return learned(judged.fitted_on.model, judged.fitted_on.total, problem.learn)
     # New topics take shape under what the run began with, which leaves them free to.
     return problem.model if tried.added else following
 

@@ -138,9 +138,7 @@ def _tokens_of(
         entries.values,
         posterior.weights,
         posterior.prior,
-        held.indptr,
-        held.topics.astype(np.int64),
-        held.counts.astype(np.float64),
+        *held.arrays,
         place,
         found,
     )
