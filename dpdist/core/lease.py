@@ -9,15 +9,16 @@ lease (it was asleep, or cut off) finds the higher number before its next commit
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple, Protocol, TypedDict, cast
 
 import psutil
 
@@ -107,6 +108,23 @@ class Lease:
             self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
         except self._place.failures:
             return  # the next beat tries again, and a commit checks the lease in any case
+
+
+class Holder(Protocol):
+    """What may hold a lease."""
+
+    def release(self) -> None:
+        """Give up the lease that it holds, if it does."""
+
+
+@contextlib.contextmanager
+def released_on_error(holder: Holder) -> Iterator[None]:
+    """Let others write if what is done within fails."""
+    try:
+        yield
+    except BaseException:
+        holder.release()
+        raise
 
 
 def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] | None = None) -> Lease:

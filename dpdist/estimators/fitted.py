@@ -162,8 +162,10 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         store = RunStore.create(path, self._problem, {}, {}, overwrite, self._asked(self._problem.seed))
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
         found = {name: vars(self)[f"{name}_"] for name in FINDINGS if f"{name}_" in vars(self)}
-        store.commit(fitted, self._predictor, self._history, findings=found)
-        store.release()
+        try:
+            store.commit(fitted, self._predictor, self._history, findings=found)
+        finally:
+            store.release()
 
     @property
     def history_(self) -> xr.Dataset:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpdist.core.checks import FLAG, PATH
 from dpdist.core.errors import InputError
+from dpdist.core.lease import released_on_error
 from dpdist.core.outputs import check_apart
 from dpdist.data.base import Source, cut_as_before
 from dpdist.execution.base import Backend
@@ -55,25 +56,35 @@ def prepare_extension(
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
     if out is None:
         store.lock()
-    source = cut_as_before(source, store.attributes["fingerprint"])  # so that rows it was made from are known again
-    problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
-    check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
-    taken, fingerprint = store.taken, source.fingerprint()
-    if digest_of_data(fingerprint) in taken and not again:
-        raise InputError(
-            f"{path} was made from {source.label} already, whose rows would count twice; give others, or insist with "
-            "again=True."
-        )
-    if out is None:
-        store.restart(settings, fingerprint)
-    else:
-        store = RunStore.create(out, problem, settings, fingerprint, overwrite, asked)
-        store.attributes["taken"] = taken
-    state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
-    run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, store, fitted=fitted)
-    run.save()
-    run.settle()
+    with released_on_error(store):
+        problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
+        source, fingerprint = _new_rows(store, problem, source, backend, again)
+        state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
+        run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, fitted=fitted)
+        if out is None:
+            store.restart(settings, fingerprint)
+            run.keep_in(store)
+        else:
+            other = RunStore.create(out, problem, settings, fingerprint, overwrite, asked)
+            other.attributes["taken"] = store.taken
+            run.keep_in(other)
     return run
+
+
+def _new_rows(
+    store: RunStore, problem: SVAProblem, source: Source, backend: Backend, again: bool
+) -> tuple[Source, Mapping[str, object]]:
+    """Rows to go on with, and their fingerprint; raises :class:`InputError` unless the model takes such rows, and was
+    not made from them, or may be `again`."""
+    source = cut_as_before(source, store.attributes["fingerprint"])  # so that rows it was made from are known again
+    check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
+    fingerprint = source.fingerprint()
+    if digest_of_data(fingerprint) in store.taken and not again:
+        raise InputError(
+            f"{store.path} was made from {source.label} already, whose rows would count twice; give others, or insist "
+            "with again=True."
+        )
+    return source, fingerprint
 
 
 _Held = tuple[SVAProblem, SVAState, History, Asked]

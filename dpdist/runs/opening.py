@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpdist.core.errors import CheckpointError, InputError
+from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
@@ -59,15 +60,16 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
     """
     method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names)
     store.lock()
-    source = store.same_data(source)
-    problem = store.problem()
-    fitted, history = store.fitted(), store.history()
-    if fitted is not None and method.endless:
-        over = limits.reached(len(history.laps))
-        fitted = fitted._replace(stop=(fitted.stop or MAX_LAPS) if over else None, converged=over and fitted.converged)
-    state, manifest = store.state()
-    state = replace(state, quiet=False)
-    return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+    with released_on_error(store):
+        source = store.same_data(source)
+        fitted, history = store.fitted(), store.history()
+        if fitted is not None and method.endless:
+            over = limits.reached(len(history.laps))
+            stop = (fitted.stop or MAX_LAPS) if over else None
+            fitted = fitted._replace(stop=stop, converged=over and fitted.converged)
+        state, manifest = store.state()
+        state, problem = replace(state, quiet=False), store.problem()
+        return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
 
 
 def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dpdist.core.checks import FLAG, PATH, check_fields
 from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
 from dpdist.data.base import Source, cut_as_before
 from dpdist.data.checked import CheckedSource
@@ -98,13 +99,10 @@ def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Ba
         If the data are not those it began with, or another coordinator makes it ready.
     """
     store.lock()
-    try:
+    with released_on_error(store):
         source = _same_data(source, store)
         output = Output(store.place.label, store.told["settings"], overwrite=True, asked=store.asked())
         spec = store.spec()
-    except BaseException:
-        store.release()
-        raise
     return _kept(method, spec, source, limits, backend, output, store)
 
 
@@ -119,23 +117,18 @@ def _kept(
 ) -> Run:
     """A run made ready, its first checkpoint in the place of what was kept until then."""
     assert output.path is not None, "it is kept somewhere"
-    try:
-        problem, state = method.begin(spec, source, KeptPasses(backend, store))
-        store.release()
-        run = Run(method, problem, source, backend, state, limits)
-        kept = (output.settings, source.fingerprint(), True, output.asked)
-        run.store = RunStore.create(output.path, problem, *kept)
-        run.save()
-        run.settle()
-    except (CheckpointError, ClusterLostError):
-        store.release()
-        raise
-    except Exception:
-        store.remove()
-        raise
-    except BaseException:
-        store.release()
-        raise
+    with released_on_error(store):
+        try:
+            problem, state = method.begin(spec, source, KeptPasses(backend, store))
+            store.release()
+            run = Run(method, problem, source, backend, state, limits)
+            kept = (output.settings, source.fingerprint(), True, output.asked)
+            run.keep_in(RunStore.create(output.path, problem, *kept))
+        except (CheckpointError, ClusterLostError):
+            raise  # what was prepared so far is gone on with
+        except Exception:
+            store.remove()
+            raise
     store.remove()
     return run
 

@@ -109,6 +109,16 @@ class Run(Viewable):
             self._memo.stored(self.state, manifest)
             self._saved = place
 
+    def keep_in(self, store: RunStore) -> None:
+        """Write the first checkpoint to a store, of which this is the writer from then on."""
+        self.store = store
+        try:
+            self.save()
+            self.settle()
+        except BaseException:
+            self.close()
+            raise
+
     def settle(self) -> None:
         """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
         if self._writing is not None:

@@ -31,7 +31,7 @@ import zarr
 from dpdist.core.checks import FLAG
 from dpdist.core.digests import digest_of
 from dpdist.core.errors import CheckpointError
-from dpdist.core.lease import Lease, LeaseHeldError, take_lease
+from dpdist.core.lease import Lease, LeaseHeldError, released_on_error, take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.core.records import sealed
 from dpdist.core.versions import versions
@@ -119,7 +119,7 @@ class GenerationStore:
             "digests": {},
         }
         store = cls(place, attributes)
-        with writable(place):
+        with released_on_error(store), writable(place):
             with foreign_set_aside(place):
                 place.create("zarr.json", _ROOT)
                 store.lock()
@@ -158,11 +158,8 @@ class GenerationStore:
             return
         with writable(self.place):
             self._lease = take_lease(self.place, patience, say)
-            try:
+            with released_on_error(self):
                 self._arrive(self._lease)
-            except BaseException:
-                self.release()
-                raise
             self._held = self._lease.number
 
     def _arrive(self, lease: Lease) -> None:
