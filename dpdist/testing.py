@@ -300,7 +300,7 @@ _DRAWS, _ERRORS = 4000, 6.0
 
 def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> None:
     """Rows drawn from the predictive teach nothing on average: E[eta] is the mean of what it will be after one more."""
-    drawn = family.sample(np.repeat(stats, _DRAWS, axis=0), np.random.default_rng(seed))
+    drawn = family.sample(stats, np.zeros(_DRAWS, dtype=np.intp), np.random.default_rng(seed))
     assert drawn.shape == (_DRAWS, columns), "a draw has the width of the rows"
     change = family.coefficients(stats + family.features(drawn)).T - family.coefficients(stats).T
     error = change.std(axis=0) / np.sqrt(_DRAWS) + 1e-9 * (1.0 + np.abs(change).max(axis=0))

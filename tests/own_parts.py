@@ -52,8 +52,8 @@ class Exponential(Family):
         shape, rate = self.posterior(stats)
         return {"waiting_time": (("component", "column"), rate / (shape - 1))}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        shape, rate = self.posterior(stats)
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        shape, rate = (parameter[components] for parameter in self.posterior(stats))
         return rng.exponential(rate / rng.gamma(shape, size=rate.shape))
 
 

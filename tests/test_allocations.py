@@ -83,6 +83,11 @@ def test_whatever_is_accepted_can_be_computed_with(allocation, counts) -> None:
     assert np.isfinite(allocation.plug_in(counts).log_evidence(counts))
 
 
+@pytest.mark.parametrize("kind", [DirichletProcess, LearnedDirichletProcess])
+def test_what_is_fixed_at_its_mean_keeps_the_bound_of_components(kind) -> None:
+    assert kind(max_components=7).plug_in(np.array([3.0, 1.0])).max_components == 7
+
+
 @every_allocation
 @given(counts=COUNTS)
 def test_weights_and_the_rest_sum_to_one(allocation, counts) -> None:

@@ -7,6 +7,7 @@ import pickle
 import signal
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 
 import dask.array as da
@@ -22,6 +23,7 @@ import dpdist
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, as_source
 from dpdist.data.convert import convert
+from dpdist.estimators.fitted import default_backend
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_pairwise
 from dpdist.execution.connecting import local_backend
@@ -67,11 +69,17 @@ def run(path: str, backend, laps: int = 6, lookahead: int = 0):
     return state
 
 
-@pytest.mark.parametrize("lookahead", [0, 1, 4])
-def test_dask_gives_the_bits_of_serial(dask_backend, rows_path, lookahead) -> None:
-    assert digest(run(rows_path, dask_backend, lookahead=lookahead)) == digest(
-        run(rows_path, SerialBackend(), lookahead=lookahead)
-    )
+@pytest.fixture(scope="module")
+def serial_digest(rows_path):
+    """The digest of the same laps in this process, by look-ahead."""
+    return cache(lambda lookahead: digest(run(rows_path, SerialBackend(), lookahead=lookahead)))
+
+
+@pytest.mark.parametrize(
+    ("dask_backend", "lookahead"), [(1, 0), (2, 0), (2, 1), (2, 4), (3, 4)], indirect=["dask_backend"]
+)
+def test_dask_gives_the_bits_of_serial(dask_backend, rows_path, serial_digest, lookahead) -> None:
+    assert digest(run(rows_path, dask_backend, lookahead=lookahead)) == serial_digest(lookahead)
 
 
 def test_in_memory_rows_run_on_an_active_client_to_the_same_bits(dask_backend) -> None:
@@ -84,6 +92,18 @@ def test_in_memory_rows_run_on_an_active_client_to_the_same_bits(dask_backend) -
         labels = distributed.predict(rows)
     assert serial.elbo_ == distributed.elbo_
     np.testing.assert_array_equal(serial.predict(rows), labels)
+
+
+def test_a_client_has_one_backend_for_as_long_as_it_is_used(dask_backend) -> None:
+    model = mixture(max_laps=1).fit(clusters(1, rows=50))
+    with dask_backend.client.as_current():
+        backend, topics = default_backend(), len(dask_backend.client._event_handlers)
+        for _ in range(3):
+            model.predict(clusters(1, rows=50))
+        assert default_backend() is backend and len(dask_backend.client._event_handlers) == topics
+    with Client(dask_backend.client.cluster, set_as_default=False) as other, other.as_current():
+        assert default_backend() is not backend
+    assert isinstance(default_backend(), SerialBackend)
 
 
 ARRAYS = {

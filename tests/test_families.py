@@ -310,7 +310,9 @@ def test_descriptions_are_the_posterior_means_of_the_textbook(case, seed, d) -> 
 @pytest.mark.parametrize("defaults", [True, False])
 def test_draws_have_the_moments_of_the_posterior_predictive(case, defaults) -> None:
     setting, count = Setting(case, 4, n=4, k=1, defaults=defaults), 20_000
-    draws = setting.family.sample(np.repeat(setting.stats, count, axis=0), setting.rng)
+    components = setting.rng.permutation(np.repeat([0, 1, 2], (5, count, 5)))
+    stats = np.concatenate([np.zeros_like(setting.stats), setting.stats, 9 * setting.stats])
+    draws = setting.family.sample(stats, components, setting.rng)[components == 1]
     brute = reference_of(setting.family)
     posterior = brute.posterior(setting.rows, np.ones(4))
     mean, variance = brute.predictive_moments(posterior, np.rint(setting.rows.sum() / 4))

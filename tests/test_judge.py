@@ -124,8 +124,8 @@ class Stated(Family):
     def describe(self, stats):
         return {}
 
-    def sample(self, stats, rng):
-        return np.zeros((len(stats), 1))
+    def sample(self, stats, components, rng):
+        return np.zeros((len(components), 1))
 
 
 @dataclass(frozen=True, eq=False)

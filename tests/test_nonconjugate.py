@@ -320,11 +320,11 @@ def test_predictive_of_two_columns_integrates_to_one() -> None:
 
 def test_draws_follow_their_component_and_new_ones_the_prior() -> None:
     learner, rng = NonConjugate(filled(12.0, 2.0), 3), np.random.default_rng(0)
-    theta = np.array([0.2, 0.3, 0.5])
-    known = learner.sample(np.tile(np.append(np.log(theta), 5.0), (20_000, 1)), rng)
+    theta, every = np.array([0.2, 0.3, 0.5]), np.zeros(20_000, dtype=np.intp)
+    known = learner.sample(np.append(np.log(theta), 5.0)[None], every, rng)
     np.testing.assert_allclose(known.mean(axis=0), theta, atol=0.005)
     np.testing.assert_allclose(known.var(axis=0), theta * (1 - theta) / 13, rtol=0.05)
-    fresh = learner.sample(np.zeros((20_000, 4)), rng)
+    fresh = learner.sample(np.zeros((1, 4)), every, rng)
     np.testing.assert_allclose(fresh.mean(axis=0), 1 / 3, atol=0.005)
     of_theta = 2 / 9 / 7  # of the prior, Dirichlet(2, 2, 2)
     np.testing.assert_allclose(fresh.var(axis=0), of_theta + (2 / 9 - of_theta) / 13, rtol=0.05)
@@ -374,7 +374,7 @@ def test_a_likelihood_of_ones_own_recovers_its_clusters() -> None:
     found = learner.describe(large)["location"][1]
     np.testing.assert_allclose(found[found[:, 0].argsort()], places, atol=0.4)
     assert learner.log_predictive(places, table).shape == (3, len(table) + 1)
-    assert learner.sample(table, rng).shape == (len(table), 2)
+    assert learner.sample(table, np.arange(len(table)), rng).shape == (len(table), 2)
 
 
 def test_a_row_without_finite_density_stops_the_pass_with_a_sentence() -> None:

@@ -19,6 +19,7 @@ import dpdist
 from dpdist.cli.root import app
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
+from dpdist.inference import outliers
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -257,8 +258,24 @@ def test_a_threshold_leaves_its_share_of_rows_without_outliers_below(rows, rate)
     assert (below != (density < model.outlier_threshold(rate))).mean() < 1e-3
     lazy = model.predict(da.from_array(x, chunks=(9_000, 2)), outliers=rate)
     np.testing.assert_array_equal(lazy.compute(), labels)
-    assert model.outlier_threshold(rate) == model.outlier_threshold(rate)
     assert model.outlier_threshold(rate / 2) < model.outlier_threshold(rate)
+
+
+def test_draws_are_scored_once_a_model_and_rate(monkeypatch) -> None:
+    x, asked = np.random.default_rng(0).normal(size=(300, 2)), list[str]()
+    model = mixture(family=Gaussian(), max_laps=2).fit(x)
+    scores_of = outliers.scores_of
+    monkeypatch.setattr(outliers, "scores_of", lambda *given: asked.append(given[3]) or scores_of(*given))
+    labels = [model.predict(x, outliers=True) for _ in range(2)]
+    assert len(asked) == 1 and model.outlier_threshold() == model.outlier_threshold()
+    model.decision_function(x), model.scattered_
+    assert len(asked) == 1 and model.outlier_threshold(0.1) > model.outlier_threshold()
+    assert len(asked) == 2
+    other = mixture(family=Gaussian(), max_laps=2).fit(x + 100.0)
+    np.testing.assert_array_equal(other.predict(x, outliers=True), -1)
+    assert len(asked) == 3
+    np.testing.assert_array_equal(labels[0], model.set_params(max_laps=3).fit(x).predict(x, outliers=True))
+    assert len(asked) == 4 and (labels[0] == labels[1]).all()
 
 
 def test_the_command_labels_outliers(tmp_path, monkeypatch) -> None:

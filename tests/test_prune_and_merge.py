@@ -118,7 +118,7 @@ class Replay(Learner):
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         raise NotImplementedError
 
-    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         raise NotImplementedError
 
 

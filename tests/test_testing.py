@@ -104,8 +104,8 @@ class Broken(Poisson):
     def log_predictive(self, features: Any, stats: np.ndarray) -> np.ndarray:
         return super().log_predictive(features, stats) + (1e-5 if self.breaks("predictive") else 0.0)
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        drawn = super().sample(stats, rng)
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        drawn = super().sample(stats, components, rng)
         if self.breaks("width"):
             return drawn[:, :1]
         return np.rint(1.2 * drawn) if self.breaks("draws") else drawn
@@ -161,9 +161,9 @@ class Unmoved(IsotropicGaussian):
 class Blurred(Gaussian):
     """Draws that vary a tenth too much."""
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        mean = self.posterior(stats).mean
-        return mean + 1.1 * (super().sample(stats, rng) - mean)
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        mean = self.posterior(stats).mean[components]
+        return mean + 1.1 * (super().sample(stats, components, rng) - mean)
 
 
 @pytest.mark.parametrize(("family", "law"), [(Unmoved(), "moving rows"), (Blurred(), "come from the predictive")])

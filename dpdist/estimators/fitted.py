@@ -27,8 +27,7 @@ from dpdist.data import Source, as_source
 from dpdist.data.columns import Names
 from dpdist.estimators.manner import Manner
 from dpdist.execution import Backend, SerialBackend
-from dpdist.execution.connecting import active_client
-from dpdist.execution.dask import DaskBackend
+from dpdist.execution.connecting import active_backend
 from dpdist.inference.state import Info, State
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.methods import METHODS, method_named
@@ -244,8 +243,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
 def default_backend() -> Backend:
     """The active Dask client, or this process."""
-    client = active_client()
-    return SerialBackend() if client is None else DaskBackend(client)
+    return active_backend() or SerialBackend()
 
 
 def chosen_backend(backend: object) -> Backend:

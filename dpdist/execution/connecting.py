@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from weakref import WeakValueDictionary
 
 import dask
 from distributed import Client, Security, get_client, rpc
@@ -21,6 +22,8 @@ from dpdist.execution.settings import WORKER_ENVIRONMENT, environment, worker_se
 
 #: Seconds between two tries at a scheduler that began to answer and was gone.
 _PAUSE = 0.1
+#: Backends of clients that are not ours, by the client's id. A client keeps its backend, which it tells of tries.
+_ACTIVE: WeakValueDictionary[str, DaskBackend] = WeakValueDictionary()
 
 
 def active_client() -> Client | None:
@@ -30,6 +33,17 @@ def active_client() -> Client | None:
     except ValueError:
         return None
     return client if client.status == "running" else None
+
+
+def active_backend() -> DaskBackend | None:
+    """The one backend of the Dask client in use here; None where none is connected."""
+    client = active_client()
+    if client is None:
+        return None
+    backend = _ACTIVE.get(client.id)
+    if backend is None:
+        backend = _ACTIVE[client.id] = DaskBackend(client)
+    return backend
 
 
 def local_backend(

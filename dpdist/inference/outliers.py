@@ -17,6 +17,7 @@ to have brought about than any one cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -51,8 +52,12 @@ class Threshold:
     scattered: np.ndarray = field(repr=False)
 
 
+#: Of models that are in use, by seed and rate: the draws are the same each time.
+_KNOWN: WeakKeyDictionary[Predictor, dict[tuple[int, float | None], Threshold]] = WeakKeyDictionary()
+
+
 def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: float | None = None) -> Threshold:
-    """The log density of the clusters below which a share of the rows lies that they draw.
+    """The log density of the clusters below which a share of the rows lies that they draw; found once a model.
 
     Parameters
     ----------
@@ -61,7 +66,13 @@ def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: f
     seed : key of the draws
     rate : the share, above 0 and below 1; default: what keeps outliers that are of clusters to one in twenty
     """
-    model = predictor.uncut
+    known = _KNOWN.setdefault(predictor.uncut, {})
+    if (seed, rate) not in known:
+        known[seed, rate] = _threshold(predictor.uncut, backend, seed, rate)
+    return known[seed, rate]
+
+
+def _threshold(model: Predictor, backend: Backend, seed: int, rate: float | None) -> Threshold:
     scattered = scattered_components(model, backend, seed)
     shares = np.where(scattered, 0.0, model.shares())
     if rate is None:

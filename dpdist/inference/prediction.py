@@ -340,7 +340,8 @@ class MixturePredictor(Predictor):
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
-        return self.model.family.sample(stats[components], rng)
+        with one_thread():
+            return self.model.family.sample(stats, components, rng)
 
     def describe(self) -> Description:
         return self.model.family.describe(self.total.stats)

@@ -20,8 +20,8 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.sample import Sample
-from dpdist.inference.sva import Conjugate, EvidenceTest, OpeningRule, PruneMerge
-from dpdist.inference.sva.base import SVAState
+from dpdist.inference.sva import Conjugate, EvidenceTest, PruneMerge
+from dpdist.inference.sva.base import SVAState, rule_of
 from dpdist.inference.sva.combine import pass_over
 from dpdist.inference.sva.prediction import predictor_of
 from dpdist.inference.sva.prune_merge import empty_state, prune_and_merge
@@ -32,7 +32,6 @@ from dpdist.inference.sva.sequence import (
     first_pass_state,
     sva_steps,
 )
-from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import share_out, weighted_product
 from dpdist.models.sufficient_statistics import Summary
@@ -102,21 +101,9 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
     return found.take(np.flatnonzero(found.counts))
 
 
-def no_concentration(allocation: Allocation) -> str:
-    """What is said of an allocation that a sequential pass cannot stand for."""
-    return (
-        f"a sequential pass needs a concentration, which {type(allocation).__name__} has not; let its plug_in return "
-        "a DirichletProcess near the counts it is given, or do without the pass."
-    )
-
-
 def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
     """The pass of a start, its concentration the prior's."""
-    allocation = problem.model.allocation
-    near = allocation.plug_in(np.ones(1))
-    if not isinstance(near, DirichletProcess | FiniteDirichlet):
-        raise InputError(no_concentration(near))
-    family, rule = problem.model.family, OpeningRule(near.concentration, max_components=allocation.max_components)
+    family, rule = problem.model.family, rule_of(problem.model.allocation, np.ones(1))
     if family.spreads:
         with one_thread():
             family = suggested(family, list(family.hyperparameters()), drawn.rows, drawn.weights, problem.seed)

@@ -15,8 +15,10 @@ from typing import Annotated
 import numpy as np
 
 from dpdist.core.checks import COUNT, FLOOR, SCALE, check_fields, number
+from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.kernels.sequential import Law
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Moments, Rows
 
 #: What is said of a row that no component, old or new, can have.
@@ -61,6 +63,23 @@ class OpeningRule:
             np.log(self.floor) if self.floor > 0 else -745.0,
             np.iinfo(np.int64).max if self.max_components is None else self.max_components,
         )
+
+
+def rule_of(allocation: Allocation, counts: np.ndarray) -> OpeningRule:
+    """The rule of a pass that stands for a fit: what the allocation learns is fixed at its mean given `counts` (K,).
+
+    Raises
+    ------
+    InputError
+        If the allocation has no concentration.
+    """
+    near = allocation.plug_in(counts)
+    if not isinstance(near, DirichletProcess | FiniteDirichlet):
+        raise InputError(
+            f"a sequential pass needs a concentration, which {type(near).__name__} has not; let its plug_in return a "
+            "DirichletProcess near the counts it is given, or do without the pass."
+        )
+    return OpeningRule(near.concentration, max_components=allocation.max_components)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,5 +207,6 @@ class Learner(ABC):
         """Point estimates for people: name -> (dimension names, array), first dimension ``component``."""
 
     @abstractmethod
-    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One predictive draw for each row of a table; a row of weight zero is a new component."""
+    def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Predictive draws (n, D), one of each of `components` (n,), rows of a table; of weight zero it is a new one,
+        another each time."""

@@ -337,5 +337,5 @@ class Conjugate(Learner):
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return self.family.describe(table)
 
-    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return self.family.sample(table, rng)
+    def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return self.family.sample(table, components, rng)

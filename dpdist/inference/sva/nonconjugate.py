@@ -165,8 +165,8 @@ class NonConjugate(Learner):
     def describe(self, table: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         return self.likelihood.describe(table[:, :-1])
 
-    def sample(self, table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        parameters, fresh = table[:, :-1].copy(), table[:, -1] == 0
+    def sample(self, table: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        parameters, fresh = table[components, :-1], table[components, -1] == 0
         parameters[fresh] = self.likelihood.prior_draws(rng, int(fresh.sum()), self.columns)
         return self.likelihood.sample(parameters, rng)
 

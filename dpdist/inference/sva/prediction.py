@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
+from dpdist.core.threads import one_thread
 from dpdist.inference.prediction import IDS, Predictor
 from dpdist.inference.sva.base import Learner, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
@@ -77,7 +78,8 @@ class SVAPredictor(Predictor):
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         table = np.concatenate([self.table, np.zeros((1, self.columns))])
-        return self.learner.sample(table[components], rng)
+        with one_thread():
+            return self.learner.sample(table, components, rng)
 
     def describe(self) -> Description:
         return self.learner.describe(self.table)

@@ -133,7 +133,7 @@ class LearnedDirichletProcess(Allocation):
         return float(self._posterior(counts) @ self._grid)
 
     def plug_in(self, counts: np.ndarray) -> DirichletProcess:
-        return DirichletProcess(self.expected_concentration(counts))
+        return DirichletProcess(self.expected_concentration(counts), self.max_components)
 
     def _log_joint(self, counts: np.ndarray, nodes: slice = slice(None)) -> np.ndarray:
         """log p_j + A(N | gamma_j) at some nodes, (..., J): one logarithm a component and node.

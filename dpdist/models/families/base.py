@@ -107,8 +107,8 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One posterior predictive draw for each row of `stats` (n, F): (n, D)."""
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Posterior predictive draws (n, D), one of each of `components` (n,), positions in `stats` (K, F)."""
 
     def about(self: FamilyType, origin: np.ndarray) -> FamilyType:
         """The same prior for rows from which `origin` (D,) was subtracted."""

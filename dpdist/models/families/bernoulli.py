@@ -63,9 +63,10 @@ class Bernoulli(LinearFamily):
         ones, zeros = self.posterior(stats)
         return {"probability": (("component", "column"), ones / (ones + zeros))}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         ones, zeros = self.posterior(stats)
-        return np.asarray((rng.random(ones.shape) < ones / (ones + zeros)).astype(np.float64))
+        chances = (ones / (ones + zeros))[components]
+        return np.asarray((rng.random(chances.shape) < chances).astype(np.float64))
 
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Counts of ones and of zeros with the prior's, (K, D) each."""

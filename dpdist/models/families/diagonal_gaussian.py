@@ -126,11 +126,11 @@ class DiagonalGaussian(Family):
         variance = post.rate / np.where(post.shape > 1, post.shape - 1, post.shape)
         return {"mean": (("component", "column"), post.mean), "variance": (("component", "column"), variance)}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         post = self.posterior(stats)
         spread = np.sqrt(post.rate * (post.precision + 1) / (post.shape * post.precision))
-        freedom = np.broadcast_to(2 * post.shape, post.mean.shape)
-        return np.asarray(post.mean + spread * rng.standard_t(freedom))
+        freedom = np.broadcast_to(2 * post.shape, post.mean.shape)[components]
+        return np.asarray(post.mean[components] + spread[components] * rng.standard_t(freedom))
 
     @property
     def _dimension(self) -> int:

@@ -145,12 +145,14 @@ class Gaussian(Family):
             "covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None]),
         }
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        dimension, post = self._dimension, self.posterior(stats)
-        freedom = post.degrees - dimension + 1
-        normal = np.einsum("kij,kj->ki", post.factor, rng.standard_normal(post.mean.shape))
-        stretch = np.sqrt((post.precision + 1) / (post.precision * rng.chisquare(freedom)))
-        return np.asarray(post.mean + stretch[:, None] * normal)
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        drawn = rng.standard_normal((len(components), self._dimension))
+        for some, post in self._posteriors(stats):
+            for rows, k in wishart.rows_of(components, some):
+                chi = rng.chisquare(post.degrees[k] - self._dimension + 1, len(rows))
+                stretch = np.sqrt((post.precision[k] + 1) / (post.precision[k] * chi))
+                drawn[rows] = post.mean[k] + stretch[:, None] * (drawn[rows] @ post.factor[k].T)
+        return drawn
 
     @property
     def _dimension(self) -> int:

@@ -97,10 +97,10 @@ class IsotropicGaussian(Family):
         spread = np.broadcast_to(1 / self._precision(stats)[:, None], mean.shape)
         return {"mean": (("component", "column"), mean), "mean_variance": (("component", "column"), spread)}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         spread = np.sqrt(self.variance + 1 / self._precision(stats))
-        mean = self._mean(stats)
-        return np.asarray(mean + spread[:, None] * rng.standard_normal(mean.shape))
+        mean = self._mean(stats)[components]
+        return np.asarray(mean + spread[components, None] * rng.standard_normal(mean.shape))
 
     def _shift(self, stats: np.ndarray) -> np.ndarray:
         return np.asarray(stats[:, 1:-1] - stats[:, -1:] * self.mean)

@@ -77,14 +77,14 @@ class Multinomial(LinearFamily):
         parameter = self.pseudocount + stats[:, :-1]
         return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draws with as many counts a row as the component's rows have on average."""
         sizes = np.rint(stats[:, :-1].sum(axis=1) / np.maximum(stats[:, -1], 1.0)).astype(np.int64)
         draws = [
-            rng.multinomial(size, rng.dirichlet(self.pseudocount + row))
-            for size, row in zip(sizes, stats[:, :-1], strict=True)
+            rng.multinomial(sizes[component], rng.dirichlet(self.pseudocount + stats[component, :-1]))
+            for component in components
         ]
-        return np.array(draws, dtype=np.float64).reshape(len(sizes), -1)
+        return np.array(draws, dtype=np.float64).reshape(len(draws), -1)
 
 
 def rising_sums_of(rows: Rows, parameter: np.ndarray) -> np.ndarray:

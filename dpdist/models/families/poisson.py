@@ -64,9 +64,10 @@ class Poisson(LinearFamily):
         shape, rate = self.posterior(stats)
         return {"rate": (("component", "column"), shape / rate)}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         shape, rate = self.posterior(stats)
-        return rng.poisson(rng.gamma(shape, 1 / rate)).astype(np.float64)
+        rates = rng.gamma(shape[components], 1 / rate[components])
+        return np.asarray(rng.poisson(rates), dtype=np.float64)
 
     def posterior(self, stats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Shapes and rates of the Gamma posteriors, (K, D) each."""

@@ -86,6 +86,14 @@ def blocks(components: int, dimension: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, max(1, components), step))
 
 
+def rows_of(components: np.ndarray, some: slice) -> Iterator[tuple[np.ndarray, int]]:
+    """Where each of a block of components stands in `components` (n,), and its place in the block."""
+    for place, component in enumerate(range(some.start, min(some.stop, components.max(initial=-1) + 1))):
+        rows = np.flatnonzero(components == component)
+        if len(rows):
+            yield rows, place
+
+
 def posterior_scatter(
     scale: np.ndarray,
     stats: np.ndarray,

@@ -102,10 +102,13 @@ class ZeroMeanGaussian(Family):
         scatter = factor @ np.swapaxes(factor, 1, 2)
         return {"covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None])}
 
-    def sample(self, stats: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        degrees, factor = self.posterior(stats)
-        normal = np.einsum("kij,kj->ki", factor, rng.standard_normal(factor.shape[:2]))
-        return np.asarray(normal / np.sqrt(rng.chisquare(degrees - self._dimension + 1))[:, None])
+    def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        drawn = rng.standard_normal((len(components), self._dimension))
+        for some, degrees, factor in self._posteriors(stats):
+            for rows, k in wishart.rows_of(components, some):
+                shrink = np.sqrt(rng.chisquare(degrees[k] - self._dimension + 1, len(rows)))
+                drawn[rows] = drawn[rows] @ factor[k].T / shrink[:, None]
+        return drawn
 
     @property
     def _dimension(self) -> int:

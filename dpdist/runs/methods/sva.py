@@ -14,9 +14,8 @@ from dpdist.execution.base import Backend
 from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.starts import no_concentration
 from dpdist.inference.state import State
-from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
+from dpdist.inference.sva.base import Learner, SVAState, rule_of
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor, predictor_of
@@ -28,7 +27,6 @@ from dpdist.inference.sva.sequence import (
     sva_steps,
 )
 from dpdist.inference.transform import Preparation, TransformPlan
-from dpdist.models.allocations import DirichletProcess, FiniteDirichlet
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
 from dpdist.models.mixture import dtype_of
@@ -156,13 +154,10 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
         raise InputError(
             "a sequential pass has no background, and would open clusters in its place; fit all rows anew."
         )
-    width, near = base.preparation.width, base.model.allocation.plug_in(fitted.total.counts)
-    if not isinstance(near, DirichletProcess | FiniteDirichlet):
-        raise InputError(no_concentration(near))
     problem = SVAProblem(
-        learner=Conjugate(base.model.family, width),
+        learner=Conjugate(base.model.family, base.preparation.width),
         preparation=base.preparation,
-        rule=OpeningRule(near.concentration, max_components=near.max_components),
+        rule=rule_of(base.model.allocation, fitted.total.counts),
         pruning=PruneMerge(1e-5, EvidenceTest()),
         rounds=rounds,
         dtype=base.precision.dtype,
