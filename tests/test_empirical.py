@@ -24,7 +24,7 @@ def groups_of_one_variance(rows: int, columns: int) -> np.ndarray:
 def filled(family: dpdist.families.Family, rows: np.ndarray) -> dpdist.families.Family:
     """Hyperparameters from the moments of rows."""
     variance = rows.var(axis=0)
-    moments = dpdist.families.Moments(len(rows), rows.mean(axis=0), variance, rows.min(axis=0), False)
+    moments = dpdist.families.Moments(len(rows), rows.mean(axis=0), variance, rows.min(axis=0), rows.max(axis=0), False)
     return family.with_defaults(moments)
 
 

@@ -469,7 +469,7 @@ class Ordered(Memoized):
 def oracle_problem(numbers, rows: np.ndarray, gamma: float, prefix: str, schedule: Memoized) -> Problem:
     """The oracle's own priors, nothing moved."""
     prior = {name: numbers[f"{prefix}_prior_{name}"] for name in ("m", "kappa", "nu", "B")}
-    moments = dpdist.families.Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), False)
+    moments = dpdist.families.Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), False)
     family = Gaussian(prior["m"], float(prior["kappa"]), float(prior["nu"]), prior["B"]).with_defaults(moments)
     return Problem(
         Model(family, DirichletProcess(gamma)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -341,7 +342,7 @@ DEFAULTS = {
 
 @every_family
 def test_defaults_are_those_documented(case) -> None:
-    moments = Moments(10.0, np.array([2.0, 4.0]), np.array([1.0, 9.0]), np.zeros(2), True)
+    moments = Moments(10.0, np.array([2.0, 4.0]), np.array([1.0, 9.0]), np.zeros(2), np.full(2, 9.0), True)
     found = case.make().with_defaults(moments).hyperparameters()
     assert found.keys() == DEFAULTS[case.name].keys()
     for name, value in DEFAULTS[case.name].items():
@@ -415,12 +416,27 @@ def test_entries_outside_the_domain_are_refused_in_a_sentence(family, value) -> 
             family().check_moments(moments)
 
 
-def test_one_entry_of_two_among_millions_is_not_binary() -> None:
-    for count in (10.0, 1e4, 1e7, 1e9):
-        moments = Moments(count, np.array([0.5, 0.1]), np.array([0.25, 0.09]), np.zeros(2), True)
-        Bernoulli().check_moments(moments)
-        with pytest.raises(InputError, match="entries of 0 or 1"):
-            Bernoulli().check_moments(replace(moments, variance=moments.variance + np.array([0.0, 2 / count])))
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("family", [Multinomial, Poisson, Bernoulli])
+@pytest.mark.parametrize("value", [-1.0, 0.5, 2.0, 1.0, 2.0**31])
+def test_rows_outside_the_domain_are_refused_by_their_place(family, value, kind) -> None:
+    rows = np.zeros((20, 3))
+    rows[2, 0] = rows[7, 1] = rows[9, 2] = 1.0
+    rows[7, 2] = value
+    if value == 1.0 or (value == 2.0 and family is not Bernoulli):
+        family().check_rows(kind(rows), first=100)
+    else:
+        with pytest.raises(
+            InputError, match=rf"{family.__name__} needs .*; row 107 has .* {re.escape(f'{value:g}')}\."
+        ):
+            family().check_rows(kind(rows), first=100)
+
+
+def test_one_light_entry_of_two_among_millions_is_not_binary() -> None:
+    rows, weights = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 2.0]]), np.array([1e9, 1e9, 1e-9])
+    with pytest.raises(InputError, match="entries of 0 or 1; column 1 goes up to 2"):
+        Bernoulli().check_moments(moments_of(rows, weights))
+    Bernoulli().check_moments(moments_of(rows, weights * [1, 1, 0]))  # no row at all
 
 
 @real_families
@@ -485,7 +501,7 @@ def test_columns_that_do_not_vary_are_no_obstacle(case, constant) -> None:
 
 
 def test_zero_variances_take_the_mean_of_the_others() -> None:
-    moments = Moments(10.0, np.zeros(3), np.array([2.0, 0.0, 4.0]), np.zeros(3), False)
+    moments = Moments(10.0, np.zeros(3), np.array([2.0, 0.0, 4.0]), np.zeros(3), np.ones(3), False)
     np.testing.assert_array_equal(moments.spread(), [2.0, 3.0, 4.0])
     np.testing.assert_array_equal(replace(moments, variance=np.zeros(3)).spread(), np.ones(3))
 

@@ -49,7 +49,7 @@ class Explicit:
         rng = np.random.default_rng(seed)
         self.rows = rows_for(name, rng, spread)
         rows = self.rows
-        moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+        moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), True)
         self.model = Model(FAMILIES[name]().with_defaults(moments), allocation)
         self.weights = rng.uniform(0.5, 2.0, size=len(rows))
         self.features = self.model.family.features(rows)
@@ -204,7 +204,7 @@ def test_a_merge_gains_what_its_pair_does_less_the_entropy_that_it_loses(allocat
 def test_an_identical_twin_is_merged() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))
-    moments = Moments(400, rows.mean(0), rows.var(0), rows.min(0), False)
+    moments = Moments(400, rows.mean(0), rows.var(0), rows.min(0), rows.max(0), False)
     model = Model(FAMILIES["gaussian"]().with_defaults(moments), DirichletProcess(1.0))
     features = model.family.features(rows)
     half = np.full((400, 2), 0.5)

@@ -38,7 +38,7 @@ def proportions(rows: int, columns: int, seed: int, centres: int = 4, precision:
 
 
 def moments(x: np.ndarray) -> Moments:
-    return Moments(float(len(x)), x.mean(axis=0), x.var(axis=0), x.min(axis=0), False)
+    return Moments(float(len(x)), x.mean(axis=0), x.var(axis=0), x.min(axis=0), x.max(axis=0), False)
 
 
 def advance(

@@ -28,7 +28,7 @@ class Oracle:
         self.rows = self["X"]
         prior = (self[f"t0_prior_{key}"] for key in ("m", "kappa", "nu", "B"))
         rows = self.rows
-        moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), False)
+        moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), False)
         mean, precision, degrees, scale = prior
         family = Gaussian(mean, float(precision), float(degrees), scale).with_defaults(moments)
         self.model = Model(family, DirichletProcess(float(self["t0_gamma0"])))

@@ -39,7 +39,7 @@ def overlapping(components: int, dimension: int = 3, scale: float = 2.0) -> tupl
     )
     noise = rng.normal(size=(len(owners), dimension))
     rows = scale * rng.normal(size=(components, dimension))[owners] + np.einsum("nd,nde->ne", noise, shapes[owners])
-    family = Gaussian().with_defaults(Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), False))
+    family = Gaussian().with_defaults(Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), False))
     features = family.features(rows)
     stats = np.stack([features[owners == k].sum(axis=0) for k in range(components)])
     return Model(family, DirichletProcess(2.0)), Summary(stats, np.zeros(components))
@@ -121,7 +121,7 @@ def test_the_best_partners_of_real_components_are_found() -> None:
     rng = np.random.default_rng(0)
     centres = rows[rng.permutation(len(rows))[:200]]
     owners = ((rows**2).sum(1)[:, None] - 2 * rows @ centres.T + (centres**2).sum(1)).argmin(axis=1)
-    family = Gaussian().with_defaults(Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), False))
+    family = Gaussian().with_defaults(Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), False))
     resp = np.eye(200)[owners]
     model, total = Model(family, DirichletProcess(5.0)), Summary(resp.T @ family.features(rows), np.zeros(200))
     exact, found = both(pair_gains(model, total)), both(screened_gains(model, total, SerialBackend()))

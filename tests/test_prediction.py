@@ -273,6 +273,37 @@ def test_rows_stored_shorter_are_predicted_in_full_precision(case) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+ASKED = {
+    "predict": lambda model, rows: model.predict(rows),
+    "outliers": lambda model, rows: model.predict(rows, outliers=True),
+    "predict_proba": lambda model, rows: model.predict_proba(rows),
+    "score_samples": lambda model, rows: model.score_samples(rows),
+    "decision_function": lambda model, rows: model.decision_function(rows),
+    "tree": lambda model, rows: model.tree(rows),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("kind", [dpdist.DPMixture, dpdist.SVA])
+def test_rows_that_a_likelihood_cannot_bring_about_are_refused_by_whoever_is_asked(asked, kind) -> None:
+    rows = np.random.default_rng(0).poisson([2.0, 9.0], size=(60, 2)).astype(float)
+    model = kind("poisson", random_state=0).fit(rows)
+    ASKED[asked](model, rows)
+    rows[41, 1] = 0.5
+    with pytest.raises(InputError, match=r"Poisson needs whole-number counts .*; row 41 has an entry of 0\.5\."):
+        ASKED[asked](model, rows)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("kind", [dpdist.DPMixture, dpdist.SVA])
+@pytest.mark.parametrize("family", ["gaussian", "isotropic_gaussian"])
+def test_sparse_rows_are_refused_in_a_sentence_where_they_cannot_be_taken(asked, kind, family) -> None:
+    rows = clusters(0, rows=60)
+    model = kind(family, random_state=0).fit(rows)
+    with pytest.raises(InputError, match=r"is sparse, which this likelihood does not accept; pass x\.toarray\(\)"):
+        ASKED[asked](model, sparse.csr_array(rows))
+
+
 def test_small_probabilities_are_told_as_they_are() -> None:
     rows = np.array([[0.0], [8.0]])
     family = IsotropicGaussian(1.0, 100.0, np.zeros(1))

@@ -38,7 +38,7 @@ def drawn(seed: int = 0, each: int = 150) -> tuple[np.ndarray, np.ndarray]:
 
 
 def model_of(rows: np.ndarray) -> Model:
-    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), True)
     return Model(dpdist.families.Gaussian().with_defaults(moments), DirichletProcess(1.0))
 
 

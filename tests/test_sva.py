@@ -868,7 +868,7 @@ DATA = [
     (SPHERES, lambda x: x.astype(str), "real numbers"),
     (SPHERES, lambda x: sparse.csr_array(x), "does not accept sparse input"),
     (SPHERES, lambda x: [x, x], "Expected 2D array"),
-    (Poisson(), lambda x: -np.abs(x), "zero or more"),
+    (Poisson(), lambda x: -np.abs(x), "counts from 0 to"),
     (Bernoulli(), lambda x: x, "0 or 1"),
 ]
 

@@ -50,7 +50,7 @@ def test_allocations_conform(allocation) -> None:
 def test_moves_conform(move, name) -> None:
     rng = np.random.default_rng(1)
     rows = rows_for(name, rng, 1.0)
-    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), True)
     model = Model(FAMILIES[name]().with_defaults(moments), DirichletProcess(1.0))
     check_move(move, model, rows, rng.dirichlet(np.ones(4), size=len(rows)))
 
@@ -293,7 +293,7 @@ WRONG = {
 def checked(move: Cut) -> None:
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(60, 2))
-    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), True)
+    moments = Moments(len(rows), rows.mean(0), rows.var(0), rows.min(0), rows.max(0), True)
     check_move(move, Model(Gaussian().with_defaults(moments), DirichletProcess()), rows, rng.dirichlet([1.0] * 3, 60))
 
 

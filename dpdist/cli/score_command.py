@@ -51,7 +51,7 @@ def score(
             f"{run} holds clusters of rows, all of which are scored; leave out --share and --random-state."
         )
     source = as_source(data, known=store.problem().names if rows else None)
-    (model.preparation if rows else model).check_source(source, run)
+    model.check_source(source, run)
     with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates) as backend:
         if rows:
             values, told = _score_rows(model, source, backend)

@@ -272,7 +272,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """Rows with the columns of the fit."""
         check_is_fitted(self)
         source = as_source(x, known=self._predictor.preparation.names)
-        self._predictor.preparation.check_source(source, type(self).__name__)
+        self._predictor.check_source(source, type(self).__name__)
         return source
 
     def _map(self, source: Source, method: str, *arguments: object, model: Flagged | None = None) -> list[Any]:

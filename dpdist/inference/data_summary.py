@@ -33,7 +33,7 @@ class DataSummary:
     count : float, sum of the row weights
     mean : (D,)
     scatter : (D,) sums of squares about the mean, or (D, D) with products
-    minimum : (D,)
+    minimum, maximum : (D,)
     integral : whether all entries are whole numbers
     lacking : (D,) how many of a column's entries are NaN or infinity
     bad : number of rows with such; ``first_bad`` the indices of the first ones
@@ -44,6 +44,7 @@ class DataSummary:
     mean: np.ndarray
     scatter: np.ndarray
     minimum: np.ndarray
+    maximum: np.ndarray
     integral: bool
     lacking: np.ndarray
     bad: int = 0
@@ -59,7 +60,7 @@ class DataSummary:
 
     def moments(self) -> Moments:
         """What families derive their defaults from."""
-        return Moments(self.count, self.mean, self.variance, self.minimum, self.integral)
+        return Moments(self.count, self.mean, self.variance, self.minimum, self.maximum, self.integral)
 
     def __add__(self, other: DataSummary) -> DataSummary:
         count = self.count + other.count
@@ -71,6 +72,7 @@ class DataSummary:
             self.mean + share * gap,
             self.scatter + other.scatter + self.count * share * spread,
             np.minimum(self.minimum, other.minimum),
+            np.maximum(self.maximum, other.maximum),
             self.integral and other.integral,
             self.lacking + other.lacking,
             self.bad + other.bad,
@@ -141,13 +143,14 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
     if not len(values):
         blank = np.zeros(block.shape[1])
         scatter = np.zeros((len(blank), len(blank))) if products else blank
-        return DataSummary(0.0, blank, scatter, blank + np.inf, True, lacking, len(bad), _name(bad, first))
+        return _of_none(blank, scatter, lacking, bad, first)
     count = float(weights.sum())
     mean = weights @ values / count
     gaps = values - mean
     scatter = (weights[:, None] * gaps).T @ gaps if products else weights @ (gaps * gaps)
     integral = bool((values == np.rint(values)).all())
-    return DataSummary(count, mean, scatter, values.min(axis=0), integral, lacking, len(bad), _name(bad, first))
+    least, most = values.min(axis=0), values.max(axis=0)
+    return DataSummary(count, mean, scatter, least, most, integral, lacking, len(bad), _name(bad, first))
 
 
 def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:
@@ -160,13 +163,20 @@ def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) 
         values, weights = values[weights > 0], weights[weights > 0]
     if not values.shape[0]:
         blank = np.zeros(block.shape[1])
-        return DataSummary(0.0, blank, blank, blank + np.inf, True, lacking, len(bad), _name(bad, first))
+        return _of_none(blank, blank, lacking, bad, first)
     count = float(weights.sum())
     mean = values.T @ weights / count
     scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
-    minimum = np.asarray(values.min(axis=0).todense(), dtype=np.float64).ravel()
+    ends = values.min(axis=0), values.max(axis=0)
+    least, most = (np.asarray(end.todense(), dtype=np.float64).ravel() for end in ends)
     integral = bool((values.data == np.rint(values.data)).all())
-    return DataSummary(count, mean, scatter, minimum, integral, lacking, len(bad), _name(bad, first))
+    return DataSummary(count, mean, scatter, least, most, integral, lacking, len(bad), _name(bad, first))
+
+
+def _of_none(mean: np.ndarray, scatter: np.ndarray, lacking: np.ndarray, bad: np.ndarray, first: int) -> DataSummary:
+    """Of a block none of whose rows counts."""
+    nowhere = np.full_like(mean, np.inf)
+    return DataSummary(0.0, mean, scatter, nowhere, -nowhere, True, lacking, len(bad), _name(bad, first))
 
 
 def _lacking(found: DataSummary, source: Source) -> str:

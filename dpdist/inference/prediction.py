@@ -168,8 +168,24 @@ class Predictor(ABC):
         return self.preparation.names
 
     def check_source(self, source: Source, model: str = "the model") -> None:
-        """Raise :class:`InputError` unless `source` has the columns that were fitted; `model` is named in messages."""
-        self.preparation.check_source(source)
+        """Raise :class:`InputError` unless `source` has the columns that were fitted, and is dense where it has to be;
+        `model` is named in messages."""
+        self.preparation.check_source(source, model)
+        if source.sparse and not (self.family is not None and self.family.accepts_sparse):
+            raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+
+    def prepared(self, rows: Rows, first: int) -> Rows:
+        """Raw rows as the model takes them.
+
+        Raises
+        ------
+        InputError
+            If they hold what its likelihood cannot bring about; the first of them has that place in the data.
+        """
+        found = self.preparation.apply(rows)
+        if self.family is not None:
+            self.family.check_rows(found, first)
+        return found
 
     def outputs(self, top: int, density: bool) -> Outputs:
         """What :meth:`predictions` gives: labels, on request `top` components, and densities."""
@@ -256,7 +272,7 @@ class Predictor(ABC):
 
         def told(start: int) -> np.ndarray:
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-                scores = score(self.preparation.apply(stored[start : start + step]))
+                scores = score(self.prepared(stored[start : start + step], first + start))
             return then(_require_told(scores, first + start))
 
         with one_thread():

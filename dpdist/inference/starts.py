@@ -152,7 +152,7 @@ def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predic
     with one_thread():
         for start in range(0, max(1, len(own)), BLOCK_ROWS):
             block = rows[start : start + BLOCK_ROWS]
-            both = problem.preparation.apply(block), model.preparation.apply(block)
+            both = problem.preparation.apply(block), model.prepared(block, partition.start + start)
             parts.append(_sums_under(problem, model, *both, own[start : start + BLOCK_ROWS]))
     return functools.reduce(operator.add, parts)
 

@@ -113,7 +113,8 @@ class Transform:
             mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
         variance = np.diag(covariance) if covariance.ndim == 2 else covariance
         variance = np.maximum(variance, 0.0)
-        return Moments(data_summary.count, mean, variance, np.full(mean.shape, -np.inf), False)
+        anywhere = np.full(mean.shape, np.inf)
+        return Moments(data_summary.count, mean, variance, -anywhere, anywhere, False)
 
 
 @documented

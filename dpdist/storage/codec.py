@@ -30,7 +30,7 @@ from dpdist.core.strings import join_strings, part_strings
 from dpdist.storage.importing import fields_of, imported_enum, imported_part, is_own, made, path_of_class
 
 #: Version of the layout; a reader refuses others.
-FORMAT = 10
+FORMAT = 11
 #: Bytes of a chunk at most, rows apart.
 CHUNK = 64 * 2**20
 _BOUNDARIES = Stored(("word_boundary",), "where each word begins in the text, and the last one ends")

@@ -134,7 +134,7 @@ def step_rows(rows: int) -> float:
     """Seconds that the local step takes over some drawn rows in this process."""
     rng = np.random.default_rng(0)
     family = ZeroMeanGaussian(scale=1.0).with_defaults(
-        Moments(1.0, np.zeros(SIDE**2), np.ones(SIDE**2), np.zeros(SIDE**2), False)
+        Moments(1.0, np.zeros(SIDE**2), np.ones(SIDE**2), np.zeros(SIDE**2), np.ones(SIDE**2), False)
     )
     block = rng.standard_normal((block_rows(SIDE**2 * (SIDE**2 + 1) // 2 + 1), SIDE**2))
     features = family.features(block)

@@ -101,7 +101,8 @@ class Task:
         from dpdist.models.likelihoods import Dirichlet
 
         train = documents.train
-        moments = Moments(len(train), train.mean(axis=0), train.var(axis=0), train.min(axis=0), False)
+        ends = train.min(axis=0), train.max(axis=0)
+        moments = Moments(len(train), train.mean(axis=0), train.var(axis=0), *ends, False)
         kinds = documents.kinds
         given = Dirichlet() if kinds is None else Dirichlet(precision=float(kinds.scale[0].sum()))
         self.documents, self.likelihood = documents, given.with_defaults(moments)

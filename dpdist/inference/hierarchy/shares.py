@@ -142,7 +142,7 @@ def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray) -> Itera
     """Local steps of a model, block by block."""
     score, outside, step = predictor.scorer(), predictor.background(), block_rows(predictor.columns)
     for start in range(0, max(1, len(weights)), step):
-        prepared, held = predictor.preparation.apply(rows[start : start + step]), weights[start : start + step]
+        prepared, held = predictor.prepared(rows[start : start + step], start), weights[start : start + step]
         logits = np.asarray(score(prepared), dtype=np.float64)
         if outside is None:
             yield _Step(prepared, held, *share_out(logits, held, FLOOR), 0.0)

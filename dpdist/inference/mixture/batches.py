@@ -60,7 +60,7 @@ def rows_of_work(family: Family, width: int, components: int, most: int | None, 
     candidates : when rows are looked at for few components only
     """
     ones = np.ones(width)
-    known = family.with_defaults(Moments(2.0, ones, ones, ones, integral=True))
+    known = family.with_defaults(Moments(2.0, ones, ones, ones, ones, integral=True))
     typical = max(components, WORK_COMPONENTS) if most is None else min(most, max(components, WORK_COMPONENTS))
     if candidates.every > 1:
         typical = min(typical, candidates.components)

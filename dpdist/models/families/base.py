@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeGuard, TypeVar
 import numpy as np
 from scipy import sparse
 
-from dpdist.core.errors import InputError
+from dpdist.models.families.support import Support
 
 #: Rows (n, D) or features (n, F): a NumPy array or a scipy.sparse.csr_array.
 Rows: TypeAlias = np.ndarray | sparse.csr_array
@@ -34,7 +34,7 @@ class Moments:
     Parameters
     ----------
     count : float, number of rows
-    mean, variance, minimum : (D,) float64; the variance divides by the count
+    mean, variance, minimum, maximum : (D,) float64; the variance divides by the count
     integral : bool, whether every entry is a whole number
     """
 
@@ -42,6 +42,7 @@ class Moments:
     mean: np.ndarray
     variance: np.ndarray
     minimum: np.ndarray
+    maximum: np.ndarray
     integral: bool
 
     @property
@@ -80,6 +81,8 @@ class Family(ABC):
     #: Whether a component learns its covariance, so that it may come to spread over several clusters; then
     #: :meth:`empirical` says how wide one is.
     spreads: bool = False
+    #: The numbers that rows may hold; None for any.
+    support: Support | None = None
 
     @abstractmethod
     def with_defaults(self: FamilyType, moments: Moments) -> FamilyType:
@@ -138,8 +141,15 @@ class Family(ABC):
             return np.asarray(np.stack([self.log_evidence(stats + row) for row in dense]) - before)
         return np.asarray(np.stack([self.log_evidence(row + dense) for row in stats], axis=1) - before)
 
-    def check_moments(self, moments: Moments) -> None:  # noqa: B027 (most families take any numbers)
+    def check_moments(self, moments: Moments) -> None:
         """Raise :class:`InputError` if data with these moments cannot come from this family."""
+        if self.support is not None:
+            self.support.check_range(moments.minimum, moments.maximum, moments.integral, type(self).__name__)
+
+    def check_rows(self, rows: Rows, first: int = 0) -> None:
+        """The same of rows (n, D), the first of which has that place in the data."""
+        if self.support is not None:
+            self.support.check_rows(rows, first, type(self).__name__)
 
     def points(self, rows: Rows) -> Rows:
         """Coordinates of rows in which squared distances make sense; used to seed clusters."""
@@ -152,21 +162,6 @@ class Family(ABC):
     def hyperparameters(self) -> dict[str, object]:
         """Field name -> value."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
-
-
-def require_counts(moments: Moments, family: str) -> None:
-    """Raise :class:`InputError` unless the data are whole numbers from zero up."""
-    if moments.minimum.size and moments.minimum.min() < 0:
-        column = int(moments.minimum.argmin())
-        raise InputError(
-            f"{family} needs counts of zero or more; column {column} goes down to "
-            f"{moments.minimum[column]:g}. Remove the negative entries or choose a Gaussian family."
-        )
-    if not moments.integral:
-        raise InputError(
-            f"{family} needs whole-number counts; some entries have a fraction. "
-            "Round them, or choose a Gaussian family."
-        )
 
 
 class LinearFamily(Family):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaln, psi
 
-from dpdist.core.errors import InputError
 from dpdist.models.families.base import Features, LinearFamily, Moments
+from dpdist.models.families.support import BITS
 from dpdist.models.hyperparameters import EachPositive, filled
 
 
@@ -30,19 +30,10 @@ class Bernoulli(LinearFamily):
     zeros: EachPositive = EachPositive()
 
     name = "bernoulli"
+    support = BITS
 
     def with_defaults(self, moments: Moments) -> Bernoulli:
         return filled(self, moments.dimension, ones=0.5, zeros=0.5)
-
-    def check_moments(self, moments: Moments) -> None:
-        # For entries in {0, 1} the variance of a column is mean (1 - mean); a single 2 exceeds it by 2 / count.
-        binary = moments.variance - moments.mean * (1 - moments.mean)
-        rounding = min(1e-6, max(0.5 / moments.count, 1e-12))
-        if moments.minimum.min() < 0 or not moments.integral or np.abs(binary).max() > rounding:
-            raise InputError(
-                "Bernoulli needs entries of 0 or 1; the data hold others. "
-                "Binarise them (x > threshold), or choose Poisson or Multinomial for counts."
-            )
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
         ones, zeros = self.posterior(stats)

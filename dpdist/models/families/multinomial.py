@@ -10,7 +10,8 @@ from scipy import sparse
 from scipy.special import gammaln, psi
 
 from dpdist.kernels.sequential_counts import Sparse, rising_sums
-from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, is_sparse, require_counts
+from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, is_sparse
+from dpdist.models.families.support import COUNTS
 from dpdist.models.hyperparameters import EachPositive, filled
 
 
@@ -31,12 +32,10 @@ class Multinomial(LinearFamily):
     pseudocount: EachPositive = EachPositive()
 
     name = "multinomial"
+    support = COUNTS
 
     def with_defaults(self, moments: Moments) -> Multinomial:
         return filled(self, moments.dimension, pseudocount=0.5)
-
-    def check_moments(self, moments: Moments) -> None:
-        require_counts(moments, "Multinomial")
 
     def log_base_measure(self, rows: Rows) -> np.ndarray:
         totals = np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, psi
 
-from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, fill_zeros, require_counts
+from dpdist.models.families.base import Features, LinearFamily, Moments, Rows, fill_zeros
 from dpdist.models.families.multinomial import log_factorial, rising_sums_of, row_sums_of
+from dpdist.models.families.support import COUNTS
 from dpdist.models.hyperparameters import EachPositive, filled
 
 
@@ -32,13 +33,11 @@ class Poisson(LinearFamily):
     rate: EachPositive = EachPositive()
 
     name = "poisson"
+    support = COUNTS
 
     def with_defaults(self, moments: Moments) -> Poisson:
         shaped = filled(self, moments.dimension, shape=1.0)
         return filled(shaped, moments.dimension, rate=shaped.shape / fill_zeros(np.maximum(moments.mean, 0.0)))
-
-    def check_moments(self, moments: Moments) -> None:
-        require_counts(moments, "Poisson")
 
     def log_base_measure(self, rows: Rows) -> np.ndarray:
         return -row_sums_of(rows, log_factorial)
