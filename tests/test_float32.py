@@ -10,7 +10,15 @@ import pytest
 import dpdist
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.models.families import DiagonalGaussian, Gaussian, ZeroMeanGaussian
+from dpdist.models.families import (
+    DiagonalGaussian,
+    Family,
+    Gaussian,
+    IsotropicGaussian,
+    Multinomial,
+    Poisson,
+    ZeroMeanGaussian,
+)
 from dpdist.models.mixture import Model, Posterior, Precision
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.methods.mixture import MemoizedMixture
@@ -67,3 +75,30 @@ def test_families_that_cannot_be_turned_and_columns_that_are_already_stay() -> N
     pca = dpdist.TransformPlan(pca=5)
     kept = [begun(Gaussian(), each, row_transform=pca)[0].preparation.transform for each in ("float64", "float32")]
     np.testing.assert_array_equal(kept[0].matrix, kept[1].matrix)
+
+
+LARGE = np.random.default_rng(0).poisson(np.repeat([[1e7], [1e7 + 1e4]], 100, axis=0), size=(200, 3)).astype(float)
+CENTRES = np.random.default_rng(1).normal(size=(20, 4))
+TIGHT = np.repeat(CENTRES, 50, axis=0) + 1e-4 * np.random.default_rng(2).normal(size=(1000, 4))
+
+
+@pytest.mark.parametrize(
+    ("family", "rows", "initial"),
+    [
+        (Poisson(), LARGE, "one"),
+        (Multinomial(), LARGE, "one"),
+        (IsotropicGaussian(variance=1e-8), TIGHT, "k-means++"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Family) else None,
+)
+def test_where_short_products_do_not_tell_rows_apart_the_run_is_refused(family, rows, initial) -> None:
+    asked = dpdist.DPMixture(family, initial=initial, initial_components=20, max_laps=2, compute_dtype="float32")
+    with pytest.raises(dpdist.PrecisionError, match=r"float32 put log probabilities .* Use compute_dtype='float64'"):
+        asked.fit(rows)
+
+
+@pytest.mark.filterwarnings("ignore:the fit stopped")
+def test_a_single_row_far_out_refuses_nothing() -> None:
+    rows = np.concatenate([1e6 * ROWS[:1], ROWS[:500]])
+    model = dpdist.DPMixture(DiagonalGaussian(), max_laps=2, compute_dtype="float32").fit(rows)
+    assert np.isfinite(model.elbo_)

@@ -413,3 +413,11 @@ def test_a_fit_with_regroups_finds_what_its_start_hid() -> None:
     none = dpdist.DPMixture(moves=[dpdist.Merge()], **usual).fit(rows)
     assert alone.n_components_ == 7 and alone.elbo_ > none.elbo_ + 100
     assert alone.converged_
+
+
+@pytest.mark.parametrize("seed", [47, 59])
+def test_components_of_next_to_no_weight_are_left_alone(seed) -> None:
+    rng = np.random.default_rng(seed)
+    rows, weights = rng.normal(size=(200, 3)), 10.0 ** rng.uniform(-4, 4, 200)
+    model = dpdist.DPMixture(dpdist.families.IsotropicGaussian(), random_state=0).fit(rows, sample_weight=weights)
+    assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1.0)

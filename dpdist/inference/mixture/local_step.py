@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy.special import softmax
 
+from dpdist.core.errors import PrecisionError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
@@ -29,6 +31,9 @@ BLOCK_NUMBERS = 2**19
 FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 512, 4096
 #: Numbers that fewest rows may take together (128 MiB); of wider rows there are fewer, though never below these.
 MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
+#: Rows of a partition whose products in float32 are compared with those in float64, the responsibilities that count
+#: there, the nats by which log probabilities may be off, and the share of rows of which they may be further off.
+CHECKED_ROWS, COUNTED, OFF, FAR_OUT = 64, 1e-3, 0.25, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +85,7 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
     Raises
     ------
     PrecisionError
-        If log probabilities are not finite.
+        If log probabilities are not finite, or products in float32 do not tell them.
     """
     rows, weights, kept = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
@@ -89,6 +94,7 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
     sums, samples = _Sums(task, partition), []
     with one_thread():
         log_volume = preparation.transform.log_volume
+        check_products(preparation.apply(rows[:CHECKED_ROWS]), task.posterior)
         for group in groups_of_rows(len(kept), None if owners is None else owners[kept], task):
             part = preparation.apply(rows[group.rows])
             own = np.ones(part.shape[0]) if weights is None else weights[group.rows]
@@ -99,6 +105,23 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
             sums.own(kept[group.rows], best, block)
             samples.append(_draw(block, best, task, rng, _rows_seen(block, task.proposals) if counted else None))
     return sums.visit(samples)
+
+
+def check_products(rows: Rows, posterior: Posterior) -> None:
+    """Raise :class:`PrecisionError` if products in fewer digits than float64 put prepared rows elsewhere."""
+    dtype = posterior.precision.dtype
+    if dtype == np.float64 or not rows.shape[0]:
+        return
+    short = np.asarray(posterior.logits(posterior.family.features(rows, dtype)), dtype=np.float64)
+    long = np.asarray(posterior.family.features(rows) @ posterior.coefficients.astype(np.float64))
+    counted = np.maximum(softmax(short, axis=1), softmax(long, axis=1)) > COUNTED
+    off = float(np.quantile(np.abs(short - long).max(axis=1, where=counted, initial=0.0), 1 - FAR_OUT))
+    if not off <= OFF:
+        raise PrecisionError(
+            f"products in {np.dtype(dtype).name} put log probabilities of rows off by {off:.2g} nats: columns are too "
+            "large beside how far clusters vary. Use compute_dtype='float64', or centre and scale the columns where "
+            "they are real numbers (row_transform=TransformPlan(center=True, scale=True))."
+        )
 
 
 def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.ndarray]:

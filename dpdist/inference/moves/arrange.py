@@ -183,7 +183,7 @@ def rearranged(
     for _ in range(ROUNDS):
         candidates = _candidates(sample, now, split, rng, most)
         best = sample.best(candidates, now.elbo + ROUND_GAIN * sample.rows)
-        if best is None:
+        if best is None or not len(best.occupied.stats):  # of next to no weight
             break
         now = found = best.occupied
     return found
