@@ -13,6 +13,7 @@ import zarr
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 
 import dpdist
 from dpdist.data import ArraySource
@@ -187,6 +188,18 @@ def test_a_caller_may_break_off_and_keep_the_model() -> None:
     assert model.n_iter_ == 4 and model.elbo_ == info.elbo and not model.converged_
 
 
+def test_a_clone_starts_from_the_same_fitted_estimator() -> None:
+    rows = clusters(0)
+    start = mixture(max_laps=3).fit(rows)
+    model = mixture(initial=start, max_laps=2)
+    again = clone(model)
+    assert again.initial is start and not hasattr(clone(start), "elbo_")
+    assert again.fit(rows).elbo_ == model.fit(rows).elbo_
+    assert not hasattr(clone(model), "elbo_")
+    search = GridSearchCV(model, {"concentration": [1.0, 5.0]}, cv=2, error_score="raise").fit(rows)
+    assert search.best_estimator_.n_components_ >= 1
+
+
 def test_a_clone_fits_alike() -> None:
     rows = clusters(4)
     model = mixture(family=Gaussian(mean_precision=0.01), max_laps=5)
@@ -275,7 +288,7 @@ BAD = [
     ({}, np.zeros((0, 3)), "0 sample"),
     ({}, np.zeros(5), "Reshape your data"),
     ({}, np.array([["a", "b"]]), "real numbers"),
-    ({"family": Poisson()}, -np.ones((4, 2)), "zero or more"),
+    ({"family": Poisson()}, -np.ones((4, 2)), "counts from 0 to"),
     ({"family": Multinomial()}, np.full((4, 2), 0.5), "fraction"),
     ({"family": Bernoulli()}, 3 * np.ones((4, 2)), "0 or 1"),
     ({}, sparse.csr_array(np.ones((4, 2))), "does not accept sparse input"),

@@ -258,6 +258,36 @@ def test_the_tree_is_kept_with_the_model_and_gone_with_another_lap(tmp_path) -> 
     assert not hasattr(model.fit(x), "tree_")
 
 
+def test_a_tree_of_weighted_rows_is_of_their_weights_also_where_the_model_was_loaded(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    x, weights = clusters(0, rows=300), rng.integers(1, 6, 300)
+    model = mixture(max_laps=4).fit(x, sample_weight=weights)
+    model.save(tmp_path / "model.zarr")
+    loaded = dpdist.load(tmp_path / "model.zarr")
+    found = loaded.tree(x, sample_weight=weights)
+    np.testing.assert_array_equal(found.elbo, model.tree().elbo)
+    np.testing.assert_allclose(found.elbo, loaded.tree(np.repeat(x, weights, axis=0)).elbo, rtol=1e-9)
+    assert found.elbo[0] == pytest.approx(model.elbo_, rel=1e-3)
+    drawn = loaded.stability(x, 2, 2, sample_weight=weights).jaccard
+    np.testing.assert_array_equal(drawn, model.stability(refits=2, max_laps=2).jaccard)
+    assert not np.array_equal(drawn, loaded.stability(x, 2, 2).jaccard)
+
+
+@pytest.mark.parametrize("command", ["tree", "stability"])
+def test_of_a_run_its_own_rows_alone_tell_what_is_kept_with_it(tmp_path, monkeypatch, command) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("rows", clusters(0)), ("others", clusters(1))):
+        np.save(f"{name}.npy", rows)
+    for _ in mixture(max_laps=3).iter_fit("rows.npy", checkpoint_path="run.zarr"):
+        pass
+    asked = [command, "run.zarr", "--serial", *(["--refits", "2"] if command == "stability" else [])]
+    with pytest.raises(dpdist.CheckpointError, match="the data changed since the checkpoint"):
+        app([*asked, "--data", "others.npy"], standalone_mode=False)
+    assert not any(hasattr(dpdist.load("run.zarr"), name) for name in ("tree_", "stability_"))
+    app([*asked, "--data", "rows.npy"], standalone_mode=False)
+    assert hasattr(dpdist.load("run.zarr"), f"{command}_")
+
+
 def test_commands_grow_a_tree_and_cut_it(tmp_path, monkeypatch, capsys) -> None:
     """A run goes on from where it was, and its next lap has no tree."""
     monkeypatch.chdir(tmp_path)

@@ -31,6 +31,7 @@ def assert_same(found: DataSummary, expected: DataSummary, rtol: float = 1e-9) -
     np.testing.assert_allclose(found.mean, expected.mean, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(found.scatter, expected.scatter, rtol=rtol, atol=rtol * size)
     np.testing.assert_array_equal(found.minimum, expected.minimum)
+    np.testing.assert_array_equal(found.maximum, expected.maximum)
     assert found.integral == expected.integral
 
 
@@ -43,6 +44,7 @@ def test_moments_are_those_of_numpy(seed, size) -> None:
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-10)
     np.testing.assert_array_equal(moments.minimum, rows.min(0))
+    np.testing.assert_array_equal(moments.maximum, rows.max(0))
     assert not moments.integral
 
 

@@ -110,7 +110,12 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return self._gather(x, "probabilities")
 
     def predict_top(self, x: object, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The `count` most probable components of each row, best first: positions and probabilities, (N, count)."""
+        """The `count` most probable components of each row, best first, all where there are no more.
+
+        Returns
+        -------
+        components, probabilities : (N, min(count, K)) positions, int64, and float64
+        """
         check_is_fitted(self)
         parts = self._map(self._source(x), "top", min(COUNT.take("count", count), self.n_components_))
         return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
@@ -123,7 +128,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """Mean of :meth:`score_samples`."""
         return float(self.score_samples(x).mean())
 
-    def tree(self, x: object = None) -> Tree:
+    def tree(self, x: object = None, *, sample_weight: npt.ArrayLike | None = None) -> Tree:
         """The tree of the clusters, from all of them down to one by the merges that cost the ELBO least.
 
         Takes at most two passes over the rows; kept as ``tree_``, also where the model is saved.
@@ -131,6 +136,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         Parameters
         ----------
         x : the rows; default: those of the fit, where this process holds them
+        sample_weight : (N,) weights of the rows `x`, as at the fit
 
         Returns
         -------
@@ -138,7 +144,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """
         check_is_fitted(self)
         rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
-        self.tree_ = grow_tree(self._predictor, as_source(rows), default_backend(), self._problem.seed)
+        self.tree_ = grow_tree(self._predictor, as_source(rows, sample_weight), default_backend(), self._problem.seed)
         return self.tree_
 
     def cut(

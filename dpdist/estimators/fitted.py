@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from numbers import Integral
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -232,6 +232,12 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
             check_is_fitted(start)
             parameters["initial"] = start._predictor
         return parameters
+
+    def __sklearn_clone__(self) -> Self:
+        """The same parameters, unfitted, but for an estimator to start from, which stays as it is."""
+        fresh: Self = super().__sklearn_clone__()
+        start = self.get_params(deep=False).get("initial")
+        return fresh.set_params(initial=start) if isinstance(start, Estimator) else fresh
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the rows: a pickle of a model holds the model."""

@@ -80,7 +80,14 @@ class Mixture(Clustering[FitSpec]):
         assert isinstance(manner, Starts), "what mixtures are asked for"
         return manner
 
-    def stability(self, x: object = None, refits: int = REFITS, max_laps: int = MAX_LAPS) -> Stability:
+    def stability(
+        self,
+        x: object = None,
+        refits: int = REFITS,
+        max_laps: int = MAX_LAPS,
+        *,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Stability:
         """How far each cluster comes back in refits from this model, on weights of rows drawn anew.
 
         Every refit is one task of the active Dask client, or made in this process; kept as ``stability_``, also where
@@ -91,6 +98,7 @@ class Mixture(Clustering[FitSpec]):
         x : the rows that were fitted; default: those of the fit, where this process holds them
         refits : how many
         max_laps : of each at most
+        sample_weight : (N,) weights of the rows `x`, as at the fit
 
         Returns
         -------
@@ -100,7 +108,8 @@ class Mixture(Clustering[FitSpec]):
         model: Predictor = self._predictor
         if not isinstance(model, MixturePredictor):
             raise InputError("a cut has no laps of its own to refit it by; ask the model that it was cut from.")
-        self.stability_ = refit(self._problem, model, as_source(rows), default_backend(), refits, max_laps)
+        source = as_source(rows, sample_weight)
+        self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_
 
     def bic(self, x: object) -> float:

@@ -168,9 +168,10 @@ def flagged_model(predictor: object, path: str | os.PathLike[str], backend: Back
 
 
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
-    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`."""
+    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`, and for
+    other rows than those of a run."""
     predictor, store = stored_clusters(path), open_run(path)
-    tree = grow_tree(predictor, source, backend, store.problem().seed)
+    tree = grow_tree(predictor, _rows_of(store, source), backend, store.problem().seed)
     try:
         store.add_finding("tree", tree, predictor)
     finally:
@@ -186,9 +187,21 @@ def refit_stored(
     predictor, store = stored_clusters(path), open_run(path)
     if not isinstance(predictor, MixturePredictor):
         raise InputError(f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial")
-    found = refit(store.problem(), predictor, source, backend, refits, max_laps)
+    found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps)
     try:
         store.add_finding("stability", found, predictor)
     finally:
         store.release()
     return found
+
+
+def _rows_of(store: RunStore, source: Source) -> Source:
+    """The rows that a run was made from, checked as they are read; of a model that was saved or extended, any.
+
+    Raises
+    ------
+    CheckpointError
+        If it can be seen at once that they are others.
+    """
+    known = store.attributes["fingerprint"] and not store.attributes.get("taken")
+    return store.same_data(source) if known else source
