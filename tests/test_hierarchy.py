@@ -21,7 +21,7 @@ from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.shares import FLOOR
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.inference.prediction import MixturePredictor
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.prediction import SVAPredictor
 from dpdist.inference.transform import Preparation, Transform

@@ -23,8 +23,8 @@ from dpdist.inference import outliers
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.outliers import flagged, low_quantile
-from dpdist.inference.prediction import MixturePredictor
 from dpdist.inference.scattered import chosen_components
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.allocations import DirichletProcess

@@ -19,7 +19,8 @@ from dpdist.core.errors import InputError, OutputExistsError, PrecisionError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.mixture.prediction import MixturePredictor
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dpdist.inference import screening
-from dpdist.inference.screening import FEWEST, MOST_IN_DOUBT, Screen
+from dpdist.inference.mixture import screening
+from dpdist.inference.mixture.screening import FEWEST, MOST_IN_DOUBT, Screen
 from dpdist.models.families import IsotropicGaussian, Poisson
 from dpdist.models.mixture import Posterior, Precision
 from tests.cases import FAMILIES, FamilyCase

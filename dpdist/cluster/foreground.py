@@ -19,7 +19,7 @@ from dpdist.execution import Backend, SerialBackend
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes. Default: one a core where they pay.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]

@@ -13,8 +13,9 @@ from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import default_backend
 from dpdist.estimators.manner import Starts
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.stability import MAX_LAPS, REFITS, Stability, refit
 from dpdist.runs.methods import method_named
 from dpdist.runs.methods.base import AnyMethod

@@ -1,4 +1,8 @@
-"""The loop: visit every batch, end the lap, yield. The only loop there is, whatever the model or the place."""
+"""The loop of mixtures and memoized topics: visit every batch, end the lap, yield.
+
+Sequential passes (:mod:`dpdist.inference.sva.sequence`) and online topics
+(:mod:`dpdist.inference.topics.online_engine`), which see a row or document once, have loops of their own.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -29,10 +27,9 @@ from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.local_step import block_rows
-from dpdist.inference.screening import Screen
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Family, Rows
-from dpdist.models.mixture import Model, Posterior, Precision
+from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
 IDS = Stored(("component",), "stable identity of a component")
@@ -277,93 +274,6 @@ class Predictor(ABC):
 
         with one_thread():
             return np.concatenate([told(start) for start in range(0, stored.shape[0], step)])
-
-
-@dataclass(frozen=True, eq=False)
-class MixturePredictor(Predictor):
-    """A mixture fitted by variational inference.
-
-    Parameters
-    ----------
-    model : family and allocation
-    preparation : what is done to rows first
-    total : summary of the data it was fitted to
-    ids : (K,) stable ids of the components
-    """
-
-    model: Model
-    preparation: Preparation
-    total: Summary
-    ids: Annotated[np.ndarray, IDS]
-
-    @property
-    def columns(self) -> int:
-        return int(self.total.stats.shape[1])
-
-    @cached_property
-    def _posterior(self) -> Posterior:
-        """Once a process, not once for each of its partitions."""
-        return self.model.posterior(self.total, Precision(floor=0.0))
-
-    def scorer(self) -> Callable[[Rows], np.ndarray]:
-        posterior, family = self._posterior, self.model.family
-        return lambda rows: posterior.logits(family.features(rows))
-
-    def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:
-        return self._by_block(partition, Screen(self._posterior, without).best, lambda found: found.astype(np.int64))
-
-    def background(self) -> Outside | None:
-        family, found = self.model.family, self.model.background
-        if found is None:
-            return None
-        coefficients = found.coefficients(family)
-        return Outside(lambda rows: np.asarray(family.features(rows) @ coefficients), found.share)
-
-    def density(self) -> Callable[[Rows], np.ndarray]:
-        family, (weights, rest), found = self.model.family, self.weights(), self.model.background
-        stats, shares = np.concatenate([self.total.stats, np.zeros((1, self.columns))]), np.append(weights, rest)
-        if found is not None:
-            stats = np.concatenate([stats, found.stats[None]])
-            shares = np.append((1 - found.share) * shares, found.share)
-        with np.errstate(divide="ignore"):
-            log_weights = np.log(shares)
-
-        def density(rows: Rows) -> np.ndarray:
-            predictive = family.log_predictive(family.features(rows), stats) + log_weights
-            return np.asarray(logsumexp(predictive, axis=1) + family.log_base_measure(rows))
-
-        return density
-
-    def densities(self, components: np.ndarray) -> Callable[[Rows], np.ndarray]:
-        family, stats = self.model.family, self.total.stats[components]
-
-        def densities(rows: Rows) -> np.ndarray:
-            predictive = family.log_predictive(family.features(rows), stats)
-            return np.asarray(predictive + family.log_base_measure(rows)[:, None])
-
-        return densities
-
-    @property
-    def rows(self) -> float:
-        return float(self.total.counts.sum())
-
-    @property
-    def family(self) -> Family:
-        return self.model.family
-
-    def weights(self) -> tuple[np.ndarray, float]:
-        return self.model.allocation.weights(self.total.counts)
-
-    def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
-        with one_thread():
-            return self.model.family.sample(stats, components, rng)
-
-    def describe(self) -> Description:
-        return self.model.family.describe(self.total.stats)
-
-    def mixture(self) -> tuple[Model, Summary]:
-        return self.model, self.total
 
 
 def _as_it_is(scores: np.ndarray) -> np.ndarray:

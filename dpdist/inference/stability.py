@@ -25,8 +25,8 @@ from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.mixture.engine import first_state, laps
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor
 from dpdist.models.families.base import Rows
 
 #: Refits, and laps of each at most, unless told otherwise.

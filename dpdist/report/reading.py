@@ -159,7 +159,7 @@ def _proposals(history: History) -> tuple[ProposalFigures, ...]:
             accepted=row.reason.name == "ACCEPTED",
             reason=row.reason.value,
             gain=float(row.gain),
-            components=(row.component,) if row.partner < 0 else (row.component, row.partner),
+            components=row.members,
         )
         for row in history.proposals
     )

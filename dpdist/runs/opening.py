@@ -15,8 +15,9 @@ from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.outliers import Flagged, flagged
-from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.stability import Stability, refit
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits

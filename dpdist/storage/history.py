@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
@@ -90,15 +91,19 @@ class ProposalRow(NamedTuple):
     component: Annotated[
         int, Stored(("proposal",), "id of the first component it would replace", name="proposal_component")
     ]
-    partner: Annotated[
-        int, Stored(("proposal",), "id of the second component it would replace; -1 for none", name="proposal_partner")
+    members: Annotated[
+        tuple[int, ...],
+        Stored(
+            ("member",),
+            "ids of all components that proposals would replace, one proposal's after the other's",
+            name="proposal_members",
+        ),
     ]
 
     @classmethod
     def of(cls, lap: int, record: Record) -> ProposalRow:
         """The row of what a lap said of a proposal."""
-        partner = record.components[1] if len(record.components) > 1 else -1
-        return cls(lap, record.kind, record.reason, record.gain, record.components[0], partner)
+        return cls(lap, record.kind, record.reason, record.gain, record.components[0], record.components)
 
 
 Row = TypeVar("Row", LapRow, LapTimes, ProposalRow)
@@ -167,7 +172,8 @@ class History:
             codec.put(group, name, values, told)
             if words is not None:
                 meanings = " ".join(word.replace(" ", "_") for word in words)
-                group[name].attrs.update({"flag_values": list(range(len(words))), "flag_meanings": meanings})
+                codes = {"flag_values": list(range(len(words))), "flag_meanings": meanings}
+                group[name].attrs.update({**codes, "words": words})
 
     @classmethod
     def read(cls, group: zarr.Group) -> History:
@@ -177,6 +183,11 @@ class History:
     def _columns(self) -> list[_Column]:
         kinds = (LapRow, self.laps), (LapTimes, self.times), (ProposalRow, self.proposals)
         return [column for kind, rows in kinds for column in _columns(kind, rows)]
+
+
+def _names(kind: type) -> dict[str, str]:
+    """What each field is called in a file."""
+    return {field: told.name or field for field, told in declared(kind).items()}
 
 
 class _Column(NamedTuple):
@@ -199,23 +210,31 @@ def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
         elif hints[field] is str:
             words = sorted(set(values))
             values = [words.index(each) for each in values]
+        elif hints[field] == tuple[int, ...]:
+            found.append(_Column(_SIZES, np.array([len(each) for each in values], dtype=np.int64), _SIZE, None))
+            values = [one for each in values for one in each]
         dtype = np.float64 if hints[field] is float else np.int64
-        found.append(_Column(told[field].name or field, np.array(values, dtype=dtype), told[field], words))
+        found.append(_Column(_names(kind)[field], np.array(values, dtype=dtype), told[field], words))
     return found
 
 
 def _rows(group: zarr.Group, kind: type[Row]) -> list[Row]:
     hints, columns = get_type_hints(kind), []
-    for field, (name, *_) in zip(fields_of(kind) or (), _columns(kind, ()), strict=True):
+    for field, name in _names(kind).items():
         values = codec.array(group, name).tolist()
         if hints[field] is Reason:
             values = [_REASONS[code] for code in values]
         elif hints[field] is str:
-            words = str(group[name].attrs["flag_meanings"]).split()
+            words = list(group[name].attrs["words"])
             values = [words[code] for code in values]
+        elif hints[field] == tuple[int, ...]:
+            ends = np.cumsum([0, *codec.array(group, _SIZES)])
+            values = [tuple(values[begin:end]) for begin, end in pairwise(ends)]
         columns.append(values)
     # One NaN for all, so that a history that was read equals the one that was written.
     return [kind._make(value if value == value else math.nan for value in row) for row in zip(*columns, strict=True)]
 
 
 _REASONS = tuple(Reason)
+#: How many numbers of a column of several a row each row has.
+_SIZES, _SIZE = "proposal_size", Stored(("proposal",), "components that a proposal would replace")

@@ -17,8 +17,9 @@ from dpdist.inference.empirical import empirical_family
 from dpdist.inference.mixture.batches import batches_that_pay, rows_of_work
 from dpdist.inference.mixture.engine import Step, first_state, steps
 from dpdist.inference.mixture.footprint import warn_if_large
+from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.prediction import MixturePredictor, Predictor
+from dpdist.inference.prediction import Predictor
 from dpdist.inference.starts import kmeans_start, model_start, responsibility_start, sequential_start
 from dpdist.inference.state import State
 from dpdist.inference.sva.prediction import predictor_of
