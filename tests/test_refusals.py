@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,14 @@ REFUSED: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_lease_lives_on() -> Iterator[None]:
+    """What shows that a writer lives ends with the test."""
+    before = set(threading.enumerate())
+    yield
+    assert not [each for each in threading.enumerate() if each.name == "dpdist-lease" and each not in before]
+
+
 def check_free(path: Path) -> None:
     """Nobody holds the right to write."""
     _, found = latest_lease(place_of(path))
@@ -79,13 +88,19 @@ def test_what_cannot_be_written_leaves_its_place_free(tmp_path: Path, place: tup
     assert dpdist.load(tmp_path / "model.zarr").elbo_ == model.elbo_
 
 
-@pytest.mark.parametrize("made", ["run", "extension"])
-def test_a_run_whose_first_checkpoint_fails_leaves_its_place_free(tmp_path: Path, made: str, monkeypatch) -> None:
-    path = tmp_path / "run.zarr"
-    if made == "extension":
-        pass_over(path)
+BEGUN: dict[str, Callable[[Path, Path], object]] = {
+    "run": lambda _, path: fit(path),
+    "extension": lambda passed, _: dpdist.extend(passed, ROWS + 1),
+    "extension elsewhere": lambda passed, path: dpdist.extend(passed, ROWS + 1, out=path),
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_a_run_whose_first_checkpoint_fails_leaves_its_place_free(tmp_path: Path, begun: str, monkeypatch) -> None:
+    pass_over(tmp_path / "passed.zarr")
     with monkeypatch.context() as patch:
         patch.setattr(GenerationStore, "add_generation", fail)
         with pytest.raises((DpdistError, OSError)):
-            dpdist.extend(path, ROWS + 1) if made == "extension" else fit(path)
-    check_free(path)
+            BEGUN[begun](tmp_path / "passed.zarr", tmp_path / "run.zarr")
+    for name in ("passed.zarr", "run.zarr"):
+        check_free(tmp_path / name)
