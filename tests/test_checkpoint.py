@@ -406,3 +406,13 @@ def test_a_model_is_read_in_another_process(tmp_path) -> None:
     code = f"import dpdist; print(repr(dpdist.load({str(tmp_path / 'model.zarr')!r}).elbo_))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(out.stdout) == model.elbo_
+
+
+def test_where_nothing_could_be_kept_nobody_is_told_to_go_on(tmp_path, monkeypatch) -> None:
+    def full(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    model = mixture(max_laps=1).fit(clusters(0))
+    monkeypatch.setattr(LocalPlace, "fill", full)
+    with pytest.raises(dpdist.CheckpointError, match=r"No space left.*nothing was kept there before.*begin again\."):
+        model.save(tmp_path / "model.zarr")

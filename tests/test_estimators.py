@@ -188,6 +188,12 @@ def test_a_caller_may_break_off_and_keep_the_model() -> None:
     assert model.n_iter_ == 4 and model.elbo_ == info.elbo and not model.converged_
 
 
+def test_gaps_of_a_data_frame_are_told_by_row_and_column() -> None:
+    frame = pd.DataFrame({"a": pd.array([1.0, None, 3.0], dtype="Float64"), "b": [1.0, 2.0, 4.0]})
+    with pytest.raises(dpdist.InputError, match=r"NaN or infinity in 1 of 3 rows \(rows 1\).*column 'a'"):
+        mixture().fit(frame)
+
+
 def test_a_clone_starts_from_the_same_fitted_estimator() -> None:
     rows = clusters(0)
     start = mixture(max_laps=3).fit(rows)

@@ -202,3 +202,13 @@ def test_whole_numbers_and_negatives_are_noticed_wherever_they_are() -> None:
         found = fitted_transform(values, partition_rows=7)
         assert not found.integral
         np.testing.assert_array_equal(found.minimum, [-3.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_whole_numbers_that_float64_rounds_are_refused_by_their_place(dtype) -> None:
+    rows = np.full((30, 2), 2**53, dtype=dtype)
+    fitted_transform(rows)
+    rows[17, 1] += 1
+    with pytest.raises(InputError, match=r"row 17 holds 9007199254740993 in column 1; .* within 2\*\*53"):
+        fitted_transform(rows, partition_rows=7)
+    fitted_transform(rows.astype(np.float64))

@@ -30,7 +30,7 @@ _SHOWN = 80
 def shown(value: object) -> str:
     """A value as a sentence shows it."""
     if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
+        return f"an array of {value.dtype.name} of shape {value.shape}"
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,8 +111,14 @@ def _as_array(values: object) -> np.ndarray:
                 f"the data should be an array, a row an observation, or a path; got {shown(values)}. "
                 "Expected 2D array, got scalar array instead."
             )
-        return array.astype(np.float64) if array.dtype.kind == "O" else array
+        return _missing_as_nan(array).astype(np.float64) if array.dtype.kind == "O" else array
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputKindError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
+
+
+def _missing_as_nan(array: np.ndarray) -> np.ndarray:
+    """Objects, of which those that pandas takes for missing are NaN, so that they are told by row and column."""
+    pandas = sys.modules.get("pandas")
+    return array if pandas is None else np.where(pandas.isna(array), np.nan, array)

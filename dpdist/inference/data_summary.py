@@ -20,6 +20,8 @@ from dpdist.models.families.base import Moments, Rows
 
 #: Rows taken at once, so that a partition is never copied whole.
 _BLOCK = 4096
+#: Up to here float64 holds every whole number.
+EXACT = 2**53
 #: Rows named in the message about bad ones.
 _NAMED = 5
 
@@ -135,6 +137,7 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
             raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
         return _summarise_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
+    _require_exact(block, first)
     entries = np.isfinite(values)
     finite, lacking = entries.all(axis=1), (~entries).sum(axis=0)
     bad, used = np.flatnonzero(~finite), finite & (weights > 0)
@@ -151,6 +154,18 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
     integral = bool((values == np.rint(values)).all())
     least, most = values.min(axis=0), values.max(axis=0)
     return DataSummary(count, mean, scatter, least, most, integral, lacking, len(bad), _name(bad, first))
+
+
+def _require_exact(block: np.ndarray, first: int) -> None:
+    """Raise :class:`InputError` for whole numbers that float64 rounds."""
+    if block.dtype.kind in "iu" and block.dtype.itemsize == 8 and block.size:
+        far = block.argmax() if int(block.max()) > EXACT else block.argmin()
+        row, column = np.unravel_index(far, block.shape)
+        if not -EXACT <= int(block[row, column]) <= EXACT:
+            raise InputError(
+                f"row {first + row} holds {block[row, column]} in column {column}; whole numbers should be within 2**53"
+                ", where float64 tells neighbours apart. Subtract what all have alike, or leave columns of ids out."
+            )
 
 
 def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:

@@ -209,9 +209,18 @@ def writable(place: Place) -> Iterator[None]:
         yield
     except place.failures as error:
         raise CheckpointError(
-            f"the checkpoint could not be written to {place.label} ({_words(error)}); the one before is "
-            f"intact. Make room or see to it that it can be written to, then: dpdist resume {place.label}"
+            f"the checkpoint could not be written to {place.label} ({_words(error)}); {_after_failure(place)}"
         ) from error
+
+
+def _after_failure(place: Place) -> str:
+    """What is left where something could not be written, and what to do, after a semicolon."""
+    remedy, begun = "Make room or see to it that it can be written to", True
+    with contextlib.suppress(CheckpointError, ValueError, *place.failures):
+        begun = _is_run(place)
+    if begun:
+        return f"the one before is intact. {remedy}, then: dpdist resume {place.label}"
+    return f"nothing was kept there before. {remedy}, then begin again."
 
 
 @contextlib.contextmanager
