@@ -34,7 +34,7 @@ from dpdist.inference.mixture.engine import steps
 from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.pairs import screened_gains
 from dpdist.inference.schedules import Memoized
-from dpdist.runs.labelling import write_predictions
+from dpdist.runs.labelling import write_labels
 from tests.runs import begun, clusters, digest, mixture
 from tests.test_pairs import Counting, overlapping
 
@@ -307,8 +307,8 @@ def test_workers_write_the_labels_that_one_process_writes(dask_backend, rows_pat
     monkeypatch.setattr("dpdist.runs.label_blocks.BLOCK_ROWS", 1024)
     predictor, source = mixture(max_laps=2).fit(rows_path)._predictor, as_source(rows_path)
     found, meant = tmp_path / "dask.zarr", tmp_path / "serial.zarr"
-    write_predictions(predictor, source, dask_backend, found, top=2, density=True)
-    write_predictions(predictor, source, SerialBackend(), meant, top=2, density=True)
+    write_labels(predictor, source, dask_backend, found, top=2, density=True)
+    write_labels(predictor, source, SerialBackend(), meant, top=2, density=True)
     files = {path.relative_to(meant): path.read_bytes() for path in meant.rglob("*") if path.is_file()}
     assert {path.relative_to(found): path.read_bytes() for path in found.rglob("*") if path.is_file()} == files
     group, whole = (

@@ -18,7 +18,7 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.runs import label_blocks, labelling
 from dpdist.runs.label_table import RowIds
-from dpdist.runs.labelling import write_labels, write_predictions
+from dpdist.runs.labelling import write_labels
 from tests.runs import another_process, clusters, mixture
 
 ROWS = 900
@@ -70,14 +70,14 @@ class Killed(SerialBackend):
 def test_a_killed_labelling_goes_on_with_the_same_bytes(tmp_path, predictor, blocks: int) -> None:
     source, out, told = source_of(clusters(1)), tmp_path / "labels.zarr", []
     asked = {"top": 2, "density": True}
-    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", **asked)
+    write_labels(predictor, source, SerialBackend(), tmp_path / "whole.zarr", **asked)
     child = os.fork()
     if child == 0:
-        write_predictions(predictor, source, Killed(blocks, kills=True), out, **asked)
+        write_labels(predictor, source, Killed(blocks, kills=True), out, **asked)
         os._exit(1)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1]) and not out.exists()
     again = Killed(10**9)
-    write_predictions(predictor, source, again, out, **asked, tell=told.append)
+    write_labels(predictor, source, again, out, **asked, tell=told.append)
     assert contents(out) == contents(tmp_path / "whole.zarr")
     assert told == ([64 * blocks] if blocks else [])
     partitions = len(source.partitions)
@@ -89,11 +89,11 @@ def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
     rows, out, told = clusters(1), tmp_path / "labels.zarr", []
     source = source_of(rows)
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(predictor, source, Killed(9), out, density=True)
+        write_labels(predictor, source, Killed(9), out, density=True)
     rows[70] += 1.0
     source = source_of(rows)
-    write_predictions(predictor, source, SerialBackend(), out, density=True, tell=told.append)
-    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", density=True)
+    write_labels(predictor, source, SerialBackend(), out, density=True, tell=told.append)
+    write_labels(predictor, source, SerialBackend(), tmp_path / "whole.zarr", density=True)
     assert contents(out) == contents(tmp_path / "whole.zarr")
     changed = next(part for part in source.partitions if part.start <= 70 < part.stop)
     anew = sum(start < changed.stop and start + 64 > changed.start for start in range(0, ROWS, 64))
@@ -104,11 +104,11 @@ def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
 def test_what_was_begun_for_another_question_is_of_no_use_and_goes(tmp_path, predictor, other: str) -> None:
     source, out, told = source_of(clusters(1)), tmp_path / "labels.zarr", []
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(predictor, source, Killed(5), out)
+        write_labels(predictor, source, Killed(5), out)
     if other == "model":
         predictor = mixture(max_laps=3).fit(clusters(1))._predictor
     asked = {"top": 2} if other == "top" else {"density": other == "density"}
-    write_predictions(predictor, source, SerialBackend(), out, **asked, tell=told.append)
+    write_labels(predictor, source, SerialBackend(), out, **asked, tell=told.append)
     assert not told and not list(tmp_path.glob(".labels*"))
 
 
@@ -135,12 +135,12 @@ def test_ids_of_an_attempt_that_was_killed_are_written_again(tmp_path, predictor
     whole = labelling.write_ids
     monkeypatch.setattr(labelling, "write_ids", killed)
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([["x"] * ROWS])))
+        write_labels(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([["x"] * ROWS])))
     monkeypatch.undo()
     names = [f"r{i}" for i in range(ROWS)]
     monkeypatch.setattr(label_blocks, "BLOCK_ROWS", 64)
-    write_predictions(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([names])))
-    write_predictions(predictor, source, SerialBackend(), tmp_path / "whole.zarr", ids=RowIds("who", iter([names])))
+    write_labels(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([names])))
+    write_labels(predictor, source, SerialBackend(), tmp_path / "whole.zarr", ids=RowIds("who", iter([names])))
     assert contents(out) == contents(tmp_path / "whole.zarr")
 
 
@@ -169,7 +169,7 @@ def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor) -
         yield ["x"] * ROWS
 
     with pytest.raises(OutputExistsError, match="exists; choose another name"):
-        write_predictions(predictor, source_of(clusters(1)), SerialBackend(), out, ids=RowIds("who", ids()))
+        write_labels(predictor, source_of(clusters(1)), SerialBackend(), out, ids=RowIds("who", ids()))
     assert not list(out.iterdir())
 
 

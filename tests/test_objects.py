@@ -30,7 +30,7 @@ from dpdist.inference.mixture import kept
 from dpdist.inference.schedules import Memoized
 from dpdist.runs import label_blocks, labelling
 from dpdist.runs.label_table import RowIds
-from dpdist.runs.labelling import write_predictions
+from dpdist.runs.labelling import write_labels
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.storage.checkpoint import RunStore
@@ -452,11 +452,11 @@ def test_labels_at_a_url_go_on_where_they_were_killed(url, monkeypatch) -> None:
 
     monkeypatch.setattr(labelling, "mark", killed)
     with pytest.raises(KeyboardInterrupt):
-        write_predictions(predictor, source, SerialBackend(), where)
+        write_labels(predictor, source, SerialBackend(), where)
     assert "zarr.json" not in place_of(where).names("")
     claim_output(where, overwrite=False)
     monkeypatch.setattr(labelling, "mark", mark)
-    write_predictions(predictor, source, SerialBackend(), where, tell=told.append)
+    write_labels(predictor, source, SerialBackend(), where, tell=told.append)
     expected = np.concatenate([predictor.labels(part) for part in source.partitions])
     assert told == [512] and place_of(where).names("") == ["id", "label", "zarr.json"]
     np.testing.assert_array_equal(zarr.open_group(zarr_store(where), mode="r")["label"][:], expected)
@@ -471,19 +471,19 @@ def test_labels_are_written_to_a_url_and_replaced_when_asked(url) -> None:
         yield [f"r{i}" for i in range(len(rows))]
 
     ids = RowIds("who", names())
-    write_predictions(model._predictor, as_source(rows), SerialBackend(), where, density=True, ids=ids)
+    write_labels(model._predictor, as_source(rows), SerialBackend(), where, density=True, ids=ids)
     group = zarr.open_group(zarr_store(where), mode="r")
     np.testing.assert_array_equal(group["label"][:], model.predict(rows))
     np.testing.assert_array_equal(group["log_density"][:], model.score_samples(rows))
     assert group["who"][7] == "r7" and place_of(where).names("") == ["id", "label", "log_density", "who", "zarr.json"]
     with pytest.raises(OutputExistsError, match="exists; choose another name"):
-        write_predictions(model._predictor, as_source(rows), SerialBackend(), where)
-    write_predictions(model._predictor, as_source(rows[:5]), SerialBackend(), where, overwrite=True)
+        write_labels(model._predictor, as_source(rows), SerialBackend(), where)
+    write_labels(model._predictor, as_source(rows[:5]), SerialBackend(), where, overwrite=True)
     assert place_of(where).names("") == ["id", "label", "zarr.json"]
     with pytest.raises(InputError, match="NaN"):
-        write_predictions(model._predictor, as_source(np.full((9, 3), np.nan)), SerialBackend(), where, overwrite=True)
+        write_labels(model._predictor, as_source(np.full((9, 3), np.nan)), SerialBackend(), where, overwrite=True)
     assert "zarr.json" not in place_of(where).names("")
-    write_predictions(model._predictor, as_source(rows), SerialBackend(), where)
+    write_labels(model._predictor, as_source(rows), SerialBackend(), where)
 
 
 def test_of_two_that_write_to_one_url_the_later_is_refused(url, tmp_path, monkeypatch) -> None:
@@ -494,7 +494,7 @@ def test_of_two_that_write_to_one_url_the_later_is_refused(url, tmp_path, monkey
     model = mixture(max_laps=1).fit(rows)
 
     def label(ids: RowIds | None = None) -> None:
-        write_predictions(model._predictor, as_source(rows), SerialBackend(), labels, ids=ids)
+        write_labels(model._predictor, as_source(rows), SerialBackend(), labels, ids=ids)
 
     def refused(write: Callable[[], object]) -> bool:
         with monkeypatch.context() as patch:

@@ -36,7 +36,7 @@ from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.models.likelihoods import Dirichlet
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
-from dpdist.runs.labelling import write_predictions
+from dpdist.runs.labelling import write_labels
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, filled, moments_of
 from tests.reference import reference_of
 from tests.runs import clusters, mixture
@@ -554,7 +554,7 @@ def test_written_labels_are_those_that_predict_gives(tmp_path, kind, top) -> Non
     model = MODELS[kind](row_transform=SCALED).fit(rows)
     predictor = model._predictor = moved(model._predictor)
     source = ArraySource(rows, partition_rows=17)  # more partitions than are under way at once
-    write_predictions(predictor, source, SerialBackend(), tmp_path / "labels.zarr", top=top, density=top > 1)
+    write_labels(predictor, source, SerialBackend(), tmp_path / "labels.zarr", top=top, density=top > 1)
     found = xr.open_zarr(tmp_path / "labels.zarr", consolidated=False)
     np.testing.assert_array_equal(found["label"], model.predict(rows))
     np.testing.assert_array_equal(found["id"], predictor.ids)
@@ -571,7 +571,7 @@ def test_written_labels_are_those_that_predict_gives(tmp_path, kind, top) -> Non
 
 def test_the_best_of_a_single_component_is_written_where_several_are_asked_for(tmp_path) -> None:
     setting = Setting(FAMILIES[0], 0, k=1)
-    write_predictions(setting.predictor, ArraySource(setting.raw), SerialBackend(), tmp_path / "labels.zarr", top=3)
+    write_labels(setting.predictor, ArraySource(setting.raw), SerialBackend(), tmp_path / "labels.zarr", top=3)
     found = zarr.open_group(tmp_path / "labels.zarr")
     assert found["top_label"].shape == found["top_probability"].shape == (ROWS, 1)
     assert (found["top_probability"][:] == 1).all() and (found["label"][:] == 0).all()
@@ -582,15 +582,15 @@ def test_labels_are_written_whole_or_not_at_all(tmp_path) -> None:
     bad = setting.raw.copy()
     bad[19, 0] = np.nan
     with pytest.raises(InputError, match="first in row 19"):
-        write_predictions(setting.predictor, ArraySource(bad, partition_rows=9), SerialBackend(), out)
+        write_labels(setting.predictor, ArraySource(bad, partition_rows=9), SerialBackend(), out)
     assert not list(tmp_path.iterdir())
-    write_predictions(setting.predictor, ArraySource(setting.raw), SerialBackend(), out)
+    write_labels(setting.predictor, ArraySource(setting.raw), SerialBackend(), out)
     with pytest.raises(OutputExistsError):
-        write_predictions(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out)
-    write_predictions(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out, overwrite=True)
+        write_labels(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out)
+    write_labels(setting.predictor, ArraySource(setting.raw[:5]), SerialBackend(), out, overwrite=True)
     assert zarr.open_group(out)["label"].shape == (5,)
     with pytest.raises(InputError, match="rows should have 3 columns, as at the fit; got 2"):
-        write_predictions(setting.predictor, ArraySource(setting.raw[:, :2]), SerialBackend(), tmp_path / "other.zarr")
+        write_labels(setting.predictor, ArraySource(setting.raw[:, :2]), SerialBackend(), tmp_path / "other.zarr")
 
 
 # Documents
@@ -650,7 +650,7 @@ def partition_of_documents(x: sparse.csr_array) -> Any:
 def test_written_proportions_are_those_that_transform_gives(tmp_path, topics, top) -> None:
     x = documents(2, 80)
     source = ArraySource(x, partition_rows=2)
-    write_predictions(topics._predictor, source, SerialBackend(), tmp_path / "shares.zarr", top=top)
+    write_labels(topics._predictor, source, SerialBackend(), tmp_path / "shares.zarr", top=top)
     found, shares = xr.open_zarr(tmp_path / "shares.zarr", consolidated=False), topics.transform(x)
     np.testing.assert_allclose(found["proportion"], shares, rtol=1e-12)
     np.testing.assert_array_equal(found["label"], shares.argmax(axis=1))

@@ -172,6 +172,11 @@ def weight_of(source: Source, part: Partition) -> float:
     return part.rows if source.weights is None else float(source.weights[part.start : part.stop].sum())
 
 
+def total_weight(source: Source) -> float:
+    """Sum of all row weights; the rows where they have none."""
+    return float(source.shape[0] if source.weights is None else source.weights.sum())
+
+
 def rows_with_weight(source: Source) -> int:
     """Number of rows that count at all."""
     return source.shape[0] if source.weights is None else int(np.count_nonzero(source.weights))

@@ -34,7 +34,7 @@ SAMPLE, MOST_COMPONENTS, STEPS, FALLS = 10_000, 128, 5, 2
 def empirical_family(
     asked: Family, filled: FamilyType, preparation: Preparation, source: Source, backend: Backend, seed: int
 ) -> FamilyType:
-    """A family whose hyperparameters that nobody gave are those a sample of the data suggests.
+    """A family whose hyperparameters that nobody gave are those a sample of the data suggests; kept where passes are.
 
     Parameters
     ----------
@@ -42,11 +42,15 @@ def empirical_family(
     filled : the same, filled from the moments of all data
     """
     free = [name for name, value in asked.hyperparameters().items() if value is None]
-    if not filled.spreads or not free:
-        return filled
-    drawn = draw_rows(preparation, seed, source, backend, SAMPLE)
-    with one_thread():
-        return suggested(filled, free, drawn.rows, drawn.weights, seed)
+
+    def suggest() -> FamilyType:
+        if not filled.spreads or not free:
+            return filled
+        drawn = draw_rows(preparation, seed, source, backend, SAMPLE)
+        with one_thread():
+            return suggested(filled, free, drawn.rows, drawn.weights, seed)
+
+    return backend.kept("prior of clusters", suggest)
 
 
 def suggested(filled: FamilyType, free: list[str], rows: np.ndarray, weights: np.ndarray, seed: int) -> FamilyType:

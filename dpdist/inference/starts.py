@@ -11,7 +11,7 @@ import numpy as np
 from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition, Source
+from dpdist.data.base import Partition, Source, total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.drawing import draw_rows
 from dpdist.inference.empirical import suggested
@@ -59,7 +59,7 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
     owners = _seeded(drawn, points, components, generator(problem.seed, "k-means++"))
     with one_thread():
         sampled = _sum_hard(problem, drawn.rows, owners, drawn.weights, components)
-    return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+    return sampled.scaled(total_weight(source) / float(drawn.weights.sum()))
 
 
 def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
@@ -82,7 +82,7 @@ def sequential_start(problem: Problem, source: Source, backend: Backend, rows: i
         passed = _pass_over_sample(posed, drawn)
         with one_thread():
             sampled = _sums_under(problem, predictor_of(posed, passed), drawn.rows, drawn.rows, drawn.weights)
-        return sampled.scaled(_total_weight(source) / float(drawn.weights.sum()))
+        return sampled.scaled(total_weight(source) / float(drawn.weights.sum()))
     *_, last = sva_steps(posed, source, first_pass_state(posed), backend)
     return model_start(problem, source, backend, predictor_of(posed, last.state.running))
 
@@ -95,7 +95,7 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
     """
     if type(model.family) is type(problem.model.family) and problem.preparation.matches(model.preparation):
         kept = model.mixture()[1]
-        return kept.scaled(_total_weight(source) / model.rows).take(np.flatnonzero(kept.counts))
+        return kept.scaled(total_weight(source) / model.rows).take(np.flatnonzero(kept.counts))
     shared, partitions = backend.share((problem, model)), backend.share_each(source.partitions)
     found = backend.gathered("rows shared out", _sums_under_on_partition, partitions, [shared] * len(partitions))
     return found.take(np.flatnonzero(found.counts))
@@ -199,10 +199,6 @@ def _component_count(given: np.ndarray) -> int:
     if not np.isfinite(given).all() or given.min() < 0 or np.abs(given.sum(axis=1) - 1).max() > 1e-6:
         raise InputError("initial should be responsibilities of zero or more that sum to 1 in every row; got others.")
     return int(given.shape[1])
-
-
-def _total_weight(source: Source) -> float:
-    return float(source.shape[0] if source.weights is None else source.weights.sum())
 
 
 def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndarray, components: int) -> Summary:

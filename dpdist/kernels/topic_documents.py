@@ -112,7 +112,6 @@ def _add_pairs(
     ratios: np.ndarray,
     pull: np.ndarray,
     held: np.ndarray,
-    counts: np.ndarray,
     entropy: np.ndarray,
     groups: np.ndarray,
 ) -> None:
@@ -260,7 +259,6 @@ def share_documents(
             own_ratios,
             pulls[j],
             held_all[j],
-            counts,
             pair_entropy,
             pair_groups,
         )

@@ -73,7 +73,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str])
 
     Parameters
     ----------
-    labels : group of :func:`dpdist.runs.labelling.write_predictions`
+    labels : group of :func:`dpdist.runs.labelling.write_labels`
     ids : what the rows are called
     outputs : names of the arrays of what is told of each row
 

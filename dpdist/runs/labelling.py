@@ -60,45 +60,6 @@ class Labeller(Protocol):
         """What is written of some rows."""
 
 
-def write_predictions(
-    predictor: Labeller,
-    source: Source,
-    backend: Backend,
-    out: str | os.PathLike[str],
-    *,
-    top: int = 1,
-    density: bool = False,
-    overwrite: bool = False,
-    ids: RowIds | None = None,
-    tell: Callable[[int], None] | None = None,
-) -> None:
-    """Write a group with what a model says of each row; one that was killed goes on where it was.
-
-    Parameters
-    ----------
-    predictor, source, backend : model, rows or documents, and where to run
-    out : folder or URL; arrays ``label`` (N,), positions as ``predict`` of the estimators gives them, and ``id`` (K,),
-        so that ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability``
-        (N, min(top, K)); with `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where
-        labels are the largest
-    overwrite : whether to replace what is there
-    ids : what the rows are called, written beside their labels as text
-    tell : called with the number of rows of which all was written before, if there are any
-
-    Raises
-    ------
-    OutputExistsError, InputError
-        If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
-    """
-    question = _Question(predictor, source, top, density)
-    outputs, filling = question.checked_outputs(), question.filling(out)
-    with filling.begun(overwrite) as lease:
-        _fill(filling, question, backend, tell, ids)
-        lease.check()
-        filling.is_free(overwrite)  # nothing came to its place meanwhile
-        filling.appear("id", *outputs, *(() if ids is None else (ids.name,)))
-
-
 def write_labels(
     predictor: Labeller,
     source: Source,
@@ -111,24 +72,51 @@ def write_labels(
     ids: RowIds | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> None:
-    """As :func:`write_predictions`, or where `out` ends in .csv, .tsv or .parquet as a table.
+    """Write what a model says of each row; what was killed goes on where it was.
 
     Parameters
     ----------
-    ids : what the rows are called; default in a table: their numbers from 0
+    predictor, source, backend : model, rows or documents, and where to run
+    out : a table where it ends in .csv, .tsv or .parquet, else a Zarr group at a folder or URL; columns or arrays
+        ``label`` (N,), positions as ``predict`` of the estimators gives them, and in a group ``id`` (K,), so that
+        ``id[label]`` are stable ids; with ``top > 1`` also ``top_label`` and ``top_probability`` (N, min(top, K)); with
+        `density` also ``log_density`` (N,); of documents also ``proportion`` (N, K), where labels are the largest
+    overwrite : whether to replace what is there
+    ids : what the rows are called, written beside their labels as text; default in a table: their numbers from 0
+    tell : called with the number of rows of which all was written before, if there are any
+
+    Raises
+    ------
+    OutputExistsError, InputError
+        If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
     """
+    question = _Question(predictor, source, top, density)
     if not is_table(out):
-        write_predictions(
-            predictor, source, backend, out, top=top, density=density, overwrite=overwrite, ids=ids, tell=tell
-        )
+        _write_group(question, backend, out, overwrite, ids, tell)
         return
-    target, question = claim_file(out, overwrite), _Question(predictor, source, top, density)
+    target = claim_file(out, overwrite)
     outputs, filling = question.checked_outputs(), question.filling(out)
     with sole_writer(filling.target):
         _fill(filling, question, backend, tell)
         with filling.forgotten_if_refused():
             write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
         filling.forget()
+
+
+def _write_group(
+    question: _Question,
+    backend: Backend,
+    out: str | os.PathLike[str],
+    overwrite: bool,
+    ids: RowIds | None,
+    tell: Callable[[int], None] | None,
+) -> None:
+    outputs, filling = question.checked_outputs(), question.filling(out)
+    with filling.begun(overwrite) as lease:
+        _fill(filling, question, backend, tell, ids)
+        lease.check()
+        filling.is_free(overwrite)  # nothing came to its place meanwhile
+        filling.appear("id", *outputs, *(() if ids is None else (ids.name,)))
 
 
 class _Question(NamedTuple):

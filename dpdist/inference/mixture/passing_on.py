@@ -12,8 +12,9 @@ import numpy as np
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.candidates import Heirs
+from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.sample import Sample
-from dpdist.models.families.base import Rows, stack_rows
+from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
 
@@ -61,12 +62,9 @@ def passed_on(
 def _drawn(sample: Sample, group: tuple[int, ...], counts: np.ndarray, limit: int) -> tuple[Rows, np.ndarray]:
     """Rows of a group of components, which weigh the same share of what each holds."""
     held = counts[list(group)]
-    limits = np.maximum(2, limit * held / max(float(held.sum()), 1e-300)).astype(int)
-    parts = [sample.of(k, most) for k, most in zip(group, limits.tolist(), strict=True)]
-    shares = np.array([own.sum() for _, own in parts]) / np.maximum(held, 1e-300)
-    least = shares[shares > 0].min(initial=np.inf)
-    weights = [own * (least / share) if share > 0 else own for (_, own), share in zip(parts, shares, strict=True)]
-    return stack_rows([rows for rows, _ in parts]), np.concatenate(weights)
+    parts = [sample.of(k, most) for k, most in zip(group, rows_each(held, limit), strict=True)]
+    rows, weights, _ = in_equal_shares(parts, held)
+    return rows, weights
 
 
 def _by_owner(model: Model, stats: np.ndarray, rows: Rows) -> np.ndarray:

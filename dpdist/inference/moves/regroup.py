@@ -27,10 +27,11 @@ from dpdist.core.threads import one_thread
 from dpdist.inference.moves.arrange import ROUND_GAIN, SampledRows, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
+from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch
 from dpdist.inference.moves.split import Split
-from dpdist.models.families.base import Rows, stack_rows
+from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
 
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
@@ -178,12 +179,8 @@ def _sampled(
     samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray, most: int, rng: np.random.Generator
 ) -> GroupRows:
     """Rows of several components that hold `counts` (M,), at most so many in all."""
-    limits = np.maximum(2, most * counts / counts.sum()).astype(int).tolist()
-    kept = [_some(*sample, limit, rng) for sample, limit in zip(samples, limits, strict=True)]
-    rows, weights = [rows for rows, _ in kept], [own for _, own in kept]
-    shares = np.array([own.sum() for own in weights]) / counts
-    weights = [own * (shares.min() / share) for own, share in zip(weights, shares, strict=True)]
-    return GroupRows(stack_rows(rows), np.concatenate(weights), float(shares.min()))
+    kept = [_some(*sample, limit, rng) for sample, limit in zip(samples, rows_each(counts, most), strict=True)]
+    return GroupRows(*in_equal_shares(kept, counts))
 
 
 def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator) -> tuple[Rows, np.ndarray]:

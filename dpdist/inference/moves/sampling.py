@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.errors import InputError
+from dpdist.models.families.base import Rows, stack_rows
 
 #: Components that have their turn together at least, however few rows of each that leaves: neighbours are among them.
 TOGETHER = 16
@@ -64,3 +66,23 @@ class Sampling:
                 f"total_bytes of Sampling should hold at least {least} rows, a row taking {row_bytes} bytes; got "
                 f"{self.total_bytes}. Give {self.rows * row_bytes} to have {self.rows} rows of a component."
             )
+
+
+def rows_each(counts: np.ndarray, most: int) -> list[int]:
+    """Rows of components that hold `counts` (M,) in a sample of about `most`, in the proportions of what they hold."""
+    found: list[int] = np.maximum(2, most * counts / max(float(counts.sum()), 1e-300)).astype(int).tolist()
+    return found
+
+
+def in_equal_shares(samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray) -> tuple[Rows, np.ndarray, float]:
+    """Rows of components that hold `counts` (M,) and their weights, which make up the same share of what each holds.
+
+    Returns
+    -------
+    rows, weights : one component's after the other's
+    share : the least of those that the samples have, but for components of which there are no rows
+    """
+    shares = np.array([own.sum() for _, own in samples]) / np.maximum(counts, 1e-300)
+    least = shares[shares > 0].min(initial=np.inf)
+    weights = [own * (least / share) if share > 0 else own for (_, own), share in zip(samples, shares, strict=True)]
+    return stack_rows([rows for rows, _ in samples]), np.concatenate(weights), float(least)

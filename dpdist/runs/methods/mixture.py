@@ -9,7 +9,7 @@ import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Source, rows_with_weight
+from dpdist.data.base import Source, rows_with_weight, total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.drawing import draw_rows
@@ -47,11 +47,7 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
                 "prior='clusters' needs a family whose covariance is learned, as Gaussian, DiagonalGaussian and "
                 f"ZeroMeanGaussian; got {family.name}. Leave prior out, or choose one of these."
             )
-        asked, filled = spec.family, family
-        family = backend.kept(
-            "prior of clusters",
-            lambda: empirical_family(asked, filled, preparation, source, backend, spec.random_state),
-        )
+        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
     background = None
     if spec.background is not None:
         drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)
@@ -131,8 +127,7 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
 
 def _all_data(background: Background, source: Source) -> Summary:
     """One component as broad as a background, which would take all rows from one that begins with the prior."""
-    weight = float(source.shape[0] if source.weights is None else source.weights.sum())
-    return Summary(background.stats[None] * (weight / background.stats[-1]), np.zeros(1))
+    return Summary(background.stats[None] * (total_weight(source) / background.stats[-1]), np.zeros(1))
 
 
 def _stored_model(path: str) -> Predictor:

@@ -71,11 +71,7 @@ def _learner_for(
         family, preparation = prepared_family(
             spec.family, spec.row_transform, source, backend, dtype_of(spec.compute_dtype)
         )
-        asked, filled = spec.family, family
-        family = backend.kept(
-            "prior of clusters",
-            lambda: empirical_family(asked, filled, preparation, source, backend, spec.random_state),
-        )
+        family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
         return Conjugate(family, preparation.width), preparation
     if isinstance(pruning.merge, EvidenceTest):
         raise InputError(
