@@ -103,3 +103,9 @@ def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
     if gain > threshold:
         return Reason.ACCEPTED if gain > doubt else Reason.UNCERTAIN
     return Reason.ROUNDING if gain > 0 else Reason.NO_GAIN
+
+
+def may_overtake(gain: float, before: float, laps: int) -> bool:
+    """Whether what does not gain yet may within some laps, rising as in the last one, when it gained `before`; what was
+    not judged then may."""
+    return laps > 0 and (not np.isfinite(before) or gain + laps * (gain - before) > 0)

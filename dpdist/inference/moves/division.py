@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from dpdist.core.stored import Stored
-from dpdist.inference.moves.accept import Reason, Verdict
+from dpdist.inference.moves.accept import Reason, Verdict, may_overtake
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
 from dpdist.inference.moves.cooldown import Cooldowns
 from dpdist.inference.moves.divide import divide
@@ -162,9 +162,8 @@ class Dividing(Move[Divisions]):
 
     def postpones(self, proposals: Divisions, proposal: int, gain: float) -> bool:
         """Whether the replacements' improvement, if it goes on as in the last lap, may still lead to a gain."""
-        age, before = int(proposals.ages[proposal]), float(proposals.gains[proposal])
-        left = self.refine - age - 1
-        return left > 0 and (not np.isfinite(before) or gain + left * (gain - before) > 0)
+        left = self.refine - int(proposals.ages[proposal]) - 1
+        return may_overtake(gain, float(proposals.gains[proposal]), left)
 
     def propose(
         self, end: LapEnd, before: Divisions, verdicts: Sequence[Verdict], others: Sequence[Proposals]

@@ -21,7 +21,7 @@ from scipy import sparse
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.execution.base import Backend
-from dpdist.inference.moves.accept import Reason, reason_for
+from dpdist.inference.moves.accept import Reason, may_overtake, reason_for
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.state import Record
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary, united
@@ -224,9 +224,8 @@ def _verdict(plan: TopicPlan, trials: TopicTrials, ids: np.ndarray, gain: float,
     reason = reason_for(gain, ROUNDING * bound)
     if reason is Reason.NO_GAIN:
         # Fitted on while laps are left and the candidates may overtake, each lap gaining two thirds of the one before.
-        left = plan.refine - trials.age
-        hopeful = not np.isfinite(trials.gain) or gain + min(left, 2) * (gain - trials.gain) > 0
-        reason = Reason.REFINING if left > 0 and hopeful else reason
+        hopeful = may_overtake(gain, trials.gain, min(plan.refine - trials.age, 2))
+        reason = Reason.REFINING if hopeful else reason
     return Record(trials.kind, subjects or (-1,), gain, reason)
 
 
