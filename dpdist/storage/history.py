@@ -168,12 +168,8 @@ class History:
 
     def write(self, group: zarr.Group) -> None:
         """Store in an empty group, words as codes in the CF convention's flag_values / flag_meanings."""
-        for name, values, told, words in self._columns():
-            codec.put(group, name, values, told)
-            if words is not None:
-                meanings = " ".join(word.replace(" ", "_") for word in words)
-                codes = {"flag_values": list(range(len(words))), "flag_meanings": meanings}
-                group[name].attrs.update({**codes, "words": words})
+        entries = (codec.Entry(name, values, told, _codes_of(words)) for name, values, told, words in self._columns())
+        codec.put_all(group, list(entries))
 
     @classmethod
     def read(cls, group: zarr.Group) -> History:
@@ -183,6 +179,14 @@ class History:
     def _columns(self) -> list[_Column]:
         kinds = (LapRow, self.laps), (LapTimes, self.times), (ProposalRow, self.proposals)
         return [column for kind, rows in kinds for column in _columns(kind, rows)]
+
+
+def _codes_of(words: list[str] | None) -> dict[str, object]:
+    """What is told of codes: the words that they stand for."""
+    if words is None:
+        return {}
+    meanings = " ".join(word.replace(" ", "_") for word in words)
+    return {"flag_values": list(range(len(words))), "flag_meanings": meanings, "words": words}
 
 
 def _names(kind: type) -> dict[str, str]:
