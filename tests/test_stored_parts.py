@@ -131,7 +131,7 @@ def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
 
 
 def test_long_arrays_are_stored_in_chunks(monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.storage.codec.CHUNK", 100)
+    monkeypatch.setattr("dpdist.storage.arrays.CHUNK", 100)
     check_stored(Holder(held=np.arange(60.0).reshape(20, 3)))
     group = zarr.create_group(store=MemoryStore())
     write(group, Holder(held=np.arange(60.0).reshape(20, 3)))

@@ -40,6 +40,7 @@ from dpdist.runs.label_table import (
     write_table,
 )
 from dpdist.storage import codec
+from dpdist.storage.arrays import put
 
 #: What is said of some rows, by the name of the array that it goes to.
 Found: TypeAlias = dict[str, np.ndarray]
@@ -183,7 +184,7 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
     """The files of the group, but for the chunks of what is said of rows."""
     parts: dict[str, Buffer] = {}
     group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
-    codec.put(group, "id", components, _OUTPUTS["id"])
+    put(group, "id", components, _OUTPUTS["id"])
     if ids is not None:
         refuse_taken(ids.name, ("id", *outputs))
         create_ids(group, ids.name, rows)

@@ -28,6 +28,7 @@ from dpdist.data.columns import Names
 from dpdist.inference.state import State
 from dpdist.inference.transform import Description
 from dpdist.storage import codec
+from dpdist.storage.arrays import put, subgroup
 from dpdist.storage.descriptions import write_description
 from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
@@ -139,11 +140,11 @@ class RunStore(GenerationStore):
 
     def problem(self) -> Any:
         """What is fixed for the run."""
-        return codec.read(codec.subgroup(self.problem_group(), "problem"))
+        return codec.read(subgroup(self.problem_group(), "problem"))
 
     def asked(self) -> Asked:
         """What a person asked for."""
-        found: Asked = codec.read(codec.subgroup(self.problem_group(), "asked"), Asked)
+        found: Asked = codec.read(subgroup(self.problem_group(), "asked"), Asked)
         return found
 
     def fitted(self) -> AnyFitted | None:
@@ -262,7 +263,7 @@ def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: Shown) ->
     """A model, and beside it what people want to see of it."""
     codec.write(group, fitted)
     weights, rest = predictor.weights()
-    codec.put(group, "weight", weights, _WEIGHT)
+    put(group, "weight", weights, _WEIGHT)
     told = {"rows": fitted.rows, "n_components": len(fitted.ids), "stop": fitted.stop, "converged": fitted.converged}
     elbo = {} if math.isnan(fitted.elbo) else {"elbo": fitted.elbo}
     group.attrs.update({**told, **elbo, "rest_weight": rest})

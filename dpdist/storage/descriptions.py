@@ -8,7 +8,7 @@ import zarr
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.inference.transform import Description
-from dpdist.storage import codec
+from dpdist.storage.arrays import put
 
 #: What families describe by these names.
 KNOWN = {
@@ -67,4 +67,4 @@ def described_as(name: str, dims: tuple[str, ...]) -> Stored:
 def write_description(group: zarr.Group, found: Description) -> None:
     """Store described arrays in a group."""
     for name, (dims, values) in found.items():
-        codec.put(group, name, values, described_as(name, dims))
+        put(group, name, values, described_as(name, dims))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -18,7 +18,7 @@ from dpdist.core.phases import Phase, Spent
 from dpdist.core.stored import Stored, declared
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
-from dpdist.storage import codec
+from dpdist.storage.arrays import Entry, arrays_of, put_all
 from dpdist.storage.importing import fields_of
 
 if TYPE_CHECKING:
@@ -168,13 +168,14 @@ class History:
 
     def write(self, group: zarr.Group) -> None:
         """Store in an empty group, words as codes in the CF convention's flag_values / flag_meanings."""
-        entries = (codec.Entry(name, values, told, _codes_of(words)) for name, values, told, words in self._columns())
-        codec.put_all(group, list(entries))
+        entries = (Entry(name, values, told, _codes_of(words)) for name, values, told, words in self._columns())
+        put_all(group, list(entries))
 
     @classmethod
     def read(cls, group: zarr.Group) -> History:
         """The history stored in `group`."""
-        return cls(_rows(group, LapRow), _rows(group, ProposalRow), _rows(group, LapTimes))
+        stored = arrays_of(group)
+        return cls(_rows(group, stored, LapRow), _rows(group, stored, ProposalRow), _rows(group, stored, LapTimes))
 
     def _columns(self) -> list[_Column]:
         kinds = (LapRow, self.laps), (LapTimes, self.times), (ProposalRow, self.proposals)
@@ -222,17 +223,17 @@ def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
     return found
 
 
-def _rows(group: zarr.Group, kind: type[Row]) -> list[Row]:
+def _rows(group: zarr.Group, stored: Callable[[str], np.ndarray], kind: type[Row]) -> list[Row]:
     hints, columns = get_type_hints(kind), []
     for field, name in _names(kind).items():
-        values = codec.array(group, name).tolist()
+        values = stored(name).tolist()
         if hints[field] is Reason:
             values = [_REASONS[code] for code in values]
         elif hints[field] is str:
             words = list(group[name].attrs["words"])
             values = [words[code] for code in values]
         elif hints[field] == tuple[int, ...]:
-            ends = np.cumsum([0, *codec.array(group, _SIZES)])
+            ends = np.cumsum([0, *stored(_SIZES)])
             values = [tuple(values[begin:end]) for begin, end in pairwise(ends)]
         columns.append(values)
     # One NaN for all, so that a history that was read equals the one that was written.

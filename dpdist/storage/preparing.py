@@ -20,6 +20,7 @@ from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
 from dpdist.core.versions import versions
 from dpdist.storage import codec
+from dpdist.storage.arrays import subgroup
 from dpdist.storage.checkpoint import Asked
 from dpdist.storage.commits import PREPARING, commits, readable, token, writable
 
@@ -156,11 +157,11 @@ class PreparationStore:
 
     def spec(self) -> Any:
         """What the method is asked for."""
-        return codec.read(codec.subgroup(self._group(_ASKED), "spec"))
+        return codec.read(subgroup(self._group(_ASKED), "spec"))
 
     def asked(self) -> Asked:
         """What a person asked for."""
-        found: Asked = codec.read(codec.subgroup(self._group(_ASKED), "asked"), Asked)
+        found: Asked = codec.read(subgroup(self._group(_ASKED), "asked"), Asked)
         return found
 
     def has(self, name: str) -> bool:
