@@ -123,7 +123,7 @@ def edited(rows: np.ndarray, row: int) -> np.ndarray:
 def test_any_edited_row_is_noticed_in_the_first_lap_after_a_resumption(run, kind, tmp_path) -> None:
     (begin, rows), make, path = RUNS[run], SOURCES[kind], tmp_path / "run.zarr"
     begin(make(tmp_path, rows), path).close()
-    for row in (7, 400, 1650, 2047):
+    for row in (7, 1650):
         source = make(tmp_path, edited(rows, row))
         part = next(part for part in source.partitions if part.start <= row < part.stop)
         there = rf"partition {part.index} \((rows|documents) {part.start} to {part.stop}\)"

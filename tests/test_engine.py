@@ -90,8 +90,9 @@ def explicit_elbo(problem: Problem, source, columns: np.ndarray, weights: np.nda
     return problem.model.elbo(Summary(stats, entropy(resp, weights), float(weights @ family.log_base_measure(rows))))
 
 
-@pytest.mark.parametrize("lookahead", [0, 1, 2, 5])
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize(
+    ("name", "lookahead"), [*((name, 0) for name in sorted(FAMILIES)), *(("gaussian", ahead) for ahead in (1, 2, 5))]
+)
 def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lookahead) -> None:
     rows = np.concatenate([rows_for(name, np.random.default_rng(s), 4.0) for s in (1, 1, 1)])
     weights = np.random.default_rng(5).uniform(0.5, 2, size=len(rows))
