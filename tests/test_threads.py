@@ -60,3 +60,16 @@ def test_whoever_leaves_first_others_stay_at_one_and_the_last_gives_them_back() 
     for thread in threads:
         thread.join()
     assert seen == [{1}] and blas_threads() == {2}
+
+
+def test_another_thread_than_the_one_that_decided_last_is_heard() -> None:
+    seen = list[set[int]]()
+
+    def within() -> None:
+        with one_thread():
+            seen.append(blas_threads())
+
+    thread = threading.Thread(target=within)
+    thread.start()
+    thread.join()
+    assert seen == [{1}] and blas_threads() == {2}
