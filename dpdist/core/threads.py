@@ -7,6 +7,7 @@ of them may, and the threads that there were are given back by the last one with
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,11 @@ class _Limit:
     def __init__(self) -> None:
         self._lock, self._within = threading.Lock(), 0
         self._before: list[int] = []
+        os.register_at_fork(after_in_child=self._begin_again)
+
+    def _begin_again(self) -> None:
+        """In a copy of the process that was made while another thread held the lock, nobody would release it."""
+        self._lock = threading.Lock()
 
     def enter(self) -> list[int]:
         """Limit this thread and the process; gives the threads of each BLAS that were found."""

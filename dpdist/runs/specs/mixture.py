@@ -57,7 +57,8 @@ def _holds_rows_model(path: str | os.PathLike[str]) -> bool:
 
 
 _START = Wanted(
-    "'one', 'k-means++', 'sva', the path of a run or model of rows, a fitted estimator, labels or responsibilities",
+    "'one', 'k-means++', 'sva', the path of a run or model of rows that is there, a fitted estimator, labels or "
+    "responsibilities",
     _is_start,
     plain_start,
 )
