@@ -295,6 +295,24 @@ def test_rows_that_a_likelihood_cannot_bring_about_are_refused_by_whoever_is_ask
         ASKED[asked](model, rows)
 
 
+def test_a_row_is_named_by_its_place_in_all_data_beside_rows_of_no_weight() -> None:
+    rows = np.random.default_rng(0).poisson([2.0, 9.0], size=(60, 2)).astype(float)
+    model = dpdist.DPMixture("poisson", random_state=0).fit(rows)
+    rows[41, 1] = 0.5
+    weights = np.where(np.arange(60) % 3 == 0, 0.0, 1.0)
+    with pytest.raises(InputError, match=r"row 41 has an entry of 0\.5\."):
+        model.tree(ArraySource(rows, weights, partition_rows=20))
+    with pytest.raises(InputError, match=r"row 41 has an entry of 0\.5\."):
+        dpdist.DPMixture("isotropic_gaussian", initial=model).fit(ArraySource(rows, weights, partition_rows=20))
+
+
+def test_a_start_that_takes_no_sparse_rows_refuses_them_in_a_sentence() -> None:
+    rows = np.random.default_rng(0).poisson(3.0, size=(60, 2)).astype(float)
+    start = dpdist.DPMixture("gaussian", random_state=0).fit(rows)
+    with pytest.raises(InputError, match=r"is sparse, which this likelihood does not accept"):
+        dpdist.DPMixture("poisson", initial=start).fit(sparse.csr_array(rows))
+
+
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("kind", [dpdist.DPMixture, dpdist.SVA])
 @pytest.mark.parametrize("family", ["gaussian", "isotropic_gaussian"])

@@ -167,21 +167,19 @@ class Predictor(ABC):
     def check_source(self, source: Source, model: str = "the model") -> None:
         """Raise :class:`InputError` unless `source` has the columns that were fitted, and is dense where it has to be;
         `model` is named in messages."""
-        self.preparation.check_source(source, model)
-        if source.sparse and not (self.family is not None and self.family.accepts_sparse):
-            raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+        self.preparation.check_source(source, model, self.family is not None and self.family.accepts_sparse)
 
-    def prepared(self, rows: Rows, first: int) -> Rows:
-        """Raw rows as the model takes them.
+    def prepared(self, rows: Rows, places: Sequence[int] | np.ndarray) -> Rows:
+        """Raw rows, which have some `places` (n,) in the data, as the model takes them.
 
         Raises
         ------
         InputError
-            If they hold what its likelihood cannot bring about; the first of them has that place in the data.
+            If they hold what its likelihood cannot bring about.
         """
         found = self.preparation.apply(rows)
         if self.family is not None:
-            self.family.check_rows(found, first)
+            self.family.check_rows(found, places)
         return found
 
     def outputs(self, top: int, density: bool) -> Outputs:
@@ -265,12 +263,12 @@ class Predictor(ABC):
         self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         """What follows from the scores of rows, (n,) or (n, K); the first of them is row `first` of the data."""
-        step = block_rows(self.columns)
+        step, places = block_rows(self.columns), range(first, first + stored.shape[0])
 
         def told(start: int) -> np.ndarray:
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-                scores = score(self.prepared(stored[start : start + step], first + start))
-            return then(_require_told(scores, first + start))
+                scores = score(self.prepared(stored[start : start + step], places[start : start + step]))
+            return then(_require_told(scores, places[start]))
 
         with one_thread():
             return np.concatenate([told(start) for start in range(0, stored.shape[0], step)])

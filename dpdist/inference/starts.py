@@ -146,14 +146,14 @@ def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
 
 def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
     problem, model = shared
-    rows, weights, _ = weighing_rows(partition)
+    rows, weights, kept = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     parts = []
     with one_thread():
         for start in range(0, max(1, len(own)), BLOCK_ROWS):
-            block = rows[start : start + BLOCK_ROWS]
-            both = problem.preparation.apply(block), model.prepared(block, partition.start + start)
-            parts.append(_sums_under(problem, model, *both, own[start : start + BLOCK_ROWS]))
+            part = slice(start, start + BLOCK_ROWS)
+            both = problem.preparation.apply(rows[part]), model.prepared(rows[part], partition.start + kept[part])
+            parts.append(_sums_under(problem, model, *both, own[part]))
     return functools.reduce(operator.add, parts)
 
 

@@ -202,10 +202,13 @@ class Preparation:
         centred = self.origin is not None or self.transform.shift is not None
         return centred and all(_alike(*pair) for pair in zip(own, its, strict=True))
 
-    def check_source(self, source: Source, asker: str = "the model") -> None:
-        """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number."""
+    def check_source(self, source: Source, asker: str = "the model", accepts_sparse: bool = True) -> None:
+        """Raise :class:`InputError` unless raw rows have the columns the model was fitted with, by name and number, and
+        are dense where it does not accept others."""
         check_names(self.names, source.names, asker)
         self.check_columns(source.shape[1], asker)
+        if source.sparse and not accepts_sparse:
+            raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
 
     def check_columns(self, columns: int, asker: str = "the model") -> None:
         """Raise :class:`InputError` unless raw rows have the width the model was fitted with."""

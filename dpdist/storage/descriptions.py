@@ -8,7 +8,7 @@ import zarr
 from dpdist.core.errors import InputError
 from dpdist.core.stored import Stored
 from dpdist.inference.transform import Description
-from dpdist.storage.arrays import put
+from dpdist.storage.arrays import Entry, put_all
 
 #: What families describe by these names.
 KNOWN = {
@@ -66,5 +66,4 @@ def described_as(name: str, dims: tuple[str, ...]) -> Stored:
 
 def write_description(group: zarr.Group, found: Description) -> None:
     """Store described arrays in a group."""
-    for name, (dims, values) in found.items():
-        put(group, name, values, described_as(name, dims))
+    put_all(group, [Entry(name, values, described_as(name, dims)) for name, (dims, values) in found.items()])

@@ -19,7 +19,6 @@ from dpdist.core.stored import Stored, declared
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, Record
 from dpdist.storage.arrays import Entry, arrays_of, put_all
-from dpdist.storage.importing import fields_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -208,7 +207,7 @@ def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
     """Every field of some rows."""
     hints, told = get_type_hints(kind), declared(kind)
     found = []
-    for place, field in enumerate(fields_of(kind) or ()):
+    for place, (field, name) in enumerate(_names(kind).items()):
         values, words = [row[place] for row in rows], None
         if hints[field] is Reason:
             values, words = [_REASONS.index(each) for each in values], [reason.value for reason in _REASONS]
@@ -219,7 +218,7 @@ def _columns(kind: type, rows: Sequence[tuple[Any, ...]]) -> list[_Column]:
             found.append(_Column(_SIZES, np.array([len(each) for each in values], dtype=np.int64), _SIZE, None))
             values = [one for each in values for one in each]
         dtype = np.float64 if hints[field] is float else np.int64
-        found.append(_Column(_names(kind)[field], np.array(values, dtype=dtype), told[field], words))
+        found.append(_Column(name, np.array(values, dtype=dtype), told[field], words))
     return found
 
 

@@ -76,12 +76,12 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
     shared : the model, the chance, the key of the draws
     """
     predictor, chance, seed = shared
-    rows, weights, _ = weighing_rows(partition)
+    rows, weights, kept = weighing_rows(partition)
     chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
     own = np.ones(len(chosen)) if weights is None else weights[chosen]
     found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
     with one_thread():
-        for step in _local_steps(predictor, rows[chosen], own):
+        for step in _local_steps(predictor, rows[chosen], own, partition.start + kept[chosen]):
             found += shared_only(step.resp, step.weights)
     return found
 
@@ -94,12 +94,12 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     shared : the model, its family, the (K, C) components of each sum
     """
     predictor, family, sums = shared
-    rows, weights, _ = weighing_rows(partition)
+    rows, weights, kept = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     found = None
     with one_thread():
         log_volume = predictor.preparation.transform.log_volume
-        for step in _local_steps(predictor, rows, own):
+        for step in _local_steps(predictor, rows, own, partition.start + kept):
             stats = weighted_product(
                 step.resp, step.weights, family.features(step.rows), int(np.count_nonzero(step.resp))
             )
@@ -138,11 +138,12 @@ class _Step(NamedTuple):
     base: float
 
 
-def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray) -> Iterator[_Step]:
-    """Local steps of a model, block by block."""
+def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray, places: np.ndarray) -> Iterator[_Step]:
+    """Local steps of a model, block by block, over rows that have some `places` (n,) in the data."""
     score, outside, step = predictor.scorer(), predictor.background(), block_rows(predictor.columns)
     for start in range(0, max(1, len(weights)), step):
-        prepared, held = predictor.prepared(rows[start : start + step], start), weights[start : start + step]
+        prepared = predictor.prepared(rows[start : start + step], places[start : start + step])
+        held = weights[start : start + step]
         logits = np.asarray(score(prepared), dtype=np.float64)
         if outside is None:
             yield _Step(prepared, held, *share_out(logits, held, FLOOR), 0.0)

@@ -94,7 +94,8 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
     sums, samples = _Sums(task, partition), []
     with one_thread():
         log_volume = preparation.transform.log_volume
-        check_products(preparation.apply(rows[:CHECKED_ROWS]), task.posterior)
+        if task.posterior.precision.dtype != np.float64:
+            check_products(preparation.apply(rows[:CHECKED_ROWS]), task.posterior)
         for group in groups_of_rows(len(kept), None if owners is None else owners[kept], task):
             part = preparation.apply(rows[group.rows])
             own = np.ones(part.shape[0]) if weights is None else weights[group.rows]
@@ -109,9 +110,9 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
 
 def check_products(rows: Rows, posterior: Posterior) -> None:
     """Raise :class:`PrecisionError` if products in fewer digits than float64 put prepared rows elsewhere."""
-    dtype = posterior.precision.dtype
-    if dtype == np.float64 or not rows.shape[0]:
+    if not rows.shape[0]:
         return
+    dtype = posterior.precision.dtype
     short = np.asarray(posterior.logits(posterior.family.features(rows, dtype)), dtype=np.float64)
     long = np.asarray(posterior.family.features(rows) @ posterior.coefficients.astype(np.float64))
     counted = np.maximum(softmax(short, axis=1), softmax(long, axis=1)) > COUNTED

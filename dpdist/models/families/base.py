@@ -146,10 +146,10 @@ class Family(ABC):
         if self.support is not None:
             self.support.check_range(moments.minimum, moments.maximum, moments.integral, type(self).__name__)
 
-    def check_rows(self, rows: Rows, first: int = 0) -> None:
-        """The same of rows (n, D), the first of which has that place in the data."""
+    def check_rows(self, rows: Rows, places: Sequence[int] | np.ndarray) -> None:
+        """The same of rows (n, D), which have some `places` (n,) in the data."""
         if self.support is not None:
-            self.support.check_rows(rows, first, type(self).__name__)
+            self.support.check_rows(rows, places, type(self).__name__)
 
     def points(self, rows: Rows) -> Rows:
         """Coordinates of rows in which squared distances make sense; used to seed clusters."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +37,8 @@ class Support:
         if not integral:
             self._refuse(family, "some entries have a fraction")
 
-    def check_rows(self, rows: np.ndarray | sparse.csr_array, first: int, family: str) -> None:
-        """The same of rows (n, D), the first of which has that place in the data."""
+    def check_rows(self, rows: np.ndarray | sparse.csr_array, places: Sequence[int] | np.ndarray, family: str) -> None:
+        """The same of rows (n, D), which have some `places` (n,) in the data."""
         held = np.asarray(rows.data if isinstance(rows, sparse.csr_array) else rows).ravel()
         others = np.flatnonzero((held < self.least) | (held > self.most) | (held != np.rint(held)))
         if len(others):
@@ -46,7 +47,7 @@ class Support:
                 row = int(np.searchsorted(rows.indptr, place, side="right")) - 1
             else:
                 row = place // rows.shape[1]
-            self._refuse(family, f"row {first + row} has an entry of {held[place]:g}")
+            self._refuse(family, f"row {places[row]} has an entry of {held[place]:g}")
 
     def _refuse(self, family: str, found: str) -> None:
         raise InputError(f"{family} needs {self.told}; {found}. {self.remedy}")

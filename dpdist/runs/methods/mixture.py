@@ -116,7 +116,7 @@ def start_summary(spec: FitSpec, problem: Problem, source: Source, backend: Back
         return responsibility_start(problem, source, backend, initial)
     if isinstance(initial, Predictor) or initial not in STARTS:
         model = initial if isinstance(initial, Predictor) else _stored_model(initial)
-        model.preparation.check_source(source, "initial")
+        model.check_source(source, "initial")
         return model_start(problem, source, backend, model)
     if initial == "one":
         return None if problem.model.background is None else _all_data(problem.model.background, source)

@@ -7,7 +7,6 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from dpdist.core.errors import InputError
 from dpdist.core.phases import Phase, phase
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
@@ -57,8 +56,6 @@ class Takes(Protocol):
 
 def check_new_rows(preparation: Preparation, takes: Takes, source: Source, backend: Backend, asker: str) -> None:
     """Raise :class:`InputError` unless rows are such as a model was made from; `asker` is named in the message."""
-    preparation.check_source(source, asker)
-    if source.sparse and not takes.accepts_sparse:
-        raise InputError(f"{source.label} is sparse, which this likelihood does not accept; pass x.toarray().")
+    preparation.check_source(source, asker, takes.accepts_sparse)
     data_summary = summarise_source(source, backend, products=preparation.transform.matrix is not None)
     takes.check_moments(preparation.transform.moments(data_summary))
