@@ -98,3 +98,10 @@ def digest(state: State, path: Any = None) -> str:
         total.update(b"" if state.sample.seen is None else _batch_summary_bytes(state.sample.seen, files))
         total.update(b"" if state.sample.held is None else state.sample.held.tobytes())
     return total.hexdigest()
+
+
+def bits(model: Any) -> str:
+    """A fitted estimator's model and its history, but for times."""
+    kept, total = model._history, model._fitted.total
+    arrays = next(getattr(total, name).tobytes().hex() for name in ("stats", "table", "words") if name in dir(total))
+    return repr((model._fitted.ids.tolist(), [(row.lap, row.elbo) for row in kept.laps])) + arrays

@@ -138,3 +138,10 @@ def model_and_totals(documents: sparse.csr_array) -> tuple[TopicModel, np.ndarra
     """The default model of a corpus, and its totals."""
     totals = np.array([0.0, 0.0, documents.shape[0], documents.sum()])
     return HDPTopicModel().spec().problem(documents.shape[1]).model, totals
+
+
+def test_documents_too_long_to_be_divided_are_set_apart_for_no_score() -> None:
+    counts = blocks(np.random.default_rng(0)).tolil()
+    counts[:, 0] = 2.0e9  # of every document
+    model = HDPTopicModel(initial_topics=4, max_laps=1).fit(sparse.csr_array(counts))
+    assert np.isfinite(model.elbo_)

@@ -31,7 +31,7 @@ from dpdist.runs import passes
 from dpdist.runs.config import parse_config
 from dpdist.runs.passes import KeptPasses, block_of
 from dpdist.storage.preparing import PreparationStore
-from tests.runs import clusters, mixture
+from tests.runs import bits, clusters, mixture
 
 ROWS = clusters(0, rows=400, columns=3)
 WORDS = sparse.csr_array(np.random.default_rng(0).poisson(0.7, size=(120, 12)).astype(float))
@@ -99,17 +99,6 @@ def killed_after(monkeypatch, count: int, begin) -> list[str]:
         with suppress(Killed):
             begin()
     return kept
-
-
-def bits(model) -> str:
-    """The model and its history, but for times."""
-    kept = model._history
-    return repr((model._fitted.ids.tolist(), [(row.lap, row.elbo) for row in kept.laps])) + _array_bits(model._fitted)
-
-
-def _array_bits(fitted) -> str:
-    total = fitted.total
-    return next(getattr(total, name).tobytes().hex() for name in ("stats", "table", "words") if name in dir(total))
 
 
 @pytest.mark.parametrize("kind", [*QUICK, *(pytest.param(k, marks=pytest.mark.slow) for k in KINDS if k not in QUICK)])

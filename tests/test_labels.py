@@ -161,16 +161,17 @@ def test_of_two_labellings_to_one_place_the_later_is_refused(tmp_path, predictor
     assert refused == 1 and [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor) -> None:
-    out = tmp_path / "labels.zarr"
+@pytest.mark.parametrize("name", ["labels.zarr", "labels.csv", "labels.parquet"])
+def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor, name) -> None:
+    out = tmp_path / name
 
     def ids():
-        out.mkdir()
+        out.write_text("mine")
         yield ["x"] * ROWS
 
     with pytest.raises(OutputExistsError, match="exists; choose another name"):
         write_labels(predictor, source_of(clusters(1)), SerialBackend(), out, ids=RowIds("who", ids()))
-    assert not list(out.iterdir())
+    assert out.read_text() == "mine"
 
 
 @pytest.mark.slow

@@ -610,3 +610,11 @@ def test_components_of_later_partitions_join_those_before_and_no_side_merges_its
     assert (both.ids[len(base.table) :] == -1).all()
     assert (both.rows, both.seen) == (60, 60.0)
     np.testing.assert_array_equal(shares_of(both.table).sum(axis=0), np.ones(60))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+@pytest.mark.parametrize("spacing", [0, 1, 16])
+@pytest.mark.parametrize("rows", [0, 1, 3, 1000])
+def test_the_next_check_comes_later(share: float, spacing: int, rows: int) -> None:
+    assert PruneMerge(spacing=spacing, share=share).next_check(rows, 0) > rows
+    assert PruneMerge().next_check(rows, 50) == max(rows + 800, int(1.25 * rows))

@@ -484,3 +484,12 @@ def test_what_goes_wrong_in_a_page_is_heard(opened, folder, figures) -> None:
     (folder / "wrong.html").write_text(wrong)
     opened.open(folder / "wrong.html")
     assert len(opened.said) == 2
+
+
+def test_a_picture_needs_a_value_a_column(tmp_path, monkeypatch) -> None:
+    model, rows = mixture(max_laps=1), clusters(1, columns=4)
+    model.fit(rows)
+    monkeypatch.setattr(type(model._predictor), "described", lambda self: {})
+    with pytest.raises(dpdist.InputError, match="describe no mean, share, rate or covariance to draw"):
+        figures_of(model, image_shape="2x2")
+    assert figures_of(model).components

@@ -384,6 +384,14 @@ def test_a_stream_without_rows_is_refused(blocks: list[np.ndarray]) -> None:
             sva().fit(stream)
 
 
+def test_a_stream_that_is_refused_at_once_leaves_the_model_before() -> None:
+    model = sva().fit(grid(3))
+    for stream in ([], [np.full((2, 2), np.nan)]):
+        with pytest.raises(ValueError):
+            model.fit(iter(stream))
+        assert bits(model) == bits(sva().fit(grid(3)))
+
+
 def test_weights_and_holdout_do_not_go_with_a_stream() -> None:
     x = grid(0)
     for extra in ({"sample_weight": np.ones(len(x))}, {"holdout": x}):
@@ -808,6 +816,16 @@ def test_pruning_says_what_it_removed_and_a_bound_is_kept() -> None:
     assert model.pruned_weight_ + model._fitted.total.weights.sum() == pytest.approx(len(x))
     assert sva(prune=0.001).fit(x).n_components_ == 10
     assert sva(max_components=4).fit(source_of(grid(0), 200)).n_components_ == 4
+
+
+@pytest.mark.parametrize("most", [1, 5, 8])
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_bound_holds_where_each_partition_opens_a_few(most: int, parallel: bool) -> None:
+    x = grid(0)
+    x = x[np.lexsort(np.rint(x / 6.0).T)]  # each partition has clusters of its own
+    model = sva(max_components=most, shuffle=False, parallel=parallel, prune=0.0).fit(source_of(x, len(x) // 9))
+    assert 1 <= model.n_components_ <= most
+    assert model._fitted.total.weights.sum() == pytest.approx(len(x))
 
 
 def test_attributes_and_infos_after_a_fit() -> None:

@@ -33,7 +33,7 @@ from dpdist.execution import SerialBackend
 from dpdist.report.page import claim_page
 from dpdist.runs.config import parse_config, read_config
 from dpdist.runs.label_table import RowIds, claim_file, create_ids, write_ids
-from dpdist.runs.opening import limits_of, open_run, resumed
+from dpdist.runs.opening import gone_on, open_run
 from dpdist.testing import check_source
 from tests.runs import clusters, mixture
 
@@ -286,7 +286,8 @@ def test_rows_held_out_have_the_columns_that_were_taken(tmp_path: Path) -> None:
     assert sum(1 for _ in run) and run.store is not None
     run.close()
     store = open_run(tmp_path / "run.zarr")
-    resumed(store, as_source(place, known=store.problem().names), SerialBackend(), limits_of(store), place).close()
+    source = as_source(place, known=store.problem().names)
+    gone_on(store.path, source, SerialBackend(), holdout=place).close()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.methods.topics import MemoizedTopics
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
 from tests.conftest import shared_path
@@ -783,7 +783,8 @@ def test_a_stored_state_goes_on_from_every_batch_to_the_same_bits(tmp_path) -> N
     for _ in whole:
         pass
     source = ArraySource(documents, partition_rows=256)
-    store = RunStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint())
+    asked = Asked("dpdist:HDPTopicModel", {"max_laps": 5})
+    store = RunStore.create(tmp_path / "run.zarr", whole.problem, {}, source.fingerprint(), asked=asked)
     fit, copies = fit_of(documents, store, 5), 0
     for step in fit:
         fit.checkpoint_seconds = 0.0 if step.state.lap == 4 else np.inf

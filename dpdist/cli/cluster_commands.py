@@ -8,12 +8,11 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from dpdist.cluster.foreground import Scheduler, Serial, Workers, backend_of, data_of
+from dpdist.cluster.foreground import Scheduler, Serial, Workers, backend_of
 from dpdist.cluster.terminal import OUTPUT
-from dpdist.data import as_source
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
-from dpdist.runs.opening import grow_stored_tree, open_run, refit_stored
+from dpdist.runs.opening import grow_stored_tree, open_run, refit_stored, source_of
 from dpdist.runs.progress import say
 
 #: Clusters shown at most.
@@ -34,7 +33,7 @@ def tree(
     its rows that one other would take.
     """
     store = open_run(run)
-    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
+    source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source) as backend:
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found))
@@ -56,7 +55,7 @@ def stability(
     clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.
     """
     store = open_run(run)
-    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
+    source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
         found = refit_stored(run, source, backend, refits, max_laps)
     table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components

@@ -40,10 +40,12 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, method_of, open_run, stored_laps
+from dpdist.runs.opening import open_run, run_at, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, preparation_told
+from dpdist.storage.generations import KEEP
+from dpdist.storage.preparing import PreparationStore
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
@@ -57,7 +59,7 @@ def submit(
     out: Annotated[str, typer.Option(help="Folder or s3:// URL to write to.")] = "run.zarr",
     command: Annotated[str, typer.Option(help="What to run: fit, sva or topics.")] = "fit",
     checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
-    keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = 2,
+    keep: Annotated[int, typer.Option(min=1, help="Checkpoints kept.")] = KEEP,
     overwrite: Overwrite = False,
 ) -> None:
     """Start a run that needs nobody: its coordinator is a job of its own. Prints the run's id."""
@@ -73,8 +75,15 @@ def submit(
     _start(place, replace(asked, after=_last(place), lease=lease), before, chosen)
 
 
-def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | None, data: str | None) -> None:
-    """Have a job of its own go on with a run, submitted or not, on a cluster."""
+def resume_on(
+    run: str,
+    cluster: Path,
+    max_laps: int | None,
+    max_time: float | None,
+    data: str | None,
+    checkpoint_seconds: float | None,
+) -> None:
+    """Have a job of its own go on with a run, submitted or not, on a cluster; None stands for what was asked before."""
     limits = Limits(max_laps, max_time)
     place, chosen = place_of(absolute(run)), _required(cluster, run)
     before, lease = _refuse_if_alive(place)
@@ -86,6 +95,8 @@ def resume_on(run: str, cluster: Path, max_laps: int | None, max_time: float | N
     if begun := _last(place) > request.after or not request.fresh:
         request = replace(request, after=_last(place))
     request = replace(request, settings=settings, fresh=not begun, lease=lease)
+    if checkpoint_seconds is not None:
+        request = replace(request, checkpoint_seconds=checkpoint_seconds)
     _start(place, replace(request, max_laps=limits.max_laps, max_time=limits.max_time), before, chosen)
 
 
@@ -208,12 +219,11 @@ def _request_of(place: Place) -> Request:
     """The request in force, or one made of what a run begun in the foreground keeps."""
     if newest_request(place):
         return latest_request(place)[1]
-    begun = being_prepared(place.label)
-    command = METHODS[begun.told["method"]].command if begun else method_of(place.label).command
-    settings = begun.told["settings"] if begun else open_run(place.label).settings
+    run = run_at(place.label)
+    command, settings, begins = METHODS[run.method].command, run.settings, isinstance(run, PreparationStore)
     if not settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
-    return Request(_new_id(), command, settings, after=_last(place), fresh=begun is not None)
+    return Request(_new_id(), command, settings, after=_last(place), fresh=begins)
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:

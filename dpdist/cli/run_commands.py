@@ -15,10 +15,10 @@ from dpdist.cluster.foreground import (
     CheckpointSeconds,
     Out,
     Overwrite,
+    ResumedSeconds,
     Scheduler,
     Serial,
     Workers,
-    data_of,
     drive_here,
     launcher_of,
 )
@@ -27,25 +27,17 @@ from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.outputs import check_apart
 from dpdist.core.places import absolute
-from dpdist.data import Source, as_source, chosen_source
+from dpdist.data import Source, as_source
 from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import (
-    being_prepared,
-    check_limited,
-    limits_of,
-    method_of,
-    open_run,
-    prepared_again,
-    resumed,
-)
+from dpdist.runs.opening import being_prepared, check_limits, gone_on, open_run, run_at, source_of
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
+from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import claim
-from dpdist.storage.preparing import PreparationStore
 
 Rows = Annotated[
     str | None,
@@ -134,10 +126,9 @@ def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: C
     source, tries = told.source(), count()
 
     def prepare(backend: Backend) -> Run:
-        if next(tries) and (begun := being_prepared(out)) is not None:  # the cluster was lost meanwhile
-            run = prepared_again(begun, source, backend, None, None)
-        else:
-            run = told.prepare(source, out, overwrite, backend)
+        if next(tries) and being_prepared(out) is not None:  # the cluster was lost meanwhile
+            return gone_on(out, source, backend, checkpoint_seconds=seconds)
+        run = told.prepare(source, out, overwrite, backend)
         run.checkpoint_seconds = seconds
         return run
 
@@ -146,7 +137,7 @@ def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: C
 
 def extend(
     model: Annotated[str, typer.Argument(help="A model of dpdist sva or dpdist fit.")],
-    data: Annotated[str, typer.Argument(help="Zarr array of new rows.")],
+    data: Annotated[str, typer.Argument(help="New rows, as Zarr or files such as .csv, .parquet and .npy.")],
     out: Annotated[
         str | None, typer.Option(help="Folder for the result. Default: the model itself, if dpdist sva made it.")
     ] = None,
@@ -174,61 +165,28 @@ def resume(
     cluster: Annotated[
         Path | None, typer.Option(help="TOML file of a cluster: a job of its own goes on, as with dpdist submit.")
     ] = None,
-    checkpoint_seconds: CheckpointSeconds = CHECKPOINT_SECONDS,
+    checkpoint_seconds: ResumedSeconds = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
+    found = run_at(run)
+    check_limits(found, max_laps, max_time)
     if cluster is not None:
         if serial or scheduler is not None or workers is not None:
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
         from dpdist.cli.job_commands import resume_on
 
-        resume_on(run, cluster, max_laps, max_time, data)
+        resume_on(run, cluster, max_laps, max_time, data, checkpoint_seconds)
         return
-    launch_for = partial(launcher_of, workers, scheduler, serial)
-    bounds = {"--max-laps": max_laps, "--max-time": max_time}
-    limits = [name for name, bound in bounds.items() if bound is not None]
-    if (begun := being_prepared(run)) is not None:
-        check_limited(begun.told["method"], run, limits)
-        _prepare_again(begun, data, max_laps, max_time, checkpoint_seconds, launch_for)
-        return
-    store, method = open_run(run), method_of(run)
-    check_limited(store.method, run, limits)
-    fitted = store.fitted()
+    method = METHODS[found.method]
+    fitted = found.fitted() if isinstance(found, RunStore) else None
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
         remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
         say(OUTPUT, f"{run} has ended ({fitted.stop}); {remedy}.")
         return
-    source = as_source(data_of(store.settings.get("data"), data), known=store.problem().names)
-
-    def prepare(backend: Backend) -> Run:
-        limits = limits_of(store).but(max_laps, max_time)
-        going = resumed(store, source, backend, limits)
-        going.checkpoint_seconds = checkpoint_seconds
-        return going
-
-    drive_here(prepare, launch_for(source, method.updates), run)
-
-
-def _prepare_again(
-    begun: PreparationStore,
-    data: str | None,
-    max_laps: int | None,
-    max_time: float | None,
-    seconds: float,
-    launch_for: Callable[[Source, int], Launch],
-) -> None:
-    """Go on with a run that has no checkpoint yet."""
-    path, settings = begun.place.label, begun.told["settings"]
-    source = chosen_source(data_of(settings.get("data"), data), settings.get("columns"), settings.get("drop") or ())
-
-    def prepare(backend: Backend) -> Run:
-        found = being_prepared(path)  # anew, where the cluster was lost meanwhile
-        assert found is not None, "it stays there until there is a checkpoint"
-        run = prepared_again(found, source, backend, max_laps, max_time)
-        run.checkpoint_seconds = seconds
-        return run
-
-    drive_here(prepare, launch_for(source, METHODS[begun.told["method"]].updates), path)
+    source = source_of(found, data)
+    seconds = CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds
+    prepare = partial(gone_on, run, source, max_laps=max_laps, max_time=max_time, checkpoint_seconds=seconds)
+    drive_here(prepare, launcher_of(workers, scheduler, serial, source, method.updates), run)

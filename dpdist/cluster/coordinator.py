@@ -20,13 +20,12 @@ from dpdist.cluster.submitted import Address, End, Request, forget, latest_reque
 from dpdist.core.errors import DpdistError
 from dpdist.core.lease import take_lease
 from dpdist.core.places import Place, place_of
-from dpdist.data import as_source
 from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, limits_of, open_run, prepared_again, resumed
+from dpdist.runs.opening import being_prepared, gone_on, open_run, run_at, source_of
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
@@ -131,17 +130,15 @@ def _found_before(place: Place, request: Request) -> str | None:
 
 def _prepared(place: Place, request: Request, backend: Backend) -> Run:
     """The run, from its beginning or its last checkpoint."""
-    if request.fresh and _is_new(place, request):
-        told, begun = parse_config(request.command, request.settings), being_prepared(place.label)
-        if begun is not None and _same_but_for_data(begun.told["settings"], request.settings):
-            run = prepared_again(begun, told.source(), backend, request.max_laps, request.max_time)
-        else:
-            run = told.prepare(told.source(), place.label, True, backend)
+    begun = being_prepared(place.label)
+    as_asked = begun is not None and _same_but_for_data(begun.settings, request.settings)
+    if request.fresh and _is_new(place, request) and not as_asked:
+        told = parse_config(request.command, {**request.settings, **request.limits})
+        run = told.prepare(told.source(), place.label, True, backend)
     else:
-        store = open_run(place.label)
-        source = as_source(request.settings["data"], known=store.problem().names)
-        limits = limits_of(store).but(request.max_laps, request.max_time)
-        run = resumed(store, source, backend, limits, request.settings.get("holdout"))
+        source = source_of(run_at(place.label), str(request.settings["data"]))
+        held = request.settings.get("holdout")
+        run = gone_on(place.label, source, backend, request.max_laps, request.max_time, held)
     assert run.store is not None, "a submitted run is stored"
     run.checkpoint_seconds, run.store.keep = request.checkpoint_seconds, request.keep
     return run

@@ -56,7 +56,7 @@ def doctor(
     cluster: Annotated[Path, typer.Option(help="TOML file of the cluster, such as those of cluster_configs/.")],
     run: Annotated[str | None, typer.Option(help="Folder or s3:// URL that a run is to be written to.")] = None,
     data: Annotated[str | None, typer.Option(help="Zarr array of rows that workers are to read.")] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for workers.")] = 60.0,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for workers.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
     """Check a cluster, a run's place and data, and say what to fix; exits with 1 if there is a fault."""
@@ -91,7 +91,7 @@ def examine(cluster: Path, run: str | None, data: str | None, wait: float) -> li
         with _faults_of("cluster", found), contextlib.closing(config.launch()) as backend:
             client = backend.client
             found += check_certificates(config)
-            found += check_workers(client, config.expected, max(wait, 1.0))
+            found += check_workers(client, config.expected, wait)
             if data is not None and seen is not None:
                 found += check_data_on(client, absolute(data), seen)
     return found

@@ -23,10 +23,11 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Local worker processes
 Scheduler = Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, as tcp://host:8786.")]
 Serial = Annotated[bool, typer.Option("--serial", help="Run in this process, without Dask; same results.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-CheckpointSeconds = Annotated[
-    float,
-    typer.Option(min=0, help="Longest time between checkpoints, seconds; sooner where they cost below 3 % of the run."),
-]
+_SECONDS = typer.Option(
+    min=0, help="Longest time between checkpoints, seconds; sooner where they cost below 3 % of the run."
+)
+CheckpointSeconds = Annotated[float, _SECONDS]
+ResumedSeconds = Annotated[float | None, _SECONDS]
 #: What a lap is expected to take, before anything but the data's shape is known: components, seconds for each number of
 #: a row and component, and the numbers of a sparse row that are not zero.
 COMPONENTS, NUMBER_SECONDS, ENTRIES = 50, 1.5e-8, 100
@@ -102,11 +103,3 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
         say(MESSAGES, f"stopped; nothing is lost. Go on with: dpdist resume {shlex.quote(path)}")
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
     say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {shlex.quote(path)}")
-
-
-def data_of(kept: object, moved: str | None) -> str:
-    """Where a run's data are: where they moved to, or as it kept it."""
-    path = moved or kept
-    if path is None:
-        raise InputError("the run's data were in memory; go on from Python, or give --data.")
-    return str(path)

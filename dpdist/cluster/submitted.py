@@ -20,7 +20,10 @@ from dpdist.cluster.submission import Job
 from dpdist.core.errors import CheckpointError, OutputExistsError
 from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
+from dpdist.runs.limits import Limits
 from dpdist.storage.commits import numbered, readable
+from dpdist.storage.generations import KEEP
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Request:
     cluster : of the cluster, as plain values
     after : commits there were when it was made; the run begins anew if it is to replace them, else it goes on
     fresh : whether the run begins
-    max_laps, max_time : new limits of a run that goes on
+    max_laps, max_time : new limits
     checkpoint_seconds : longest time between checkpoints
     keep : generations kept
     lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
@@ -49,9 +52,14 @@ class Request:
     fresh: bool = True
     max_laps: int | None = None
     max_time: float | None = None
-    checkpoint_seconds: float = 60.0
-    keep: int = 2
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+    keep: int = KEEP
     lease: int = 0
+
+    @property
+    def limits(self) -> dict[str, object]:
+        """Those that are given, by name."""
+        return Limits(self.max_laps, self.max_time).given
 
 
 @dataclass(frozen=True)

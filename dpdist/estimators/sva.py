@@ -160,10 +160,10 @@ class SVA(Clustering[SVASpec]):
         self._end_pass()
         return self
 
-    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
-        """Pass over more rows and leave clusters as they are then."""
+    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None, afresh: bool = False) -> None:
+        """Pass over more rows, or `afresh` over the first, and leave clusters as they are then."""
         source, backend = as_source(x, sample_weight), SerialBackend()
-        if not hasattr(self, "_problem"):
+        if afresh or not hasattr(self, "_problem"):
             problem, state = begin_pass(self.spec(), source, backend, stream=True)
             self.adopt(problem, passed(state.running, _STREAMED), History())
         else:
@@ -188,12 +188,12 @@ class SVA(Clustering[SVASpec]):
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
                 "each block's weights, and score between blocks."
             )
-        for name in ("_problem", "_fitted", "_history", "_predictor", "_rows", "labels_"):
-            self.__dict__.pop(name, None)
+        begun = False
         for block in blocks:
             if getattr(block, "shape", (1,))[:1] != (0,):
-                self._advance(block)
-        if not hasattr(self, "_problem"):
+                self._advance(block, afresh=not begun)
+                begun = True
+        if not begun:
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
         self._end_pass()
         return self

@@ -24,7 +24,8 @@ from dpdist.inference.transform import TransformPlan
 from dpdist.models.allocations import Allocation
 from dpdist.models.families import Family
 from dpdist.runs.extending import prepare_extension
-from dpdist.runs.opening import being_prepared, check_limited, limits_of, open_run, prepared_again, resumed
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import gone_on, open_run, run_at
 from dpdist.runs.run import Run
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
 from dpdist.storage.checkpoint import FINDINGS, RunStore
@@ -219,17 +220,10 @@ def resume(
         If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
         be imported.
     """
-    source, backend = as_source(x, sample_weight), chosen_backend(backend)
-    limits = {"max_laps": max_laps, "max_time": max_time}
-    given = {name: limit for name, limit in limits.items() if limit is not None}
-    if (begun := being_prepared(path)) is not None:
-        check_limited(begun.told["method"], path, given)
-        model: Mixture | SVA | HDPTopicModel = _estimator_of(begun).set_params(**given)
-        return _at_its_end(model, prepared_again(begun, source, backend, max_laps, max_time, holdout))
-    store = open_run(path)
-    check_limited(store.method, path, given)
-    model = _estimator_of(store).set_params(**given)
-    return _at_its_end(model, resumed(store, source, backend, limits_of(store).but(max_laps, max_time), holdout))
+    model, source = _estimator_of(run_at(path)), as_source(x, sample_weight)
+    run = gone_on(path, source, chosen_backend(backend), max_laps, max_time, holdout)
+    model.set_params(**Limits(max_laps, max_time).given)
+    return _at_its_end(model, run)
 
 
 def extend(

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.cluster.hierarchy import dendrogram
 
+from dpdist.core.errors import InputError
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence, top_words
@@ -177,6 +178,8 @@ def _clusters(
     assert some is not None, "rows can be drawn"
     profiles, counts, weights = profiles_of(predictor, some), _counts(view), predictor.weights()[0]
     sizes = None if shape is None else picture_shape(shape, predictor.preparation.columns)
+    if sizes is not None and profiles is None:
+        raise InputError("these clusters describe no mean, share, rate or covariance to draw; leave out image_shape.")
     nearest = {} if some.places is None else nearest_rows(predictor, some, places, NEAREST)
     told = {k: NONE if profiles is None or sizes is not None else _telling(profiles, k) for k in places.tolist()}
     components = tuple(

@@ -68,7 +68,7 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     return target
 
 
-def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str]) -> None:
+def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str], overwrite: bool) -> None:
     """Write labels of a Zarr group as a table, which appears when it is complete.
 
     Parameters
@@ -76,11 +76,14 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str])
     labels : group of :func:`dpdist.runs.labelling.write_labels`
     ids : what the rows are called
     outputs : names of the arrays of what is told of each row
+    overwrite : whether to replace what came to its place meanwhile
 
     Raises
     ------
     InputError
         If there are more or fewer ids than rows.
+    OutputExistsError
+        If something came to its place that is not to be replaced.
     """
     frames = _frames(labels, ids, sorted(set(outputs) - {"label"}))
     aside = target.with_name(f".partial-{os.getpid()}-{target.name}")
@@ -89,6 +92,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str])
             _write_parquet(frames, aside)
         else:
             _write_text(frames, aside, "\t" if ending_of(target.name) == ".tsv" else ",")
+        claim_file(target, overwrite)
         aside.replace(target)
     finally:
         aside.unlink(missing_ok=True)

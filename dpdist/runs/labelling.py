@@ -100,7 +100,7 @@ def write_labels(
     with sole_writer(filling.target):
         _fill(filling, question, backend, tell)
         with filling.forgotten_if_refused():
-            write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs)
+            write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs, overwrite)
         filling.forget()
 
 

@@ -41,6 +41,16 @@ class Limits:
         """These limits, but for those that are given."""
         return Limits(self.max_laps if max_laps is None else max_laps, self.max_time if max_time is None else max_time)
 
+    @property
+    def parameters(self) -> dict[str, object]:
+        """They as parameters of an estimator."""
+        return {"max_laps": self.max_laps, "max_time": self.max_time}
+
+    @property
+    def given(self) -> dict[str, object]:
+        """Those that there are."""
+        return {name: limit for name, limit in self.parameters.items() if limit is not None}
+
     def reached(self, laps: int) -> bool:
         """Whether so many laps are as many as there may be."""
         return self.max_laps is not None and laps >= self.max_laps

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
-from dpdist.data.base import Source
+from dpdist.data import Source, as_source, chosen_source
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
@@ -19,13 +19,13 @@ from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.outliers import Flagged, flagged
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.stability import Stability, refit
+from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
 from dpdist.runs.methods import METHODS, method_named
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.preparing import prepare_again
 from dpdist.runs.run import Run
-from dpdist.runs.specs import Spec
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import read_attributes
 from dpdist.storage.preparing import PreparationStore
@@ -41,14 +41,67 @@ def open_run(path: str | os.PathLike[str]) -> RunStore:
     return RunStore.open(path, *METHODS)
 
 
-def check_limited(method: str, path: object, limits: Collection[str]) -> None:
-    """Raise :class:`InputError` if a run that ends of itself is given `limits`."""
-    if limits and not METHODS[method].endless:
-        raise InputError(f"{path} is a pass, which ends with its rows; leave out {' and '.join(limits)}.")
+def run_at(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
+    """The run at `path`, which may have no checkpoint yet; raises :class:`CheckpointError` if there is none."""
+    return being_prepared(path) or open_run(path)
+
+
+def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
+    """The data of a run from where they were, or `moved` to; raises :class:`InputError` if they were in memory."""
+    settings: Mapping[str, Any] = run.settings
+    if (path := moved or settings.get("data")) is None:
+        raise InputError(
+            "the run's data were in memory; go on from Python, or give them, as in dpdist resume RUN --data PATH"
+        )
+    if isinstance(run, PreparationStore):
+        return chosen_source(path, settings.get("columns"), settings.get("drop") or ())
+    return as_source(path, known=run.problem().names)
+
+
+def check_limits(run: RunStore | PreparationStore, max_laps: int | None, max_time: float | None) -> None:
+    """Raise :class:`InputError` if a run that ends of itself is given a limit."""
+    given = Limits(max_laps, max_time).given
+    if given and not METHODS[run.method].endless:
+        raise InputError(f"{run.place.label} is a pass, which ends with its rows; leave out {' and '.join(given)}.")
+
+
+def gone_on(
+    path: str | os.PathLike[str],
+    source: Source,
+    backend: Backend,
+    max_laps: int | None = None,
+    max_time: float | None = None,
+    holdout: object = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Run:
+    """The run at `path`, to go on from its checkpoint or, if it has none yet, from where its preparation was.
+
+    Parameters
+    ----------
+    max_laps, max_time : when to stop, from now on; None for as it was told
+    holdout : rows whose score is followed, or where they are; None for those at the place that the run was told
+    checkpoint_seconds : longest time between checkpoints
+
+    Raises
+    ------
+    InputError
+        If a run that ends of itself is given a limit.
+    CheckpointError
+        If there is no run, the data are not those it began with, or another coordinator holds it.
+    """
+    found = run_at(path)
+    check_limits(found, max_laps, max_time)
+    limits = _limits_of(found).but(max_laps, max_time)
+    if isinstance(found, PreparationStore):
+        run = _prepared_again(found, source, backend, limits, holdout)
+    else:
+        run = resumed(found, source, backend, limits, holdout)
+    run.checkpoint_seconds = checkpoint_seconds
+    return run
 
 
 def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, holdout: object = None) -> Run:
-    """The run in `store`, to go on from its checkpoint.
+    """The run in `store`, to go on from its checkpoint; limits other than its own are kept with it at once.
 
     Parameters
     ----------
@@ -70,7 +123,11 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
             fitted = fitted._replace(stop=stop, converged=over and fitted.converged)
         state, manifest = store.state()
         state, problem = replace(state, quiet=False), store.problem()
-        return Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+        run = Run(method, problem, source, backend, state, limits, history, store, fitted=fitted, manifest=manifest)
+        if limits != _limits_of(store):
+            store.limit(limits.parameters)
+            run.save()
+        return run
 
 
 def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
@@ -78,40 +135,18 @@ def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
     return PreparationStore.found(place_of(path))
 
 
-def prepared_again(
-    store: PreparationStore,
-    source: Source,
-    backend: Backend,
-    max_laps: int | None,
-    max_time: float | None,
-    holdout: object = None,
-) -> Run:
-    """The run in `store` made ready, from where its preparation was.
-
-    Parameters
-    ----------
-    max_laps, max_time : when to stop; None for as it was told
-    holdout : as for :func:`resumed`
-
-    Raises
-    ------
-    InputError
-        If a run that ends of itself is given a limit.
-    CheckpointError
-        If the data are not those the run began with, or another coordinator holds the run.
-    """
-    spec: Spec = store.spec()
-    method = method_named(spec.method, _held_out(holdout, store.told["settings"]), source.names)
-    return prepare_again(method, source, spec.limits.but(max_laps, max_time), backend, store)
+def _prepared_again(store: PreparationStore, source: Source, backend: Backend, limits: Limits, holdout: object) -> Run:
+    method = method_named(store.method, _held_out(holdout, store.settings), source.names)
+    return prepare_again(method, source, limits, backend, store)
 
 
 def _held_out(given: object, settings: Mapping[str, object]) -> object:
     return settings.get("holdout") if given is None else given
 
 
-def limits_of(store: RunStore) -> Limits:
-    """When the run was told to stop."""
-    parameters = store.asked().parameters
+def _limits_of(run: RunStore | PreparationStore) -> Limits:
+    """When a run was told to stop."""
+    parameters = run.asked().parameters
     return Limits(parameters.get("max_laps"), parameters.get("max_time"))
 
 

@@ -101,6 +101,7 @@ def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Ba
     store.lock()
     with released_on_error(store):
         source = _same_data(source, store)
+        store.limit(limits.parameters if method.endless else {})
         output = Output(store.place.label, store.told["settings"], overwrite=True, asked=store.asked())
         spec = store.spec()
     return _kept(method, spec, source, limits, backend, output, store)

@@ -74,6 +74,10 @@ class Asked:
     estimator: str
     parameters: dict[str, Any]
 
+    def but(self, parameters: Mapping[str, object]) -> Asked:
+        """The same, but for some parameters."""
+        return replace(self, parameters={**self.parameters, **parameters})
+
 
 class Fitted(NamedTuple, Generic[Total]):
     """A model at the end of some step.
@@ -84,6 +88,7 @@ class Fitted(NamedTuple, Generic[Total]):
     total : what the model is made from: the summary of the whole data, or the state of a method without summaries
     elbo : exact ELBO, nats; NaN where the method has none
     rows : number of rows
+    next_id : first id that no component had yet
     stop : why the run ended; None while it goes on
     converged : whether it ended by convergence
     """
@@ -92,6 +97,7 @@ class Fitted(NamedTuple, Generic[Total]):
     total: Annotated[Total, BESIDE]
     elbo: float
     rows: float
+    next_id: int
     stop: str | None = None
     converged: bool = False
 
@@ -143,9 +149,13 @@ class RunStore(GenerationStore):
         return codec.read(subgroup(self.problem_group(), "problem"))
 
     def asked(self) -> Asked:
-        """What a person asked for."""
+        """What a person asked for, with the limits that were asked for last."""
         found: Asked = codec.read(subgroup(self.problem_group(), "asked"), Asked)
-        return found
+        return found.but(self.attributes.get("limits", {}))
+
+    def limit(self, limits: Mapping[str, object]) -> None:
+        """Take new limits, parameters by name, as those asked for; the next generation keeps them."""
+        self.attributes = {**self.attributes, "limits": limits}
 
     def fitted(self) -> AnyFitted | None:
         """The model of the current generation, or None before the first lap."""

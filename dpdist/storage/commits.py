@@ -30,6 +30,7 @@ class Commit(TypedDict):
     settings : of the run, as plain values
     fingerprint : of its data; empty for a saved model
     taken : digests of data that generations before were made from
+    limits : new values of the parameters that say when to stop, by name
     number, lease, time : of the commit, once it is made
     """
 
@@ -43,6 +44,7 @@ class Commit(TypedDict):
     settings: Mapping[str, object]
     fingerprint: Mapping[str, object]
     taken: NotRequired[list[str]]
+    limits: NotRequired[Mapping[str, object]]
     number: NotRequired[int]
     lease: NotRequired[int]
     time: NotRequired[str]

@@ -44,6 +44,7 @@ class Told(TypedDict):
     settings, identity : of the run and its data, as plain values
     entries : by name, what is kept
     told : where the preparation is, in words
+    limits : new values of the parameters that say when to stop, by name
     """
 
     format: int
@@ -54,6 +55,7 @@ class Told(TypedDict):
     identity: dict[str, Any]
     entries: dict[str, _Entry]
     told: NotRequired[str]
+    limits: NotRequired[Mapping[str, object]]
 
 
 class PreparationStore:
@@ -136,6 +138,16 @@ class PreparationStore:
             )
         return cls(place, cast(Told, told))
 
+    @property
+    def method(self) -> str:
+        """What is to make the model."""
+        return self.told["method"]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What was asked for, as plain values."""
+        return self.told["settings"]
+
     def lock(self) -> None:
         """Become the one writer; raises as :func:`dpdist.core.lease.take_lease`."""
         with writable(self.place):
@@ -160,9 +172,15 @@ class PreparationStore:
         return codec.read(subgroup(self._group(_ASKED), "spec"))
 
     def asked(self) -> Asked:
-        """What a person asked for."""
+        """What a person asked for, with the limits that were asked for last."""
         found: Asked = codec.read(subgroup(self._group(_ASKED), "asked"), Asked)
-        return found
+        return found.but(self.told.get("limits", {}))
+
+    def limit(self, limits: Mapping[str, object]) -> None:
+        """Keep new limits, parameters by name, as those asked for."""
+        self.told["limits"] = limits
+        with writable(self.place):
+            self._write()
 
     def has(self, name: str) -> bool:
         """Whether something is kept under a name."""

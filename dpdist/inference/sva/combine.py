@@ -109,7 +109,7 @@ def _combine_two(left: SVAState, right: SVAState, base: SVAState, learner: Learn
         looked=seen,
         overlap=_joined_overlap(left, right, base),
     )
-    return _merge_across(both, len(left.table), learner, rule)
+    return _within_bound(_merge_across(both, len(left.table), learner, rule), shared, learner, rule)
 
 
 def _joined_overlap(left: SVAState, right: SVAState, base: SVAState) -> np.ndarray:
@@ -142,3 +142,14 @@ def _merge_across(both: SVAState, split: int, learner: Learner, rule: OpeningRul
         both, fresh = merged(both, pairs, learner, split)
         later = left
     return both
+
+
+def _within_bound(state: SVAState, shared: int, learner: Learner, rule: OpeningRule) -> SVAState:
+    """The best pairs merged whatever that loses, none of two of the first `shared` components, while there are more
+    components than there may be: parts that opened few each may have more in all."""
+    while rule.max_components is not None and len(state.table) > rule.max_components:
+        tried = likely_pairs(learner.affinity(state.table), EvidenceTest().partners)
+        tried = tried[tried[:, 1] >= shared]
+        gains = merge_gains(state.table[tried[:, 0]], state.table[tried[:, 1]], learner, rule)
+        state, _ = merged(state, tried[[np.argmax(gains)]], learner, shared)
+    return state

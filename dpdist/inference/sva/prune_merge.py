@@ -178,6 +178,10 @@ class PruneMerge:
             **dict.fromkeys(("first_check", "spacing"), whole(0)),
         )
 
+    def next_check(self, rows: int, components: int) -> int:
+        """Rows passed at the next check after one at `rows`, where there are so many components."""
+        return max(rows + max(1, self.spacing * max(1, components)), int((1 + self.share) * rows))
+
     @property
     def tracks(self) -> bool:
         """Whether overlaps are asked for."""
@@ -203,7 +207,7 @@ def prune_and_merge(
     state: SVAState, learner: Learner, rule: OpeningRule, pruning: PruneMerge, fixed: int = 0
 ) -> SVAState:
     """Prune and merge what has become redundant, and set the time of the next check."""
-    next_check = max(state.rows + pruning.spacing * max(1, len(state.table)), int((1 + pruning.share) * state.rows))
+    next_check = pruning.next_check(state.rows, len(state.table))
     state = replace(_pruned(state, pruning, fixed), next_check=next_check, looked=state.seen)
     if pruning.merge is None:
         return state

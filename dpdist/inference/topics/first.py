@@ -15,7 +15,7 @@ from dpdist.inference.topics.births import Seeds, seek_topics
 from dpdist.inference.topics.companies import companies
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.model import TopicModel
-from dpdist.inference.topics.prediction import split_tokens
+from dpdist.inference.topics.prediction import MOST_DRAWN, split_tokens
 from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
 
 #: Words a topic, at least, for groups of words to be tried.
@@ -57,7 +57,7 @@ def seek_first(
             words = companies(sparse.csr_array(sample, dtype=np.float64), topics, generator(seed, "first companies"))
         return seek_topics(model, None, sample, whole, topics, iterations, rng, words=words)
 
-    apart = np.arange(documents.shape[0]) % _EACH == _EACH - 1
+    apart = (np.arange(documents.shape[0]) % _EACH == _EACH - 1) & (documents.sum(axis=1) < MOST_DRAWN)
     kept, (observed, held) = documents[~apart], split_tokens(documents[apart], _OBSERVED, seed)
     by_words = len(np.unique(kept.indices)) >= _COMPANY * topics and bool(held.sum() > 0)
     if by_words:

@@ -61,7 +61,7 @@ class OnlineStep(NamedTuple):
     elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus,
         under the topics before it
     documents : in the mini-batch
-    records : every merge and split judged
+    records : every merge, split and delete judged
     seconds : wall time
     """
 

@@ -50,8 +50,8 @@ class TopicPlan:
     Parameters
     ----------
     birth, merge, delete : whether to try them
-    births : new topics looked for at once, at most: less the topics in use, but 50 at least; they take the place of a
-        quarter as many
+    births : new topics looked for at once, at most: less the topics in use, but the lesser of these and 50 at least;
+        they take the place of a quarter as many
     sample : documents in which they are looked for
     iterations : of batch inference on that sample
     tries : births, and deletes, refused in a row after which no more are tried until topics change

@@ -138,7 +138,7 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
 
 def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
     """A pass as a fitted model, which has no bound."""
-    return Fitted(running.ids, running, math.nan, running.rows, stop)
+    return Fitted(running.ids, running, math.nan, running.rows, running.next_id, stop)
 
 
 def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -> tuple[SVAProblem, SVAState]:
@@ -150,11 +150,12 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
         raise InputError(
             "a sequential pass has no background, and would open clusters in its place; fit all rows anew."
         )
+    pruning = PruneMerge(1e-5, EvidenceTest())
     problem = SVAProblem(
         learner=Conjugate(base.model.family, base.preparation.width),
         preparation=base.preparation,
         rule=rule_of(base.model.allocation, fitted.total.counts),
-        pruning=PruneMerge(1e-5, EvidenceTest()),
+        pruning=pruning,
         rounds=rounds,
         dtype=base.precision.dtype,
         seed=base.seed,
@@ -165,11 +166,11 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
         ids=fitted.ids,
         rows=rows,
         seen=seen,
-        next_check=max(PruneMerge.first_check, int((1 + PruneMerge.share) * rows)),
+        next_check=max(pruning.first_check, pruning.next_check(rows, len(fitted.ids))),
         pruned=0.0,
         exposed=np.full(len(fitted.ids), seen),
         looked=seen,
         overlap=np.zeros((0, 0)),
-        next_id=int(fitted.ids.max()) + 1,
+        next_id=fitted.next_id,
     )
     return problem, running

@@ -259,7 +259,7 @@ def continue_online(
     """
     step = partial_step(problem, documents, float(corpus), state)
     info = lap_info(step, len(history.laps) + 1, seen)
-    return info, Fitted(info.ids, info.total, info.elbo, seen, GOES_ON)
+    return info, Fitted(info.ids, info.total, info.elbo, seen, info.total.next_id, GOES_ON)
 
 
 def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
@@ -275,8 +275,8 @@ def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) 
         return replace(asked, model=problem.model, effort=problem.effort, seed=problem.seed), fitted.total
     predictor = predictor_of_topics(problem, fitted.total, fitted.ids)
     online = replace(asked, model=predictor.model, effort=problem.effort, seed=problem.seed)
-    next_id = int(fitted.ids.max()) + 1
-    return online, OnlineState(predictor.words.copy(), predictor.global_weights.copy(), 0, fitted.ids.copy(), next_id)
+    words, weights = predictor.words.copy(), predictor.global_weights.copy()
+    return online, OnlineState(words, weights, 0, fitted.ids.copy(), fitted.next_id)
 
 
 def check_corpus(corpus: float, documents: int) -> None:
