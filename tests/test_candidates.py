@@ -24,8 +24,8 @@ from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.models.families import FAMILIES
 from dpdist.models.sufficient_statistics import Summary
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
+from tests.test_local_step import assert_same, orders_of, visited
 from tests.test_moves import entropy, explicit_shares, rows_for
-from tests.test_visit import assert_same, orders_of, visited
 
 #: Two laps of three go by candidates, from two components on; a large share leaves most components out.
 FEW = Candidates(every=3, components=2, share=0.1)

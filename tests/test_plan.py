@@ -25,7 +25,8 @@ from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.sva.sequence import Rounds
 from dpdist.models.families import FAMILIES, DiagonalGaussian, Gaussian
-from dpdist.report.forecast import duration, plan_tables, size
+from dpdist.report.forecast import plan_tables
+from dpdist.report.units import duration, size
 from dpdist.runs.events import plan_note
 from dpdist.runs.methods.base import workers_of_batches
 from dpdist.runs.methods.mixture import MemoizedMixture

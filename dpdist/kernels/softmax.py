@@ -45,8 +45,8 @@ def share_rows(
 ) -> int:
     """Share each row's mass among the columns, in place: ``logits[n] <- mass[n] * softmax(logits[n])``.
 
-    Shares below `floor` beside the row's largest become zero, then those below it beside all that is left; the rest is
-    renormalised, which is still a distribution.
+    Shares below `floor` relative to the row's largest become zero, then those below it relative to the sum of those
+    left; the rest is renormalised, which is still a distribution.
 
     Parameters
     ----------

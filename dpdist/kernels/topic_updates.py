@@ -239,7 +239,7 @@ def iterate(
 
 @jit
 def settle(counts: np.ndarray, gathered: np.ndarray, work: Work, topics: int) -> None:
-    """Set ``work.lost`` of a document whose updates are done; ``work.sums`` become their logarithms."""
+    """Set ``work.lost`` of a document whose updates are done; ``work.sums`` s_w become (c_w / s_w) log s_w."""
     words = counts.shape[0]
     sums, before = work.sums[:words], work.ratios[:words]
     for u in range(words):

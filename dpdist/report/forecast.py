@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Group
 from rich.table import Table
 
+from dpdist.report.units import duration, size
 from dpdist.runs.planning.plan import Plan
 
 
@@ -56,19 +57,3 @@ def _table(title: str, lines: dict[str, str]) -> Table:
     for name, value in lines.items():
         table.add_row(name, value)
     return table
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it."""
-    for least, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if seconds >= least:
-            return f"{seconds / least:.3g} {unit}"
-    return f"{1e3 * seconds:.3g} ms"
-
-
-def size(count: float) -> str:
-    """Bytes as people say them."""
-    for least, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= least:
-            return f"{count / least:.3g} {unit}"
-    return f"{count:.0f} bytes"

@@ -20,6 +20,7 @@ from dpdist.report.figures import RunFigures
 from dpdist.report.panels import move_table, panels_of
 from dpdist.report.pictures import address, as_image, shade
 from dpdist.report.reading import LINKED
+from dpdist.report.units import duration
 
 _HERE = Path(__file__).parent
 #: By what a file is known to be such a page.
@@ -106,14 +107,8 @@ def _tiles(figures: RunFigures) -> list[tuple[str, str, str]]:
     what = "documents" if figures.unit == "token" else "rows"
     found.append((what, f"{figures.rows:,.0f}", ""))
     found.append((f"{figures.laps_are}s", f"{len(figures.laps):,}", ""))
-    found.append(("time", _duration(figures.seconds), f"{figures.seconds / max(len(figures.laps), 1):.3g} s each"))
+    found.append(("time", duration(figures.seconds), f"{duration(figures.seconds / max(len(figures.laps), 1))} each"))
     return found
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _clusters_told(figures: RunFigures) -> str:

@@ -12,7 +12,7 @@ from dpdist.core.randomness import generator
 from dpdist.data import Source, as_source
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.prediction import DocumentPredictor, checked_documents
-from dpdist.models.families.base import Rows
+from dpdist.models.families.base import Rows, dense_rows
 from dpdist.runs.view import View
 
 #: Numbers that rows may be of, at most, however few rows that is.
@@ -75,14 +75,10 @@ def _some(source: Source, most: int, documents: bool) -> SomeRows:
         rows = checked_documents(part) if documents else part.load()[0]
         loaded.append(rows[:each])
         places.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
-    rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(_dense, loaded)])
+    rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(dense_rows, loaded)])
     what = "documents" if documents else "rows"
     told = f"all {count:,}" if rows.shape[0] == count else f"{rows.shape[0]:,} of the {count:,}"
     return SomeRows(rows, np.concatenate(places), f"{told} {what} of {source.label}", source.names)
-
-
-def _dense(rows: Rows) -> np.ndarray:
-    return np.asarray(sparse.csr_array(rows).toarray() if sparse.issparse(rows) else rows)
 
 
 def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:

@@ -67,11 +67,11 @@ class GenerationStore:
     ----------
     place : where they are
     attributes : of the current commit, or of the one to come
-    keep : generations kept
     """
 
-    def __init__(self, place: Place, attributes: Commit, keep: int = KEEP) -> None:
-        self.place, self.attributes, self.keep = place, attributes, keep
+    def __init__(self, place: Place, attributes: Commit) -> None:
+        self.place, self.attributes = place, attributes
+        self.keep = KEEP  # generations
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
         self._failure: Exception | None = None  # of an object, without which later generations are not whole
@@ -146,7 +146,7 @@ class GenerationStore:
         """Of the current commit, from 1; 0 before the first."""
         return self.attributes.get("number", 0)
 
-    def lock(self, patience: float = 0.0, say: Callable[[str], None] | None = None) -> None:
+    def lock(self) -> None:
         """Become the run's one writer, unless this store is already; see :func:`dpdist.core.lease.take_lease`.
 
         Raises
@@ -157,7 +157,7 @@ class GenerationStore:
         if self._lease is not None:
             return
         with writable(self.place):
-            self._lease = take_lease(self.place, patience, say)
+            self._lease = take_lease(self.place)
             with released_on_error(self):
                 self._arrive(self._lease)
             self._held = self._lease.number

@@ -69,20 +69,20 @@ def order_of_merges(model: Model, stats: np.ndarray, drawn: Shares, chance: floa
     drawn, chance : rows, each drawn with this chance
     """
     plain = replace(model, allocation=model.allocation.plug_in(stats[:, -1]))
-    standing = _Standing.of(plain, stats, drawn, chance)
-    gains = standing.gains()
+    level = _Level.of(plain, stats, drawn, chance)
+    gains = level.gains()
     nearest = gains.argmax(axis=1) if len(stats) > 1 else np.zeros(1, dtype=np.intp)
     merges = []
     for node in range(len(stats), 2 * len(stats) - 1):
-        best = int(standing.gains().argmax())
-        first, second = sorted(divmod(best, len(standing.nodes)))
-        merges.append(standing.nodes[[first, second]])
-        standing = standing.merged(first, second, node)
+        best = int(level.gains().argmax())
+        first, second = sorted(divmod(best, len(level.nodes)))
+        merges.append(level.nodes[[first, second]])
+        level = level.merged(first, second, node)
     return np.array(merges, dtype=np.intp).reshape(-1, 2), nearest
 
 
 @dataclass(frozen=True, eq=False)
-class _Standing:
+class _Level:
     """The clusters of a level, and how rows are shared among them.
 
     Parameters
@@ -105,19 +105,19 @@ class _Standing:
     weights: np.ndarray
 
     @staticmethod
-    def of(model: Model, stats: np.ndarray, drawn: Shares, chance: float) -> _Standing:
+    def of(model: Model, stats: np.ndarray, drawn: Shares, chance: float) -> _Level:
         """The components themselves."""
         evidence, columns = model.family.log_evidence(stats), sparse.csc_array(drawn.resp)
         fixed = pair_losses(model, stats)
         weights = drawn.weights / chance
         fixed += np.stack([_entropy_gains(drawn.resp, columns, k, weights) for k in range(len(stats))])
-        return _Standing(model, np.arange(len(stats)), stats, evidence, fixed, drawn.resp, weights)
+        return _Level(model, np.arange(len(stats)), stats, evidence, fixed, drawn.resp, weights)
 
     def gains(self) -> np.ndarray:
         """(k, k) what the ELBO gains by each merge."""
         return np.asarray(self.fixed + self.model.allocation.merge_gains(self.stats[:, -1]))
 
-    def merged(self, first: int, second: int, node: int) -> _Standing:
+    def merged(self, first: int, second: int, node: int) -> _Level:
         """With two clusters as one, in the place of the first of them, which comes before the second."""
         kept = np.delete(np.arange(len(self.nodes)), second)
         stats, nodes, evidence = self.stats[kept], self.nodes[kept], self.evidence[kept]

@@ -10,8 +10,9 @@ stands, and how it stands afterwards.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -28,28 +29,28 @@ class Reason(Enum):
     UNCERTAIN = "refused: other documents might not gain, as sure as was asked"
 
 
-class Standing(Protocol):
+class Standing(ABC):
     """What proposals change, as those accepted so far leave it; a value, never changed in place."""
 
+    @abstractmethod
     def gain(self, proposal: int) -> float:
         """What accepting a proposal now would add to the objective, in nats; asked only where :meth:`holds`."""
-        ...
+
+    @abstractmethod
+    def after(self, proposal: int) -> Self:
+        """How things stand once a proposal is accepted."""
 
     def threshold(self, proposal: int) -> float:
         """Nats that a gain must exceed; below zero only for what tidies up and may cost that much."""
-        ...
+        return 0.0
 
     def holds(self, proposal: int) -> bool:
         """Whether all that a proposal would change is still as it was when the proposal was made."""
-        ...
+        return True
 
     def too_many_with(self, proposal: int) -> bool:
         """Whether there would be more components with a proposal than are allowed."""
-        ...
-
-    def after(self, proposal: int) -> Self:
-        """How things stand once a proposal is accepted."""
-        ...
+        return False
 
 
 class Verdict(NamedTuple):

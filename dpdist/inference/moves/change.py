@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from dpdist.core.stored import Stored
-from dpdist.inference.moves.accept import Reason, judge
+from dpdist.inference.moves.accept import Reason, Standing, judge
 from dpdist.inference.moves.base import Proposals
 from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Model
@@ -66,7 +66,7 @@ def judge_moves(
 ) -> list[MoveVerdict]:
     """Exact verdicts on every proposal, best gain first; the accepted ones do not overlap."""
     candidates, counts = _candidates(model, total, proposals, measured), total.counts
-    standing = _Standing(
+    standing = _Counts(
         candidates, model.elbo(total), dtype, model.allocation, counts, np.ones(len(counts), bool), np.zeros(0)
     )
     gains = np.array([standing.gain(j) for j in range(len(candidates))])
@@ -75,7 +75,7 @@ def judge_moves(
 
 
 @dataclass(frozen=True, eq=False)
-class _Standing:
+class _Counts(Standing):
     """The counts of the components as the proposals accepted so far leave them.
 
     Parameters
@@ -129,7 +129,7 @@ class _Standing:
         growth, limit = self.candidates[proposal].growth, self.allocation.max_components
         return limit is not None and growth > 0 and int(self.kept.sum()) + len(self.added) + growth > limit
 
-    def after(self, proposal: int) -> _Standing:
+    def after(self, proposal: int) -> _Counts:
         """With a candidate accepted."""
         candidate, kept = self.candidates[proposal], self.kept.copy()
         kept[list(candidate.removed)] = False

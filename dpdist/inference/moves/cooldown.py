@@ -72,11 +72,6 @@ class Cooldowns:
         """(K,) int, how often components were refused."""
         return np.array([self.entries[i].refusals if i in self.entries else 0 for i in ids.tolist()], dtype=np.intp)
 
-    def without(self, ids: np.ndarray) -> Cooldowns:
-        """The cooldowns of all other components."""
-        kept = ~np.isin(self.ids, ids)
-        return Cooldowns(self.ids[kept], self.refusals[kept], self.until[kept], self.sizes[kept])
-
     def exhausted(self, ids: np.ndarray, tries: int) -> np.ndarray:
         """(K,) bool, which components were refused so often that they are left alone until they change."""
         exhausted: np.ndarray = self.refused(ids) >= tries

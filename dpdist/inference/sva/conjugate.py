@@ -48,7 +48,7 @@ class ConjugatePass(Pass):
     margin = 1
 
     def __init__(
-        self, family: Any, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None = None
+        self, family: Any, table: np.ndarray, rule: OpeningRule, dtype: type, overlap: np.ndarray | None
     ) -> None:
         self.family, self.dtype = family, dtype
         self.count = len(table)

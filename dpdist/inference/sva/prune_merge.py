@@ -283,14 +283,8 @@ class _Untouched(Standing):
     def gain(self, proposal: int) -> float:
         return float(self.gains[proposal])
 
-    def threshold(self, proposal: int) -> float:
-        return 0.0
-
     def holds(self, proposal: int) -> bool:
         return self.taken.isdisjoint(self.pairs[proposal].tolist())
-
-    def too_many_with(self, proposal: int) -> bool:
-        return False
 
     def after(self, proposal: int) -> Self:
         return replace(self, taken=self.taken.union(self.pairs[proposal].tolist()))

@@ -1,4 +1,4 @@
-"""New topics from a sample of documents, in the place of those that fit them worst.
+"""New topics from a sample of documents, which replace those that fit them worst.
 
 Seeds are what these topics explain of documents chosen far from one another; batch inference on what they explain of
 the sample makes topics of them. So a group of topics, or all of them, is analysed afresh: beside topics that stay, new

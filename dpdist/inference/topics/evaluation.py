@@ -16,6 +16,10 @@ from dpdist.core.errors import InputError
 from dpdist.kernels.topics import complete_documents
 from dpdist.models.families.multinomial import entries_of
 
+#: Mean change of a topic's tokens, as a share of the tokens a topic has on average or of one token if that is more, at
+#: which a document has converged, and the largest number of its updates.
+_TOLERANCE, _MOST = 1e-3, 200
+
 
 class Score(NamedTuple):
     """Held-out score: nats a token (`per_token`), and the `tokens` scored."""
@@ -29,8 +33,6 @@ def completion_score(
     prior: np.ndarray,
     observed: sparse.csr_array,
     held: sparse.csr_array,
-    tolerance: float = 1e-3,
-    most: int = 200,
 ) -> Score:
     """The mean log probability of held-out tokens, in nats.
 
@@ -40,9 +42,6 @@ def completion_score(
     prior : (K,) Dirichlet parameter of a document's proportions: alpha times the expected global weights
     observed : (n, W) CSR, the tokens that proportions are fitted to
     held : (n, W) CSR, the tokens scored
-    tolerance : mean change of a topic's tokens, as a share of the tokens a topic has on average or of one token if
-        that is more, at which a document has converged
-    most : largest number of updates
 
     Raises
     ------
@@ -65,8 +64,8 @@ def completion_score(
         entries_of(held),
         by_word,
         np.asarray(prior, dtype=np.float64),
-        tolerance,
-        most,
+        _TOLERANCE,
+        _MOST,
         found,
     )
     return Score(float(found.sum()) / tokens, tokens)

@@ -220,9 +220,6 @@ class _Merges(Standing):
     def holds(self, proposal: int) -> bool:
         return self.changed.isdisjoint(self.pairs[proposal].tolist())
 
-    def too_many_with(self, proposal: int) -> bool:
-        return False
-
     def after(self, proposal: int) -> Self:
         first, second = self.pairs[proposal].tolist()
         groups, left = self.groups.copy(), self.left.copy()

@@ -154,8 +154,5 @@ class _Deletes(Standing):
     def holds(self, proposal: int) -> bool:
         return not self.gone
 
-    def too_many_with(self, proposal: int) -> bool:
-        return False
-
     def after(self, proposal: int) -> Self:
         return replace(self, gone=True)

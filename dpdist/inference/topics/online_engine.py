@@ -182,16 +182,14 @@ def partial_step(
     documents: sparse.csr_array,
     corpus: float,
     state: OnlineState,
-    backend: Backend | None = None,
 ) -> OnlineStep:
-    """One mini-batch that comes from no source.
+    """One mini-batch that comes from no source, in this process.
 
     Parameters
     ----------
     documents : (n, W) CSR counts
     corpus : D, documents in the whole corpus, n or more
     state : before it
-    backend : where to work; in this process by default
 
     Raises
     ------
@@ -206,7 +204,7 @@ def partial_step(
         )
     if not corpus >= source.shape[0]:
         raise InputError(f"a corpus should have its mini-batch's {source.shape[0]} documents or more; got {corpus!r}.")
-    place = backend or SerialBackend()
+    place = SerialBackend()
     return _online_step(problem, place, place.share_each(source.partitions), corpus, state)
 
 

@@ -209,9 +209,6 @@ class _Splits(Standing):
     def threshold(self, proposal: int) -> float:
         return self.nats
 
-    def holds(self, proposal: int) -> bool:
-        return True
-
     def too_many_with(self, proposal: int) -> bool:
         return self.chosen >= self.most
 

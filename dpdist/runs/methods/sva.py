@@ -57,7 +57,7 @@ def begin_pass(spec: SVASpec, source: Source, backend: Backend, *, stream: bool 
         preparation=preparation,
         rule=spec.rule,
         pruning=pruning,
-        rounds=replace(spec.rounds, parallel=spec.parallel and isinstance(spec.family, Family)),
+        rounds=replace(spec.rounds, parallel=spec.parallel and learner.additive),
         dtype=dtype_of(spec.compute_dtype),
         seed=spec.random_state,
     )

@@ -22,7 +22,6 @@ from dpdist.core.errors import InputError
 from dpdist.core.phases import Phase, since, spent
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource, Source, as_source
-from dpdist.data.base import Partition
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.base import Ref, Value
 from dpdist.inference.mixture.candidates import Candidates
@@ -30,6 +29,7 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
+from dpdist.models.families.base import dense_rows
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
@@ -88,7 +88,7 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
     if whole.components == fewer.components:
         slope = whole.local_step / whole.components
     with tempfile.TemporaryDirectory() as folder:
-        read_seconds, read_rate = _reading(source, rows, folder)
+        read_rate = _reading(source, rows, folder)
         write_seconds, write_rate = _writing(folder)
     tasks = cluster_costs(backend)
     return UnitCosts(
@@ -104,7 +104,6 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         round_trip=tasks.round_trip,
         submit=tasks.submit,
         transfer=tasks.transfer,
-        read_seconds=read_seconds,
         read_rate=read_rate,
         write_seconds=write_seconds,
         write_rate=write_rate,
@@ -130,18 +129,13 @@ def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
         return _drawn_for(spec, wanted, columns, components)
     rows, found = [], 0
     for partition in source.partitions:
-        rows.append(_dense(partition)[: wanted - found])
+        rows.append(dense_rows(partition.load()[0])[: wanted - found])
         found += len(rows[-1])
         if found == wanted:
             break
     taken: np.ndarray = np.concatenate(rows)
     repeated: np.ndarray = np.resize(taken, (max(len(taken), 2 * components), columns))
     return repeated
-
-
-def _dense(partition: Partition) -> np.ndarray:
-    rows = partition.load()[0]
-    return rows if isinstance(rows, np.ndarray) else rows.toarray()
 
 
 def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.ndarray:
@@ -215,18 +209,18 @@ def _adding(size: int) -> float:
 # Places
 
 
-def _reading(source: Source, rows: np.ndarray, folder: str) -> tuple[float, float | None]:
-    """Seconds whatever the size of what is read, and the rate."""
+def _reading(source: Source, rows: np.ndarray, folder: str) -> float | None:
+    """Bytes a second at which partitions are read; None where they are in memory."""
     if isinstance(source, UnwrittenSource):
         stored = rows[: int(source.partitions[0].rows)].astype(source.dtype)
         zarr.create_array(f"{folder}/rows.zarr", data=stored, chunks=stored.shape)
         source = as_source(f"{folder}/rows.zarr")
     partitions = source.partitions[:READ]
     if isinstance(source, ArraySource):
-        return 0.0, None
+        return None
     began = time.perf_counter()
-    size = sum(_dense(partition).nbytes for partition in partitions)
-    return 0.0, size / max(time.perf_counter() - began, 1e-9)
+    size = sum(dense_rows(partition.load()[0]).nbytes for partition in partitions)
+    return size / max(time.perf_counter() - began, 1e-9)
 
 
 def _writing(folder: str) -> tuple[float, float]:

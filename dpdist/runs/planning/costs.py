@@ -42,7 +42,7 @@ class UnitCosts:
     round_trip: float = _cost("from a task's end to what depends on it, here or on another worker")
     submit: float = _cost("a task, at the coordinator")
     transfer: float | None = _cost("rate between two processes", _RATE)
-    read_seconds: float = _cost("reading a partition, whatever its size")
+    read_seconds: float = _cost("reading a partition, whatever its size; told, not measured", default=0.0)
     read_rate: float | None = _cost("rate at which one worker reads", _RATE)
     store_rate: float | None = _cost("rate at which the store serves all workers together", _RATE, default=None)
     write_seconds: float = _cost("writing a file of a checkpoint, whatever its size")
