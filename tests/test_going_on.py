@@ -15,7 +15,6 @@ from dpdist.cluster.submitted import Request
 from dpdist.core.places import place_of
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.sva.sequence import Rounds
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.runs.config import parse_config
 from dpdist.runs.limits import MAX_LAPS
@@ -129,7 +128,7 @@ def test_ids_that_were_given_are_not_given_again() -> None:
     x = np.concatenate([clusters(2, groups=2), np.full((3, 3), 900.0)])
     model = dpdist.DPMixture(initial="k-means++", initial_components=9, random_state=0, max_laps=20).fit(x)
     assert model._fitted.ids.max() < 8
-    assert prepared_extension(model._problem, model._fitted, Rounds())[1].next_id == 9
+    assert prepared_extension(model._problem, model._fitted, dpdist.SVA().spec())[1].next_id == 9
     topics = dpdist.HDPTopicModel(initial_topics=8, max_laps=10).fit(WORDS)
     online = PointProblem(topics._problem.model, "point", dpdist.schedules.Stochastic(3), dpdist.OnlinePlan())
     assert topics._fitted.ids.max() < 247

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import numpy as np
-
 from dpdist.core.checks import FLAG, PATH
 from dpdist.core.errors import InputError
 from dpdist.core.lease import released_on_error
@@ -14,12 +12,13 @@ from dpdist.core.outputs import check_apart
 from dpdist.data.base import Source, cut_as_before
 from dpdist.execution.base import Backend
 from dpdist.inference.mixture.problem import Problem
-from dpdist.inference.sva.base import SVAState
-from dpdist.inference.sva.sequence import Rounds, SVAProblem, pass_state
+from dpdist.inference.sva.base import SVAState, rule_of
+from dpdist.inference.sva.sequence import SVAProblem, pass_state
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.rows import check_new_rows
 from dpdist.runs.methods.sva import SequentialPass, passed, prepared_extension
 from dpdist.runs.run import Run
+from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Asked, RunStore
 from dpdist.storage.generations import digest_of_data
 from dpdist.storage.history import History
@@ -99,19 +98,17 @@ def _finished_pass(store: RunStore) -> _Held:
 
 
 def _as_finished_pass(store: RunStore) -> _Held:
-    """A model fitted otherwise as if a pass had made it."""
-    problem, running = prepared_extension(store.problem(), store.model(), Rounds())
-    return problem, running, History(), _as_asked(problem, store.asked())
-
-
-def _as_asked(problem: SVAProblem, fit: Asked) -> Asked:
-    """The parameters of a pass that goes on from a fit: its likelihood and transform are the fit's own."""
-    parameters = {
-        "family": fit.parameters["family"],
-        "row_transform": fit.parameters["row_transform"],
-        "concentration": problem.rule.concentration,
-        "max_components": problem.rule.max_components,
-        "compute_dtype": np.dtype(problem.dtype).name,
-        "random_state": problem.seed,
-    }
-    return Asked("dpdist:SVA", parameters)
+    """A model fitted otherwise as if a pass had made it, whose likelihood and transform are the fit's own; a
+    concentration that was learned is its posterior mean."""
+    base, fitted, asked = store.problem(), store.model(), store.asked().parameters
+    rule = rule_of(base.model.allocation, fitted.total.counts)
+    spec = SVASpec(
+        family=asked["family"],
+        row_transform=asked["row_transform"],
+        concentration=rule.concentration,
+        max_components=rule.max_components,
+        compute_dtype=asked["compute_dtype"],
+        random_state=base.seed,
+    )
+    problem, running = prepared_extension(base, fitted, spec)
+    return problem, running, History(), Asked(spec.estimator, spec.parameters)

@@ -15,13 +15,12 @@ from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.state import State
-from dpdist.inference.sva.base import Learner, SVAState, rule_of
+from dpdist.inference.sva.base import Learner, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor, predictor_of
 from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import (
-    Rounds,
     SVAProblem,
     first_pass_state,
     sva_steps,
@@ -141,22 +140,21 @@ def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
     return Fitted(running.ids, running, math.nan, running.rows, running.next_id, stop)
 
 
-def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -> tuple[SVAProblem, SVAState]:
+def prepared_extension(base: Problem, fitted: Fitted[Summary], spec: SVASpec) -> tuple[SVAProblem, SVAState]:
     """A pass that goes on from a model fitted otherwise, and its components before the first new row.
 
-    The concentration is the model's, where it was learned its posterior mean; ids and coordinates are kept.
+    Ids and coordinates are the model's; `spec` says how the pass goes on, and is of the model's likelihood.
     """
     if base.model.background is not None:
         raise InputError(
             "a sequential pass has no background, and would open clusters in its place; fit all rows anew."
         )
-    pruning = PruneMerge(1e-5, EvidenceTest())
     problem = SVAProblem(
         learner=Conjugate(base.model.family, base.preparation.width),
         preparation=base.preparation,
-        rule=rule_of(base.model.allocation, fitted.total.counts),
-        pruning=pruning,
-        rounds=rounds,
+        rule=spec.rule,
+        pruning=spec.pruning,
+        rounds=spec.rounds,
         dtype=base.precision.dtype,
         seed=base.seed,
     )
@@ -166,7 +164,7 @@ def prepared_extension(base: Problem, fitted: Fitted[Summary], rounds: Rounds) -
         ids=fitted.ids,
         rows=rows,
         seen=seen,
-        next_check=max(pruning.first_check, pruning.next_check(rows, len(fitted.ids))),
+        next_check=max(spec.pruning.first_check, spec.pruning.next_check(rows, len(fitted.ids))),
         pruned=0.0,
         exposed=np.full(len(fitted.ids), seen),
         looked=seen,
