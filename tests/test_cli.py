@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import json
 import os
 import re
@@ -249,6 +250,23 @@ def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:
     text = capsys.readouterr().err.replace("\n", " ")
     assert text.startswith("dpdist: ")
     return text
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (MemoryError("Unable to allocate 9 GiB"), "there is too little memory (Unable to allocate 9 GiB); take fewer"),
+        (OSError(errno.ENOSPC, "No space left"), "No space left; make room, and give the command again."),
+        (OSError(errno.EROFS, "Read-only", "/mnt/x"), "Read-only (/mnt/x); name a place that can be written to."),
+        (OSError(errno.EIO, "Input/output error", "y"), "Input/output error (y); see that what was named is there"),
+    ],
+)
+def test_what_a_machine_refuses_is_a_sentence(folder, monkeypatch, capsys, error: Exception, sentence: str) -> None:
+    def refuse(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", refuse)
+    assert sentence in told(folder, monkeypatch, capsys, "fit")
 
 
 @pytest.mark.parametrize(

@@ -200,8 +200,9 @@ def test_options_are_read_as_a_file_has_them_and_override_it(tmp_path: Path, mon
             },
         )
     ]
-    CliRunner().invoke(cli.app, ["topics", "corpus.zarr", "--learn", "pseudocount", "--learn", "concentration"])
-    assert seen[1][2]["learn"] == ["pseudocount", "concentration"]
+    for learn in (["--learn", "pseudocount", "--learn", "concentration"], ["--learn", "pseudocount, concentration"]):
+        CliRunner().invoke(cli.app, ["topics", "corpus.zarr", *learn])
+        assert seen.pop()[2]["learn"] == ["pseudocount", "concentration"]
 
 
 # refusals
@@ -216,12 +217,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "fit",
         {"schedule": {"name": "batch", "delay": 3}},
-        "there is no setting schedule.delay where schedule is 'batch'; leave it out, or choose 'stochastic'.",
+        "there is no setting schedule.delay where schedule is 'batch'; leave it out, or choose "
+        "schedule = {name = 'stochastic', ...}.",
     ),
     (
         "topics",
         {"schedule": {"name": "stochastic", "keep_start": True}},
-        "there is no setting schedule.keep_start where schedule is 'stochastic'; leave it out, or choose 'memoized'.",
+        "there is no setting schedule.keep_start where schedule is 'stochastic'; leave it out, or choose "
+        "schedule = {name = 'memoized', ...}.",
     ),
     ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
     ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import doctest
+import importlib
 import os
 import pickle
 import subprocess
@@ -10,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -214,3 +217,13 @@ def test_a_fit_tells_of_its_laps_where_it_is_asked_to(console: dict[str, bool], 
     told = capsys.readouterr().out + "".join(shown)
     assert all(f"lap    {lap}" in told for lap in (1, 2, 3)) and "ELBO/row" in told
     assert ("laps, at most" in told and "left" in told) is ("force_terminal" in console)
+
+
+EXAMPLES = [path for path in Path(dpdist.__file__).parent.rglob("*.py") if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_of_docstrings_give_what_they_say(path: Path) -> None:
+    name = ".".join(path.relative_to(Path(dpdist.__file__).parents[1]).with_suffix("").parts)
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.attempted and not found.failed

@@ -759,3 +759,10 @@ def test_the_corpus_of_a_political_blog_is_itself(out) -> None:
     assert source.vocabulary == words.read_text().split()
     assert len(source.partitions) == 14
     assert json.loads((out / "zarr.json").read_text())["attributes"]["tokens"] == 467_714
+
+
+@pytest.mark.parametrize("mark", [b"", "\ufeff".encode()], ids=["plain", "with a byte-order mark"])
+def test_a_vocabulary_is_the_same_whatever_it_begins_with(mark: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(mark + "été\nété2\n".encode())
+    assert read_vocabulary(str(path)) == ["été", "été2"]

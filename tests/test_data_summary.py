@@ -1,17 +1,18 @@
-"""Laws of the survey: moments as NumPy has them, additive over rows, bad rows named."""
+"""Laws of the data summary: moments as NumPy has them, additive over rows, bad rows named."""
 
 from __future__ import annotations
 
 from functools import reduce
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data import ArraySource
+from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import DataSummary, summarise_partition, summarise_source
 from tests.cases import count_rows, real_rows
@@ -19,13 +20,13 @@ from tests.cases import count_rows, real_rows
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def fitted_transform(rows, weights=None, products: bool = False, partition_rows: int | None = None) -> DataSummary:
-    """The survey of rows, in partitions of a given size."""
+def summary_of(rows, weights=None, products: bool = False, partition_rows: int | None = None) -> DataSummary:
+    """The summary of rows, in partitions of a given size."""
     return summarise_source(ArraySource(rows, weights, partition_rows), SerialBackend(), products)
 
 
 def assert_same(found: DataSummary, expected: DataSummary, rtol: float = 1e-9) -> None:
-    """Two surveys agree."""
+    """Two summaries agree."""
     size = np.abs(expected.scatter).max()
     np.testing.assert_allclose(found.count, expected.count, rtol=1e-12)
     np.testing.assert_allclose(found.mean, expected.mean, rtol=rtol, atol=rtol)
@@ -38,7 +39,7 @@ def assert_same(found: DataSummary, expected: DataSummary, rtol: float = 1e-9) -
 @given(seed=SEEDS, size=st.integers(1, 50))
 def test_moments_are_those_of_numpy(seed, size) -> None:
     rows = real_rows(np.random.default_rng(seed), 40, 3)
-    moments = fitted_transform(rows, partition_rows=size).moments()
+    moments = summary_of(rows, partition_rows=size).moments()
     assert moments.count == 40
     assert moments.dimension == 3
     np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-10, atol=1e-12)
@@ -52,7 +53,7 @@ def test_moments_are_those_of_numpy(seed, size) -> None:
 def test_weighted_moments_are_those_of_numpy(seed, size) -> None:
     rng = np.random.default_rng(seed)
     rows, weights = real_rows(rng, 40, 3), rng.uniform(0, 3, 40) * (rng.random(40) < 0.8)
-    found = fitted_transform(rows, weights, products=True, partition_rows=size)
+    found = summary_of(rows, weights, products=True, partition_rows=size)
     mean = np.average(rows, axis=0, weights=weights)
     covariance = (weights[:, None] * (rows - mean)).T @ (rows - mean) / weights.sum()
     np.testing.assert_allclose(found.count, weights.sum(), rtol=1e-12)
@@ -65,14 +66,14 @@ def test_weighted_moments_are_those_of_numpy(seed, size) -> None:
 def test_a_mean_far_from_zero_costs_no_digits(products) -> None:
     far = 1e8 + real_rows(np.random.default_rng(0), 10_000, 3)
     near = far - 1e8
-    found = fitted_transform(far, products=products, partition_rows=700)
+    found = summary_of(far, products=products, partition_rows=700)
     np.testing.assert_allclose(found.mean - 1e8, near.mean(0), atol=1e-7)
     np.testing.assert_allclose(found.variance, near.var(0), rtol=1e-8)
 
 
 def test_partitions_longer_than_a_block_are_surveyed_whole() -> None:
     rows = real_rows(np.random.default_rng(0), 9001, 2)
-    found = fitted_transform(rows, products=True, partition_rows=9001)
+    found = summary_of(rows, products=True, partition_rows=9001)
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.scatter / 9001, np.cov(rows.T, ddof=0), rtol=1e-12)
 
@@ -82,15 +83,15 @@ def test_sparse_rows_have_the_moments_of_dense_ones(seed, size, weighted) -> Non
     rng = np.random.default_rng(seed)
     rows = count_rows(rng, 40, 4)
     weights = rng.uniform(0, 3, 40) if weighted else None
-    found = fitted_transform(sparse.csr_array(rows), weights, partition_rows=size)
-    assert_same(found, fitted_transform(rows, weights))
+    found = summary_of(sparse.csr_array(rows), weights, partition_rows=size)
+    assert_same(found, summary_of(rows, weights))
     assert found.integral
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint16, np.int64, bool])
 def test_moments_do_not_overflow_a_narrow_type(dtype) -> None:
     rows = (np.arange(600).reshape(300, 2) % 120).astype(dtype)
-    found = fitted_transform(np.tile(rows, (20, 1)))
+    found = summary_of(np.tile(rows, (20, 1)))
     np.testing.assert_allclose(found.mean, rows.astype(float).mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.astype(float).var(0), rtol=1e-12)
     assert found.integral
@@ -102,19 +103,18 @@ def test_surveys_add_in_any_tree(seed, products, data) -> None:
     rows, weights = real_rows(rng, 30, 3), rng.uniform(0.1, 3, 30)
     cuts = sorted(data.draw(st.sets(st.integers(1, 29), max_size=6)))
     parts = [
-        fitted_transform(part, own, products)
-        for part, own in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True)
+        summary_of(part, own, products) for part, own in zip(np.split(rows, cuts), np.split(weights, cuts), strict=True)
     ]
     while len(parts) > 1:
         i = data.draw(st.integers(0, len(parts) - 2))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    assert_same(parts[0], fitted_transform(rows, weights, products))
+    assert_same(parts[0], summary_of(rows, weights, products))
 
 
 def test_addition_does_not_mind_the_order() -> None:
     rows = real_rows(np.random.default_rng(0), 30, 3)
-    parts = [fitted_transform(part) for part in np.split(rows, 5)]
-    assert_same(reduce(DataSummary.__add__, parts[::-1]), fitted_transform(rows))
+    parts = [summary_of(part) for part in np.split(rows, 5)]
+    assert_same(reduce(DataSummary.__add__, parts[::-1]), summary_of(rows))
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -126,8 +126,8 @@ def test_rows_without_weight_are_as_if_absent(make, seed, size) -> None:
     rows[weights == 0] = [[-1e30, 0.5, 1e30]]
     kept = weights > 0
     products = make is np.asarray
-    found = fitted_transform(make(rows), weights, products, partition_rows=size)
-    assert_same(found, fitted_transform(make(rows[kept]), weights[kept], products))
+    found = summary_of(make(rows), weights, products, partition_rows=size)
+    assert_same(found, summary_of(make(rows[kept]), weights[kept], products))
     assert found.integral and (found.minimum >= 1).all()
 
 
@@ -136,7 +136,7 @@ def test_rows_not_finite_are_named_even_without_weight(make) -> None:
     rows, weights = np.ones((40, 3)), np.ones(40)
     rows[7, 1], weights[5:9] = np.nan, 0.0
     with pytest.raises(InputError, match=r"in 1 of 40 rows \(rows 7\)"):
-        fitted_transform(make(rows), weights, partition_rows=10)
+        summary_of(make(rows), weights, partition_rows=10)
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
@@ -144,7 +144,7 @@ def test_long_partitions_have_the_moments_of_their_own_rows_and_weights(make) ->
     rng = np.random.default_rng(0)
     rows = np.linspace(1, 30, 13_000)[:, None] * rng.poisson(3.0, size=(13_000, 2))
     weights = np.linspace(0.1, 5, 13_000)
-    found = fitted_transform(make(rows), weights, partition_rows=8500)
+    found = summary_of(make(rows), weights, partition_rows=8500)
     mean = np.average(rows, axis=0, weights=weights)
     assert found.count == pytest.approx(weights.sum(), rel=1e-12)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-10)
@@ -152,7 +152,7 @@ def test_long_partitions_have_the_moments_of_their_own_rows_and_weights(make) ->
     np.testing.assert_array_equal(found.minimum, rows.min(axis=0))
     rows[[4095, 4096, 8499, 8500, 12_999], [0, 1, 1, 0, 1]] = np.nan
     with pytest.raises(InputError, match=r"in 5 of 13000 rows \(rows 4095, 4096, 8499, 8500, 12999\)"):
-        fitted_transform(make(rows), weights, partition_rows=8500)
+        summary_of(make(rows), weights, partition_rows=8500)
 
 
 def test_a_survey_of_bad_rows_counts_them_once_and_only_them() -> None:
@@ -173,7 +173,7 @@ def test_rows_that_are_not_finite_are_counted_and_named(make, value, size) -> No
     rows[[3, 7, 8, 33], [0, 2, 1, 2]] = value
     rows[7] = value
     with pytest.raises(InputError, match=r"NaN or infinity in 4 of 40 rows \(rows 3, 7, 8, 33\); .*Drop or fill"):
-        fitted_transform(make(rows), partition_rows=size)
+        summary_of(make(rows), partition_rows=size)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])
@@ -181,25 +181,25 @@ def test_only_the_first_of_many_bad_rows_are_named(size) -> None:
     rows = np.ones((40, 2))
     rows[10:30, 0] = np.nan
     with pytest.raises(InputError, match=r"in 20 of 40 rows \(rows 10, 11, 12, 13, 14, \.\.\.\)"):
-        fitted_transform(rows, partition_rows=size)
+        summary_of(rows, partition_rows=size)
 
 
 def test_rows_all_bad_are_refused_too() -> None:
     with pytest.raises(InputError, match="in 4 of 4 rows"):
-        fitted_transform(np.full((4, 2), np.nan), products=True)
+        summary_of(np.full((4, 2), np.nan), products=True)
 
 
 def test_products_of_sparse_rows_are_refused_in_a_sentence() -> None:
     with pytest.raises(InputError, match=r"PCA needs dense rows; .*\.$"):
-        fitted_transform(sparse.csr_array(np.ones((4, 2))), products=True)
+        summary_of(sparse.csr_array(np.ones((4, 2))), products=True)
 
 
 def test_whole_numbers_and_negatives_are_noticed_wherever_they_are() -> None:
     rows = np.zeros((40, 2))
-    assert fitted_transform(rows, partition_rows=7).integral
+    assert summary_of(rows, partition_rows=7).integral
     rows[38, 1], rows[20, 0] = 0.5, -3.0
     for values in (rows, sparse.csr_array(rows)):
-        found = fitted_transform(values, partition_rows=7)
+        found = summary_of(values, partition_rows=7)
         assert not found.integral
         np.testing.assert_array_equal(found.minimum, [-3.0, 0.0])
 
@@ -207,8 +207,37 @@ def test_whole_numbers_and_negatives_are_noticed_wherever_they_are() -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
 def test_whole_numbers_that_float64_rounds_are_refused_by_their_place(dtype) -> None:
     rows = np.full((30, 2), 2**53, dtype=dtype)
-    fitted_transform(rows)
+    summary_of(rows)
     rows[17, 1] += 1
-    with pytest.raises(InputError, match=r"row 17 holds 9007199254740993 in column 1; .* within 2\*\*53"):
-        fitted_transform(rows, partition_rows=7)
-    fitted_transform(rows.astype(np.float64))
+    with pytest.raises(InputError, match=r"hold 9007199254740993 in column 1 of row 17; .* within 2\*\*53"):
+        summary_of(rows, partition_rows=7)
+    summary_of(rows.astype(np.float64))
+
+
+HUGE = [[2**53 + 1, 1], [4, 5], [6, 7]]
+WHOLE = {
+    "text": lambda folder: _as_text(folder, HUGE),
+    "below": lambda folder: _as_text(folder, [[4, 5], [6, -(2**53) - 1]]),
+    "objects": lambda folder: np.array(HUGE, dtype=object),
+    "nullable": lambda folder: pd.DataFrame(HUGE, columns=["a", "b"]).astype("Int64"),
+    "beyond 64 bits": lambda folder: np.array([[10**30, 1], [4, 5]], dtype=object),
+    "NumPy": lambda folder: np.array(HUGE),
+}
+
+
+def _as_text(folder, values) -> str:
+    pd.DataFrame(values, columns=["a", "b"]).to_csv(folder / "rows.csv", index=False)
+    return str(folder / "rows.csv")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_that_float64_rounds_are_refused_wherever_they_are(name: str, tmp_path) -> None:
+    with pytest.raises(InputError, match=r"hold -?[0-9]{16,} in column .*; whole numbers should be within 2\*\*53"):
+        summarise_source(as_source(WHOLE[name](tmp_path)), SerialBackend(), False)
+
+
+@pytest.mark.parametrize("values", [[[2**53, -(2**53)], [1, 2]], [[1e100, 2.0], [1, 2]]])
+def test_other_large_numbers_are_taken(values, tmp_path) -> None:
+    given = (_as_text(tmp_path, values), np.array(values, dtype=object), pd.DataFrame(values))
+    for each in given:
+        assert summarise_source(as_source(each), SerialBackend(), False).maximum.max() == values[0][0]

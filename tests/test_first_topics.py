@@ -111,12 +111,29 @@ def test_a_score_is_of_documents_that_were_set_apart(monkeypatch) -> None:
     assert all(-np.log(300) < each < -3 for each in scored) and scored[0] != scored[1]
 
 
-@pytest.mark.parametrize(("words", "topics"), [(300, 61), (50, 20)])
-def test_few_words_have_no_company(words: int, topics: int, monkeypatch) -> None:
-    documents = long_documents(np.random.default_rng(0), words, 10, 100)
+@pytest.mark.parametrize(
+    ("words", "topics", "fewer", "numbers"),
+    [
+        (300, 61, False, [61]),
+        (50, 20, False, [16]),
+        (50, 20, True, [16, 8, 4, 2]),
+        (300, 61, True, [61, 30, 15, 7, 3]),
+        (5, 20, True, []),
+    ],
+)
+def test_groups_are_no_more_than_words_allow_and_fewer_where_asked(words, topics, fewer, numbers, monkeypatch) -> None:
+    documents = long_documents(np.random.default_rng(0), words, min(10, words), 100)
     model, whole = model_and_totals(documents)
-    monkeypatch.setattr(first, "companies", None)
-    found = first_topics(model, documents, whole, topics, 3, 0)
+    tried, group = list[int](), companies
+
+    def seen(counts, groups, rng):
+        tried.append(groups)
+        return group(counts, groups, rng)
+
+    monkeypatch.setattr(first, "companies", seen)
+    monkeypatch.setattr(first, "_score", lambda *_: -len(tried))  # documents are the best way
+    _, found = first.seek_first(model, documents, whole, topics, 3, 0, fewer)
+    assert tried == numbers
     rng = first.generator(0, "first topics")
     np.testing.assert_array_equal(found.words, seek_topics(model, None, documents, whole, topics, 3, rng)[1].words)
 

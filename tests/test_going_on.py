@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
+from scipy import sparse
+from typer.testing import CliRunner
 
 import dpdist
+from dpdist.cli.root import app
 from dpdist.cluster.coordinator import _prepared
+from dpdist.cluster.foreground import drive_here
 from dpdist.cluster.submitted import Request
+from dpdist.core import lease
 from dpdist.core.places import place_of
+from dpdist.core.records import sealed
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.topics.problem import PointProblem
@@ -21,9 +30,9 @@ from dpdist.runs.limits import MAX_LAPS
 from dpdist.runs.methods import METHODS
 from dpdist.runs.methods.sva import prepared_extension
 from dpdist.runs.methods.topics import as_online
-from dpdist.runs.opening import gone_on, open_run
+from dpdist.runs.opening import gone_on, is_under_way, open_run
 from dpdist.runs.run import Run
-from tests.runs import bits, clusters, mixture
+from tests.runs import another_process, bits, clusters, mixture
 
 WORDS = np.random.default_rng(0).poisson(0.5, size=(120, 30)).astype(float)
 #: An estimator that stops early, and its data; by the name of its method.
@@ -126,10 +135,87 @@ def test_limits_of_a_preparation_that_was_gone_on_with_outlive_it(killed: int, m
 
 def test_ids_that_were_given_are_not_given_again() -> None:
     x = np.concatenate([clusters(2, groups=2), np.full((3, 3), 900.0)])
-    model = dpdist.DPMixture(initial="k-means++", initial_components=9, random_state=0, max_laps=20).fit(x)
-    assert model._fitted.ids.max() < 8
-    assert prepared_extension(model._problem, model._fitted, dpdist.SVA().spec())[1].next_id == 9
-    topics = dpdist.HDPTopicModel(initial_topics=8, max_laps=10).fit(WORDS)
-    online = PointProblem(topics._problem.model, "point", dpdist.schedules.Stochastic(3), dpdist.OnlinePlan())
-    assert topics._fitted.ids.max() < 247
-    assert as_online(topics._problem, topics._fitted, online)[1].next_id == 248
+    model = mixture(initial="k-means++", initial_components=9, max_laps=20)
+    run = model.prepare(x)
+    assert len(list(run)) and run.fitted is not None
+    assert run.fitted.ids.max() < 8 and run.fitted.next_id == run.state.next_id >= 9
+    assert prepared_extension(run.problem, run.fitted, dpdist.SVA().spec())[1].next_id == run.state.next_id
+    run = dpdist.HDPTopicModel(initial_topics=8, max_laps=10).prepare(WORDS)
+    assert len(list(run)) and run.fitted is not None
+    online = PointProblem(run.problem.model, "point", dpdist.schedules.Stochastic(3), dpdist.OnlinePlan())
+    assert run.fitted.ids.max() < run.state.next_id - 1
+    assert as_online(run.problem, run.fitted, online)[1].next_id == run.state.next_id
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A run that another process writes, which lives."""
+    path = tmp_path / "live.zarr"
+    mixture(max_laps=1).prepare(source_of(clusters(2)), path).close()
+    owner = another_process()._asdict()
+    beat = {"owner": owner, "beats": 0, "released": False, "time": "2001-01-01T00:00:00+00:00"}
+    (path / "leases" / "000099.json").write_bytes(sealed(beat))
+    return path
+
+
+@pytest.mark.parametrize("command", ["fit", "sva", "convert", "predict", "save", "corpus", "extend"])
+def test_a_run_that_is_written_is_replaced_by_nothing(command: str, written: Path, tmp_path: Path) -> None:
+    rows, out = tmp_path / "rows.npy", ["--out", str(written), "--overwrite"]
+    np.save(rows, clusters(2))
+    np.savez(tmp_path / "words.npz", **csr_parts(WORDS))
+    model = mixture(max_laps=1).fit(clusters(2))
+    model.save(tmp_path / "model.zarr")
+    sources = {"predict": ["model.zarr", "rows.npy"], "corpus": ["words.npz"], "extend": ["model.zarr", "rows.npy"]}
+    before = sorted(path.name for path in written.iterdir())
+    if command == "save":
+        with pytest.raises(dpdist.DpdistError, match="being written by another"):
+            model.save(written, overwrite=True)
+    else:
+        given = [str(tmp_path / name) for name in sources.get(command, ["rows.npy"])]
+        serial = [] if command in ("corpus", "convert") else ["--serial"]
+        done = CliRunner().invoke(app, [command, *given, *out, *serial])
+        assert isinstance(done.exception, dpdist.DpdistError), (done.output, done.exception)
+        assert "being written by another" in str(done.exception)
+    assert sorted(path.name for path in written.iterdir()) == before
+
+
+def csr_parts(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """A CSR matrix as SciPy stores it."""
+    matrix = sparse.csr_array(counts)
+    parts = {"data": matrix.data, "indices": matrix.indices, "indptr": matrix.indptr}
+    return {**parts, "shape": np.array(matrix.shape), "format": np.array(b"csr")}
+
+
+def test_a_run_whose_folder_is_gone_stops_and_brings_nothing_back(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lease, "BEAT", 0.02)
+    path = tmp_path / "run.zarr"
+    run = mixture(max_laps=50, tolerance=0.0).prepare(source_of(clusters(2)), path)
+    run.checkpoint_seconds = np.inf
+    steps = iter(run)
+    next(steps)
+    shutil.rmtree(path)
+    time.sleep(0.2)
+    assert not path.exists(), "its heart beats for nobody"
+    run.checkpoint_seconds = 0.0
+    with pytest.raises(dpdist.CheckpointError, match="was removed or replaced while it was written"):
+        list(steps)
+
+
+def test_who_stops_a_command_is_told_to_go_on_only_with_what_has_begun(capsys, tmp_path: Path) -> None:
+    path, rows = tmp_path / "pass.zarr", clusters(2)
+
+    def stopped(at: Path, run: Run | None) -> str:
+        def launch() -> SerialBackend:
+            raise KeyboardInterrupt
+
+        with pytest.raises(typer.Exit):
+            drive_here(lambda backend: run, launch, str(at))
+        return capsys.readouterr().err.replace("\n", " ")
+
+    assert "nothing was begun yet. Give the command again" in stopped(tmp_path / "none.zarr", None)
+    begun = dpdist.SVA().prepare(source_of(rows), path)
+    assert is_under_way(path) and "Go on with: dpdist resume" in stopped(path, begun)
+    begun.close()
+    dpdist.resume(path, source_of(rows))
+    assert not is_under_way(path)
+    assert "nothing was begun yet" in stopped(path, None), "as by an extension that has not stored anything"

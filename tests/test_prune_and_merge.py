@@ -569,20 +569,33 @@ def test_checks_fall_on_the_rows_that_were_told_whatever_the_blocks(
         np.testing.assert_allclose(again.table, whole.table, rtol=1e-8, atol=1e-8)
 
 
+def state_from(groups: list[np.ndarray], ids: list[int]) -> SVAState:
+    """What a pass found that was over just these groups of rows."""
+    rows = sum(map(len, groups))
+    exposed, none = np.full(len(ids), float(rows)), np.zeros((0, 0))
+    return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, exposed, float(rows), none)
+
+
 def test_combining_adds_shared_components_and_merges_the_same_new_ones() -> None:
     old, new, more = plane([(0, 0)], 100), plane([(9, 0)], 200, seed=1), plane([(0, 0)], 60, seed=2)
 
-    def state(groups: list[np.ndarray], ids: list[int]) -> SVAState:
-        rows = sum(map(len, groups))
-        exposed, none = np.full(len(ids), float(rows)), np.zeros((0, 0))
-        return SVAState(spheres(groups), np.array(ids), rows, float(rows), rows, 0.0, exposed, float(rows), none)
-
-    parts = [state([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
-    found = combine(parts, state([old], [0]), LEARNER, OpeningRule())
+    parts = [state_from([np.vstack([old, more[half]]), new[half]], [0, -1]) for half in (slice(30), slice(30, None))]
+    found = combine(parts, state_from([old], [0]), LEARNER, OpeningRule())
     np.testing.assert_allclose(found.table, spheres([np.vstack([old, more]), new]), rtol=1e-9, atol=1e-9)
     assert found.rows == 360 and found.ids.tolist() == [0, -1]
-    others = [state([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
-    assert len(combine(others, state([old], [0]), LEARNER, OpeningRule()).table) == 4
+    others = [state_from([old, plane([place], 50)], [0, -1]) for place in [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0)]]
+    assert len(combine(others, state_from([old], [0]), LEARNER, OpeningRule()).table) == 4
+
+
+@pytest.mark.parametrize("most", [2, 3, 4, 5])
+def test_a_bound_holds_for_what_parts_opened_apart_and_those_they_share_stay(most: int) -> None:
+    twins = [plane([(0, 0)], 50), plane([(0.1, 0)], 50, seed=1)]  # nothing would lose less than their merge
+    base = state_from(twins, [0, 1])
+    places = [(9.0, 0.0), (0.0, 9.0), (-9.0, 0.0), (0.0, -8.0)]
+    parts = [state_from([*twins, plane([place], 50, seed=2)], [0, 1, -1]) for place in places]
+    found = combine(parts, base, LEARNER, OpeningRule(max_components=most))
+    assert len(found.table) == most and found.ids.tolist() == [0, 1, *[-1] * (most - 2)]
+    assert found.table[:, -1].sum() == pytest.approx(300) and found.exposed.max() <= found.seen
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,6 +21,7 @@ from dask import delayed
 from scipy import sparse
 from scipy.integrate import trapezoid
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import dpdist
 from dpdist import SVA
@@ -384,12 +385,22 @@ def test_a_stream_without_rows_is_refused(blocks: list[np.ndarray]) -> None:
             sva().fit(stream)
 
 
-def test_a_stream_that_is_refused_at_once_leaves_the_model_before() -> None:
-    model = sva().fit(grid(3))
-    for stream in ([], [np.full((2, 2), np.nan)]):
-        with pytest.raises(ValueError):
-            model.fit(iter(stream))
-        assert bits(model) == bits(sva().fit(grid(3)))
+@pytest.mark.parametrize("good", [0, 1, 3])
+def test_what_is_refused_leaves_the_model_before(good: int) -> None:
+    blocks = [*blocks_of(grid(0))[:good], np.full((2, 2), np.nan)]
+    model, before = sva().fit(grid(3)), bits(sva().fit(grid(3)))
+    with pytest.raises(ValueError):
+        model.fit(iter(blocks))
+    assert bits(model) == before
+    with pytest.raises(ValueError):
+        model.partial_fit(np.concatenate([grid(0)[:100], blocks[-1]]))
+    assert bits(model) == before
+    fresh = sva()
+    with pytest.raises(ValueError):
+        fresh.partial_fit(blocks[-1])
+    with pytest.raises(NotFittedError):
+        fresh.predict(grid(3))
+    assert bits(fresh.partial_fit(grid(3))) == bits(sva().partial_fit(grid(3)))
 
 
 def test_weights_and_holdout_do_not_go_with_a_stream() -> None:
@@ -823,7 +834,7 @@ def test_pruning_says_what_it_removed_and_a_bound_is_kept() -> None:
 def test_a_bound_holds_where_each_partition_opens_a_few(most: int, parallel: bool) -> None:
     x = grid(0)
     x = x[np.lexsort(np.rint(x / 6.0).T)]  # each partition has clusters of its own
-    model = sva(max_components=most, shuffle=False, parallel=parallel, prune=0.0).fit(source_of(x, len(x) // 9))
+    model = sva(max_components=most, shuffle=False, parallel=parallel, prune=0.0).fit(source_of(x, len(x) // 18))
     assert 1 <= model.n_components_ <= most
     assert model._fitted.total.weights.sum() == pytest.approx(len(x))
 

@@ -366,7 +366,7 @@ def test_another_vocabulary_is_refused(fitted) -> None:
             call(wide)
         with pytest.raises(InputError, match=r"12 columns, .* got 11\. Count the words"):
             call(narrow)
-    with pytest.raises(InputError, match="the vocabulary should have 12 columns"):
+    with pytest.raises(InputError, match="the vocabulary should have a word for each of 12 columns; got 11"):
         fitted.top_words(VOCABULARY[:-1])
     with pytest.raises(InputError, match="documents by 12 words"):
         fitted.score(blocks(5), observed=blocks(6))

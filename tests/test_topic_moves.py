@@ -165,9 +165,9 @@ def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(mon
     asked = []
 
     def spied(name: str, sought):
-        def call(*given):
-            asked.append(name)
-            return sought(*given)
+        def call(*given, **more):
+            asked.append((name, more.get("fewer")))
+            return sought(*given, **more)
 
         return call
 
@@ -177,8 +177,44 @@ def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(mon
         plan = TopicPlan(births=births, sample=200)
         model = HDPTopicModel(initial_topics=topics, max_laps=5, schedule=Memoized(batches=1), learn=(), moves=plan)
         model.fit(blocks(4, 200))
-        assert asked[0] == ("seek_first" if births == 400 else "seek_topics")
+        assert asked[0] == (("seek_first", False) if births == 400 else ("seek_topics", None))
         asked.clear()
+
+
+def test_births_of_few_topics_are_sought_from_fewer_groups_once_they_were_refused(monkeypatch) -> None:
+    asked, seek = [], lap_moves.seek_first
+
+    def seen(model, documents, whole, topics, iterations, seed, fewer):
+        asked.append((topics, iterations, fewer))
+        return seek(model, documents, whole, topics, iterations, seed, fewer)
+
+    monkeypatch.setattr(lap_moves, "seek_first", seen)
+    plan = TopicPlan(births=100, sample=200)
+    model = HDPTopicModel(initial_topics=4, max_laps=60, random_state=0, moves=plan).fit(blocks(4, 200))
+    tried = [reason for kind, reason in zip(*proposals_of(model), strict=True) if kind == "birth"]
+    assert asked[:2] == [(96, 5, False), (96, 1, True)] and len(tried) >= 2 and model.n_topics_ == 4
+
+
+def proposals_of(model: HDPTopicModel) -> tuple[list[str], list[str]]:
+    """Kinds of all proposals, and what became of them."""
+    history = model.history_
+    return history.proposal_kind.values.tolist(), history.proposal_reason.values.tolist()
+
+
+def dense_documents(seed: int, topics: int, words: int, documents: int = 150) -> np.ndarray:
+    """Documents of 60 tokens that have some of all topics, each of so many words of its own."""
+    rng, blocks = np.random.default_rng(seed), np.kron(np.eye(topics), np.full(words, 1 / words))
+    return np.array([rng.multinomial(60, share @ blocks) for share in rng.dirichlet(np.ones(topics), size=documents)])
+
+
+@pytest.mark.parametrize("begin", [2, 10, 400])
+@pytest.mark.parametrize(("topics", "words"), [(3, 4), (4, 30)])
+def test_few_topics_that_all_documents_have_some_of_are_found_from_any_number(topics, words, begin) -> None:
+    counts = dense_documents(1, topics, words)
+    model = HDPTopicModel(initial_topics=begin, random_state=0).fit(counts)
+    assert model.n_topics_ == topics
+    of = model.components_.reshape(topics, topics, words).sum(axis=2)
+    assert of.max(axis=1).min() > 0.9 and len(set(of.argmax(axis=1))) == topics
 
 
 @pytest.mark.parametrize(("factor", "forming"), [(1.09, False), (0.91, False), (1.11, True), (0.89, True)])

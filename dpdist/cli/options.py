@@ -17,6 +17,11 @@ from dpdist.runs.specs import SPECS
 Options = dict[str, Any]
 
 
+def _plain(value: object) -> object:
+    """What an option is given; several names may be separated by commas."""
+    return split(value) if isinstance(value, list) else value
+
+
 def split(names: list[str] | None) -> list[str] | None:
     """Names that are separated by commas, or given one after the other."""
     return [name.strip() for each in names for name in each.split(",")] if names else None
@@ -59,7 +64,7 @@ def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[...,
 
         @wraps(function)
         def run(**given: Any) -> None:
-            told = {option.path: given.pop(name) for name, option in options.items()}
+            told = {option.path: _plain(given.pop(name)) for name, option in options.items()}
             function(_tables({path: value for path, value in told.items() if value not in (None, [])}), **given)
 
         parameters = [*own, *(option.parameter for option in options.values())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import sys
@@ -111,6 +112,14 @@ app = typer.Typer(
 )
 
 
+#: What to do about an error of the operating system, by its number.
+_ADVICE = {
+    errno.ENOSPC: "make room, and give the command again.",
+    errno.EROFS: "name a place that can be written to.",
+    errno.EACCES: "see that you may read and write there.",
+}
+
+
 def main() -> None:
     """Entry point: errors meant for people are printed as one sentence."""
     warnings.formatwarning = lambda message, *_: f"warning: {as_options(str(message))}\n"
@@ -119,8 +128,13 @@ def main() -> None:
     except DpdistError as error:
         MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)
+    except MemoryError as error:
+        told = f"dpdist: there is too little memory ({error}); take fewer components, or fewer columns by PCA."
+        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
+        sys.exit(1)
     except OSError as error:
-        place = f" ({error.filename})" if error.filename else "; see that what was named is there and answers."
+        advice = _ADVICE.get(error.errno or 0, "see that what was named is there and answers.")
+        place = f" ({error.filename}); {advice}" if error.filename else f"; {advice}"
         told = f"dpdist: {error.strerror or error}{place}"
         MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
         sys.exit(1)

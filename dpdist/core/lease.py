@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict, cast
 import psutil
 
 from dpdist.core.errors import CheckpointError
-from dpdist.core.places import Place
+from dpdist.core.places import LocalPlace, Place
 from dpdist.core.records import sealed, unsealed
 
 #: Seconds between two beats, and without one after which an owner counts as dead.
@@ -77,7 +77,12 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise :class:`LeaseHeldError` if another coordinator took over."""
+        """Raise :class:`LeaseHeldError` if another coordinator took over, and if the run is gone."""
+        if self._is_gone():
+            raise LeaseHeldError(
+                f"{self._place.label} was removed or replaced while it was written; this run stops, and what it stored "
+                "is gone. Begin it again, in another place."
+            )
         if _newest(self._place) != self.number:
             _, found = latest_lease(self._place)
             raise LeaseHeldError(
@@ -98,6 +103,10 @@ class Lease:
         self.release()
         self._place.remove(_name(self.number))
 
+    def _is_gone(self) -> bool:
+        """Whether the run's folder was removed or replaced, where there are folders."""
+        return isinstance(self._place, LocalPlace) and not (self._place.path / FOLDER).is_dir()
+
     def _live(self) -> None:
         while not self._ended.wait(BEAT):
             self._beats += 1
@@ -105,7 +114,8 @@ class Lease:
 
     def _write(self, released: bool) -> None:
         try:
-            self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
+            if not self._is_gone():  # nothing of a run that was removed is to come back
+                self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
         except self._place.failures:
             return  # the next beat tries again, and a commit checks the lease in any case
 

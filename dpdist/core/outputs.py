@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
-from dpdist.core.lease import FOLDER, Lease, LeaseHeldError, describe, latest_lease, take_lease
-from dpdist.core.places import LocalPlace, place_of
+from dpdist.core.lease import FOLDER, Beat, Lease, LeaseHeldError, describe, latest_lease, lives, take_lease
+from dpdist.core.places import LocalPlace, Place, place_of
 
 #: Name of the metadata of an array or group of Zarr.
 METADATA = "zarr.json"
@@ -53,6 +53,8 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
     target = Path(path)
     if target.exists() and not overwrite:
         raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
+    if target.is_dir():
+        require_unwritten(place_of(target))
     if target.exists() and not any((target / mark).is_file() for mark in _ZARR_MARKS):
         raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
     check_parent(target)
@@ -71,6 +73,7 @@ def claim_url(url: str, overwrite: bool, *marks: str) -> None:
     OutputExistsError
         If something is there and `overwrite` is false, or it is not Zarr.
     """
+    require_unwritten(place_of(url))
     names = place_of(url).names("")
     if METADATA in names and not overwrite and not set(marks) & set(names):
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
@@ -84,6 +87,19 @@ def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
         claim_url(os.fspath(out), overwrite, PLAN)
     else:
         claim_folder(out, overwrite)
+
+
+def require_unwritten(place: Place) -> None:
+    """Raise :class:`OutputExistsError` if a run at a place is one that a process writes that lives."""
+    number, found = latest_lease(place)
+    if found is not None and lives(place, number, found):
+        raise _being_written(place.label, found)
+
+
+def _being_written(label: str, owner: Beat | None) -> OutputExistsError:
+    return OutputExistsError(
+        f"{label} is being written by another process ({describe(owner)}); wait for it, or choose another name."
+    )
 
 
 @contextlib.contextmanager
@@ -100,10 +116,7 @@ def sole_writer(target: str) -> Iterator[Lease]:
     try:
         lease = take_lease(place)
     except LeaseHeldError as held:
-        owner = describe(latest_lease(place)[1])
-        raise OutputExistsError(
-            f"{target} is being written by another process ({owner}); wait for it, or choose another name."
-        ) from held
+        raise _being_written(target, latest_lease(place)[1]) from held
     try:
         yield lease
     finally:

@@ -12,6 +12,7 @@ from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
 from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows, require_shape
 from dpdist.data.columns import Names
+from dpdist.data.exact import EXACT, require_exact
 from dpdist.models.families.base import Rows, is_sparse
 
 
@@ -111,11 +112,20 @@ def _as_array(values: object) -> np.ndarray:
                 f"the data should be an array, a row an observation, or a path; got {shown(values)}. "
                 "Expected 2D array, got scalar array instead."
             )
-        return _missing_as_nan(array).astype(np.float64) if array.dtype.kind == "O" else array
+        return _as_numbers(array) if array.dtype.kind == "O" else array
     except InputError:
         raise
     except (TypeError, ValueError) as error:
         raise InputKindError(f"the data should be numbers; {error}. Encode or drop the other columns.") from error
+
+
+def _as_numbers(array: np.ndarray) -> np.ndarray:
+    """Objects as float64; those that pandas takes for missing are NaN."""
+    numbers = _missing_as_nan(array).astype(np.float64)
+    for place in np.argwhere(np.abs(numbers) >= EXACT):
+        if isinstance(value := array[tuple(place)], int | np.integer):
+            require_exact(int(value), f"in column {place[-1]} of row {place[0]}")
+    return numbers
 
 
 def _missing_as_nan(array: np.ndarray) -> np.ndarray:

@@ -160,18 +160,18 @@ class SVA(Clustering[SVASpec]):
         self._end_pass()
         return self
 
-    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None, afresh: bool = False) -> None:
-        """Pass over more rows, or `afresh` over the first, and leave clusters as they are then."""
+    def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
+        """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
         source, backend = as_source(x, sample_weight), SerialBackend()
-        if afresh or not hasattr(self, "_problem"):
-            problem, state = begin_pass(self.spec(), source, backend, stream=True)
-            self.adopt(problem, passed(state.running, _STREAMED), History())
+        if hasattr(self, "_problem"):
+            problem, running, history = self._problem, self._fitted.total, self._history
+            check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
         else:
-            check_new_rows(self._problem.preparation, self._problem.learner, source, backend, "SVA")
-        running = self._fitted.total
+            problem, state = begin_pass(self.spec(), source, backend, stream=True)
+            running, history = state.running, History()
         for partition in source.partitions:
-            running = advance_block(self._problem, running, *partition.load())
-        self.adopt(self._problem, passed(named(running), _STREAMED), self._history)
+            running = advance_block(problem, running, *partition.load())
+        self.adopt(problem, passed(named(running), _STREAMED), history)
 
     def _end_pass(self) -> None:
         """The clusters after a last look for what is redundant."""
@@ -188,12 +188,12 @@ class SVA(Clustering[SVASpec]):
                 "sample_weight and holdout go with data that can be read again; for a stream, call partial_fit with "
                 "each block's weights, and score between blocks."
             )
-        begun = False
+        anew = self.__sklearn_clone__()
         for block in blocks:
             if getattr(block, "shape", (1,))[:1] != (0,):
-                self._advance(block, afresh=not begun)
-                begun = True
-        if not begun:
+                anew._advance(block)
+        if not hasattr(anew, "_problem"):
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
-        self._end_pass()
+        anew._end_pass()
+        self.adopt(anew._problem, anew._fitted, anew._history)
         return self

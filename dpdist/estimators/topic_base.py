@@ -99,7 +99,11 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         if known is None:
             raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
         words, known = COUNT.take("words", words), _WORDS.take("vocabulary", known)
-        self._fitted_predictor().check_words(len(known), "the vocabulary")
+        if len(known) != self.n_features_in_:
+            raise InputError(
+                f"the vocabulary should have a word for each of {self.n_features_in_} columns; got {len(known)}. "
+                "Give it as it was when the documents were counted."
+            )
         return top_words(self.components_, known, words)
 
     def coherence(self, x: object, words: int = 10) -> np.ndarray:

@@ -84,8 +84,8 @@ class HDPTopicModel(TopicEstimator):
     --------
     >>> import numpy as np, dpdist
     >>> words, rng = np.kron(np.eye(3), np.full(4, 0.25)), np.random.default_rng(0)
-    >>> x = np.array([rng.multinomial(60, words[rng.choice(3, 2)].mean(axis=0)) for _ in range(300)])
-    >>> dpdist.HDPTopicModel(initial_topics=2, random_state=0).fit(x).n_topics_
+    >>> x = np.array([rng.multinomial(60, share @ words) for share in rng.dirichlet(np.ones(3), size=300)])
+    >>> dpdist.HDPTopicModel(random_state=0).fit(x).n_topics_
     3
     """
 

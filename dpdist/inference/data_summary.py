@@ -15,13 +15,12 @@ from dpdist.core.digests import digest_of_rows
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
+from dpdist.data.exact import EXACT, require_exact
 from dpdist.execution.base import Backend
 from dpdist.models.families.base import Moments, Rows
 
 #: Rows taken at once, so that a partition is never copied whole.
 _BLOCK = 4096
-#: Up to here float64 holds every whole number.
-EXACT = 2**53
 #: Rows named in the message about bad ones.
 _NAMED = 5
 
@@ -161,11 +160,7 @@ def _require_exact(block: np.ndarray, first: int) -> None:
     if block.dtype.kind in "iu" and block.dtype.itemsize == 8 and block.size:
         far = block.argmax() if int(block.max()) > EXACT else block.argmin()
         row, column = np.unravel_index(far, block.shape)
-        if not -EXACT <= int(block[row, column]) <= EXACT:
-            raise InputError(
-                f"row {first + row} holds {block[row, column]} in column {column}; whole numbers should be within 2**53"
-                ", where float64 tells neighbours apart. Subtract what all have alike, or leave columns of ids out."
-            )
+        require_exact(int(block[row, column]), f"in column {column} of row {first + row}")
 
 
 def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:

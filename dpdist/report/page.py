@@ -179,5 +179,8 @@ def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
     """Write the page in one step: whoever reads meanwhile has the one before."""
     target = claim_page(path)
     partial = target.with_name(f".{target.name}.partial")
-    partial.write_text(page_of(figures, again), encoding="utf-8")
-    partial.replace(target)
+    try:
+        partial.write_text(page_of(figures, again), encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def read_config(command: str, path: str | Path | None, options: Mapping[str, obj
         If the file cannot be read or an entry is wrong: where, what was expected, what came.
     """
     try:
-        given = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        given = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"the configuration {path} cannot be read ({error.strerror}); check the path.") from error
     except UnicodeDecodeError as error:

@@ -46,6 +46,16 @@ def run_at(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
     return being_prepared(path) or open_run(path)
 
 
+def is_under_way(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a run at `path` that has not ended."""
+    try:
+        found = run_at(path)
+    except CheckpointError:
+        return False
+    fitted = found.fitted() if isinstance(found, RunStore) else None
+    return fitted is None or fitted.stop is None
+
+
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
     """The data of a run from where they were, or `moved` to; raises :class:`InputError` if they were in memory."""
     settings: Mapping[str, Any] = run.settings

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, claim_folder, discard
+from dpdist.core.outputs import check_parent, claim_folder, discard, require_unwritten
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
@@ -137,6 +137,8 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     place = place_of(path)
     with readable(place):
         free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
+    if is_run and not overwrite:
+        require_unwritten(place)
     if is_run and not overwrite and (where := preparation_told(place)) is not None:
         raise OutputExistsError(
             f"{path} was being prepared ({where}); go on with: dpdist resume {path}, or replace it with overwrite=True."

@@ -38,6 +38,10 @@ def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[b
         first, lines = first + len(lines), following
 
 
+#: What some editors begin UTF-8 with.
+_BYTE_ORDER_MARK = "\ufeff"
+
+
 def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path: Path, form: str) -> np.ndarray:
     """The numbers of lines that are all as `pattern` says."""
     text = b"".join(lines)
@@ -70,6 +74,7 @@ def read_vocabulary(path: str) -> list[str]:
         raise InputError(f"there is no vocabulary at {path}; check the path. It should be a file with one word a line.")
     with opened(Path(path), "UTF-8 text with one word a line") as stream:
         words = [line.decode().strip() for line in stream]
+    words[:1] = [word.removeprefix(_BYTE_ORDER_MARK) for word in words[:1]]
     if "" in words:
         raise InputError(
             f"line {words.index('') + 1} of {path} should be a word; it is empty. "

@@ -15,6 +15,7 @@ import pandas as pd
 
 from dpdist.core.errors import InputError
 from dpdist.data.base import require_shape
+from dpdist.data.exact import require_exact
 from dpdist.data.files import reading
 from dpdist.data.tables.base import Choice, Table
 
@@ -124,6 +125,9 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
             f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
             f"Leave it out with drop=['{name}'], choose others with columns=['A', 'B'], or mend it."
         )
+    if numbers.dtype.kind in "iu" and len(numbers):
+        for each in (numbers.min(), numbers.max()):
+            require_exact(int(each), f"in column '{name}' of {path}")
     return np.asarray(numbers, dtype=np.float64)
 
 

@@ -2,7 +2,12 @@
 
 They begin with documents far from one another, or with groups of words that keep company. Neither is better on all
 corpora, and the bound does not tell: short documents of few words want the one, long ones the other. So both are tried
-on most of the sample, and the one that predicts words of its other documents better is taken, on all of it.
+on most of the sample, and the one that predicts words of its other documents better is taken, on all of it. Of a
+vocabulary of few words there are few groups.
+
+Where there are topics already, which all may be replaced, fewer groups are tried too. Few topics of which most
+documents have some of each are hardly found from many, since those blur; but from many more are found on most corpora,
+and a short look at a sample does not tell that, which the bound of the whole corpus does.
 """
 
 from __future__ import annotations
@@ -18,8 +23,8 @@ from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.prediction import MOST_DRAWN, split_tokens
 from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
 
-#: Words a topic, at least, for groups of words to be tried.
-_COMPANY = 5
+#: Words of a group on average, at least; and by what the number of groups is divided for fewer of them.
+_COMPANY, _FEWER = 3, 2
 #: Of so many documents of the sample one is set apart, and of its tokens this share is observed.
 _EACH, _OBSERVED = 10, 0.8
 
@@ -33,7 +38,13 @@ def first_topics(
 
 
 def seek_first(
-    model: TopicModel, documents: sparse.csr_array, whole: np.ndarray, topics: int, iterations: int, seed: int
+    model: TopicModel,
+    documents: sparse.csr_array,
+    whole: np.ndarray,
+    topics: int,
+    iterations: int,
+    seed: int,
+    fewer: bool = False,
 ) -> tuple[Seeds, TopicSummary]:
     """Look for topics in a sample beside which there are no others.
 
@@ -45,25 +56,35 @@ def seek_first(
     topics : largest number of them
     iterations : of batch inference on the sample
     seed : of the seeds, and of the tokens observed
+    fewer : whether fewer groups of words are tried, too
 
     Returns
     -------
     seeds, summary : as of :func:`dpdist.inference.topics.births.seek_topics`
     """
 
-    def begin(sample: sparse.csr_array, by_words: bool) -> tuple[Seeds, TopicSummary]:
+    def begin(sample: sparse.csr_array, groups: int) -> tuple[Seeds, TopicSummary]:
+        """From so many groups of words, or from documents where there are none."""
         words, rng = None, generator(seed, "first topics")
-        if by_words:
-            words = companies(sparse.csr_array(sample, dtype=np.float64), topics, generator(seed, "first companies"))
+        if groups:
+            words = companies(sparse.csr_array(sample, dtype=np.float64), groups, generator(seed, "first companies"))
         return seek_topics(model, None, sample, whole, topics, iterations, rng, words=words)
 
     apart = (np.arange(documents.shape[0]) % _EACH == _EACH - 1) & (documents.sum(axis=1) < MOST_DRAWN)
     kept, (observed, held) = documents[~apart], split_tokens(documents[apart], _OBSERVED, seed)
-    by_words = len(np.unique(kept.indices)) >= _COMPANY * topics and bool(held.sum() > 0)
-    if by_words:
-        scores = [_score(model, begin(kept, way)[0], observed, held) for way in (False, True)]
-        by_words = scores[1] > scores[0]
-    return begin(documents, by_words)
+    ways = [0, *_numbers(min(topics, len(np.unique(kept.indices)) // _COMPANY), fewer)]
+    if len(ways) == 1 or not held.sum() > 0:
+        return begin(documents, 0)
+    scores = [_score(model, begin(kept, groups)[0], observed, held) for groups in ways]
+    return begin(documents, ways[int(np.argmax(scores))])
+
+
+def _numbers(most: int, fewer: bool) -> list[int]:
+    """Numbers of groups that are tried, two or more each."""
+    found = [most]
+    while fewer and found[-1] >= 2 * _FEWER:
+        found.append(found[-1] // _FEWER)
+    return [number for number in found if number > 1]
 
 
 def _score(model: TopicModel, seeds: Seeds, observed: sparse.csr_array, held: sparse.csr_array) -> float:

@@ -331,13 +331,15 @@ def _seek_task(problem: PosteriorProblem, total: TopicSummary, sample: Rows, ref
     plan, topics = problem.plan, len(total.entropy)
     rng = generator(problem.seed, "seek topics", lap)
     sought = max(plan.births - topics, min(plan.births, _SOUGHT))
-    wanted, replaced = max(1, sought >> refused), max(1, min(topics, sought // 4) >> refused)
     with one_thread():
-        if replaced < topics:
+        if 4 * topics > sought:
+            wanted, replaced = max(1, sought >> refused), max(1, sought // 4 >> refused)
             return seek_topics(problem.model, total, sample, total.totals, wanted, plan.iterations, rng, replaced)[0]
         order, seed = rng.permutation(sample.shape[0]), int(rng.integers(2**31))
         shuffled = sparse.csr_array(sample[order], dtype=np.float64)
-        found, _ = seek_first(problem.model, shuffled, total.totals, wanted, plan.iterations, seed)
+        again = refused > 0  # then by groups of words, if anything, as they are: iterations would blur them
+        iterations = 1 if again else plan.iterations
+        found, _ = seek_first(problem.model, shuffled, total.totals, sought, iterations, seed, fewer=again)
         return replace(found, replaced=np.arange(topics, dtype=np.int64))
 
 

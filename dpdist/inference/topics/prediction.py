@@ -208,7 +208,10 @@ def counts_of(rows: Rows, first: int) -> sparse.csr_array:
         If a count or weight is negative or not finite, naming the document, or of a type that SciPy has not.
     """
     if rows.dtype not in COUNTED:
-        raise InputError(f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. Try int32.")
+        raise InputError(
+            f"the documents should be of a type that SciPy counts in; got {rows.dtype.str}. "
+            "Take counts as int32, and weights as float64."
+        )
     documents = sparse.csr_array(rows)
     check = check_block if are_whole(documents.data) else check_weights
     return check(documents, first, "the corpus")

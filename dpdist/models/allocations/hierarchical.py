@@ -88,7 +88,10 @@ class HierarchicalDirichletProcess:
         ones, zeros = self._coefficients(len(log_pi) - 1, documents)
         pull = self.document_concentration * np.asarray(log_pi, dtype=np.float64)
         if not climb_sticks(near.first, near.second, ones, zeros, pull, _MOST):
-            raise PrecisionError("the global weights have no finite optimum; are all counts finite?")
+            raise PrecisionError(
+                f"the global weights have no finite optimum under concentration={self.concentration:g} and "
+                f"document_concentration={self.document_concentration:g}; take values nearer to 1."
+            )
         return near
 
     def approximate_sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:

@@ -128,7 +128,11 @@ class PointWeights:
         found = scipy.optimize.minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_EFFORT)
         weights = _softmax(found.x)
         if not (np.isfinite(found.fun) and (weights > 0).all()):
-            raise PrecisionError(f"the global weights have no finite optimum ({found.message}); are all counts finite?")
+            alpha, gamma = self.process.document_concentration, self.process.concentration
+            raise PrecisionError(
+                f"the global weights have no finite optimum under concentration={gamma:g} and "
+                f"document_concentration={alpha:g} ({found.message}); take values nearer to 1."
+            )
         return weights
 
     def _without_prior(self, mean_log_pi: np.ndarray) -> np.ndarray:

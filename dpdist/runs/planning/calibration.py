@@ -156,8 +156,8 @@ def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.nd
 def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> tuple[Problem, State, Source]:
     """The problem and first state of a fit that begins with so many components: each row is of its nearest of some."""
     means = rows[np.linspace(0, len(rows) - 1, components).astype(np.intp)].astype(np.float64)
-    scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
-    labels = scores.argmax(axis=1)
+    shift, each = 0.5 * (means * means).sum(axis=1), max(1, MOST_NUMBERS // components)
+    labels = np.concatenate([(rows[n : n + each] @ means.T - shift).argmax(axis=1) for n in range(0, len(rows), each)])
     labels[np.linspace(0, len(rows) - 1, components).astype(np.intp)] = np.arange(components)
     schedule = Memoized(batches=BATCHES)
     asked = replace(spec, initial=labels, schedule=schedule, candidates=candidates, tolerance=0.0)
