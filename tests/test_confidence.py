@@ -283,7 +283,7 @@ def test_a_step_with_all_documents_has_no_doubts_and_with_some_accepts_less(
     restricted: Literal["shared", "free"],
 ) -> None:
     model, state, _, _ = doubled(4)
-    documents, plan = corpus(4), OnlinePlan(splits=6, merges=100, iterations=4, restricted=restricted)
+    documents, plan = corpus(4), OnlinePlan(splits=6, merges=100, merge_rate=1.0, iterations=4, restricted=restricted)
     problem = replace(problem_of(documents, plan), model=model)
     sure = replace(problem, plan=replace(plan, confidence=0.999999))
     whole = [partial_step(each, documents, 60.0, state) for each in (problem, sure)]

@@ -450,10 +450,17 @@ def kinds_in(problem: PointProblem, plan: OnlinePlan) -> tuple[int, int]:
 def test_a_step_tries_as_many_moves_as_its_plan_asks_for() -> None:
     problem = problem_of(corpus(3))
     assert kinds_in(problem, OnlinePlan(splits=2, merges=0, alike=0, iterations=1)) == (0, 2)
-    assert kinds_in(problem, OnlinePlan(splits=0, merges=1, alike=0)) == (1, 0)
+    assert kinds_in(problem, OnlinePlan(splits=0, merges=1, merge_rate=1.0, alike=0)) == (1, 0)
     assert kinds_in(problem, OnlinePlan(split=False, merges=0, alike=1)) == (1, 0)
     assert kinds_in(problem, OnlinePlan(merge=False, iterations=1)) == (0, 6)
     assert 3 <= kinds_in(problem, OnlinePlan(splits=0, merges=0, alike=6))[0] <= 6
+
+
+@pytest.mark.parametrize(("rate", "tried"), [(0.7, 0), (0.71, 1), (1.0, 1)])
+def test_pairs_that_covary_wait_for_updates_of_the_rate_that_the_plan_says(rate: float, tried: int) -> None:
+    problem = problem_of(corpus(3))
+    assert 0.7 < problem.schedule.rate(0) < 0.71
+    assert kinds_in(problem, OnlinePlan(splits=0, merges=1, merge_rate=rate, alike=0)) == (tried, 0)
 
 
 def test_lasting_merges_are_the_choice_of_the_plan() -> None:

@@ -235,7 +235,7 @@ CASES = {
         of_topics("moves", weights="point", schedule=schedules.Stochastic(2, forgetting=0.5)),
         {
             **each("split merge delete lasting", TRUE),
-            **each("iterations max_topics restricted", NOTHING),
+            **each("iterations max_topics restricted merge_rate", NOTHING),
             **each("splits merges alike deletes", ZERO),
             **each("smoothing", FRACTION),
             **each("confidence", NONE),
@@ -398,6 +398,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
     "SVA.prune": ([0.999], [1.0, -1e-9]),
     "SVA.forgetting": ([0.51, 1, 1.0], [0.5, 1.01]),
     "OnlinePlan.confidence": ([0.51, 0.999], [0.5, 1.0]),
+    "OnlinePlan.merge_rate": ([0.01, 1.0], [1.01]),
     "Stochastic.forgetting": ([0.01, 1.0], [1.01]),
     "Stochastic.delay": ([0.5, 100], [-1e-9]),
     "PruneMerge.prune": ([0.999], [1.0]),

@@ -233,7 +233,7 @@ def _online_step(
     rate = problem.schedule.rate(state.step)
     unknown = [None] * len(partitions)
     visits = _visit(problem, backend, partitions, state, DocumentFiles(), unknown, problem.plan.merge)
-    refs, total, pairs, unsure = _with_unions(problem, backend, partitions, visits, state, corpus)
+    refs, total, pairs, unsure = _with_unions(problem, backend, partitions, visits, state, corpus, rate)
     with one_thread(), phase(Phase.MOVES):
         scale = corpus / total.summary.documents
         total = total.scaled(scale)
@@ -261,13 +261,15 @@ def _with_unions(
     visits: Sequence[Ref[OnlineLocalStep]],
     state: OnlineState,
     corpus: float,
+    rate: float,
 ) -> tuple[list[Ref[Measured]], Measured, np.ndarray, np.ndarray | None]:
     """Documents with unions of pairs of topics measured: refs by partition, their sum, the pairs (P, 2), and the nats
     (P,) that the gains of these must exceed to be trusted, if they must."""
     visit: OnlineLocalStep = backend.fetch([backend.sum(visits)])[0]
     plan, pairs = problem.plan, NO_PAIRS
     if plan.merge:
-        pairs = propose_online_pairs(visit.covariances, state.words, plan.merges, plan.alike)
+        merges = plan.merges if rate <= plan.merge_rate else 0
+        pairs = propose_online_pairs(visit.covariances, state.words, merges, plan.alike)
     if not len(pairs):
         return backend.map(measured_of, visits), visit.measured, pairs, None
     with one_thread():

@@ -90,6 +90,9 @@ class OnlinePlan:
     split, merge, delete : whether to try them; none is oHDP, the first two are oHDP-SM
     splits : topics that are tried to be split, at most
     merges : pairs of topics with positive covariance of theta that are tried to be made one, at most
+    merge_rate : rate of the global update from which on, as it falls, these pairs are tried. While topics are much as
+        they began, many pairs seem to gain by being one that differ later. At 1 they are tried from the first
+        mini-batch on, as in the paper
     alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
         their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
         them out
@@ -116,6 +119,7 @@ class OnlinePlan:
     delete: bool = True
     splits: int = 10
     merges: int = 50
+    merge_rate: float = 0.25
     alike: int = 20
     deletes: int = 5
     lasting: bool = True
@@ -133,6 +137,7 @@ class OnlinePlan:
             **dict.fromkeys(("iterations", "max_topics"), COUNT),
             **dict.fromkeys(("splits", "merges", "alike", "deletes"), whole(0)),
             smoothing=SCALE,
+            merge_rate=number(above=0, most=1),
             restricted=one_of("shared", "free"),
             confidence=number(above=0.5, below=1).or_none("any gain"),
         )
