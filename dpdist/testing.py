@@ -18,6 +18,7 @@ import numpy as np
 import xarray as xr
 import zarr
 from scipy import sparse
+from scipy import stats as scipy_stats
 from zarr.storage import MemoryStore
 
 from dpdist.data.arrays import ArraySource
@@ -60,7 +61,9 @@ def check_family(family: Family, rows: Rows, seed: int = 0) -> None:
         Family.log_predictive(filled, features, stats),
     )
     _check_draws(filled, dense[:4].sum(axis=0, keepdims=True), rows.shape[1], seed)
+    _check_components(filled, rows, dense, seed)
     _check_origin(filled, rows)
+    _check_axes(filled, rows, seed)
     _check_pass(filled, rows, dense)
     for part in (family, filled):
         check_stored(part)
@@ -88,11 +91,13 @@ def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     longer = np.asarray(allocation.log_evidence(np.append(counts, 0.0)))
     _hold("a component without rows adds no evidence at the end", longer, allocation.log_evidence(counts))
     check_stored(allocation)
+    best = float(allocation.log_evidence(counts))
     if allocation.ordered:
-        best = float(allocation.log_evidence(counts))
         for _ in range(10):
             other = float(allocation.log_evidence(rng.permutation(counts)))
             assert other <= best + 1e-9 * abs(best), "descending counts have the highest evidence"
+    else:
+        _hold("the order of counts is of no consequence", allocation.log_evidence(counts[::-1]), best)
 
 
 def check_stored(part: Any) -> None:
@@ -228,7 +233,7 @@ def check_backend(backend: Backend) -> None:
 
 
 def check_source(source: Source) -> None:
-    """Hold a source to covering its rows once, in order, the same each time."""
+    """Hold a source to covering its rows once, in order, the same each time it is read."""
     partitions = source.partitions
     assert [p.index for p in partitions] == list(range(len(partitions))), "partitions are numbered in order"
     edges = [p.start for p in partitions] + [partitions[-1].stop]
@@ -238,7 +243,13 @@ def check_source(source: Source) -> None:
     for partition in partitions:
         rows, weights = partition.load()
         assert rows.shape == (partition.rows, source.shape[1]), "a partition loads the rows it names"
+        assert is_sparse(rows) == source.sparse, "rows are sparse or dense as the source says"
+        assert rows.dtype.kind in "biuf", "rows are numbers"
         assert weights is None or weights.shape == (partition.rows,), "weights are one a row"
+        assert weights is None or bool((np.isfinite(weights) & (weights >= 0)).all()), "weights are no less than 0"
+        again = partition.load()[0]
+        np.testing.assert_array_equal(dense_rows(again), dense_rows(rows), "a partition loads the same rows each time")
+    assert source.names is None or len(source.names) == source.shape[1], "names are one a column"
     assert source.fingerprint() == source.fingerprint(), "a fingerprint does not change by itself"
 
 
@@ -305,6 +316,64 @@ def _check_draws(family: Family, stats: np.ndarray, columns: int, seed: int) -> 
     change = family.coefficients(stats + family.features(drawn)).T - family.coefficients(stats).T
     error = change.std(axis=0) / np.sqrt(_DRAWS) + 1e-9 * (1.0 + np.abs(change).max(axis=0))
     assert (np.abs(change.mean(axis=0)) <= _ERRORS * error).all(), "draws come from the predictive"
+    again = family.sample(stats, np.zeros(_DRAWS, dtype=np.intp), np.random.default_rng(seed))
+    np.testing.assert_array_equal(again, drawn, "draws depend on the generator given")
+    found = family.log_predictive(family.features(drawn), stats)[:, 0] + family.log_base_measure(drawn)
+    ratios = np.exp(_log_other(drawn, family.has_location) - found)
+    off = abs(ratios.mean() - 1.0)
+    assert off <= _ERRORS * ratios.std() / np.sqrt(_DRAWS) + 1e-9, "the predictive has all its constants: it sums to 1"
+
+
+def _log_other(drawn: np.ndarray, everywhere: bool) -> np.ndarray:
+    """Log density or mass (n,) at draws (n, D) of another law, whose support is within that of theirs: its ratio to
+    their own is 1 on average, whatever it is, where their own sums to 1.
+
+    Parameters
+    ----------
+    drawn : of which the other law is made
+    everywhere : whether all real rows are in their support
+    """
+    rows = np.asarray(drawn, dtype=np.float64)
+    totals = rows.sum(axis=1)
+    if not (rows == np.rint(rows)).all():
+        if everywhere:
+            narrow = 0.5 * np.atleast_2d(np.cov(rows.T))
+            return np.asarray(
+                scipy_stats.multivariate_normal(rows.mean(axis=0), narrow, allow_singular=True).logpdf(rows)
+            )
+        low, high = np.quantile(rows, (0.2, 0.8), axis=0)
+        inside = ((rows >= low) & (rows <= high)).all(axis=1)
+        return np.where(inside, -np.log(high - low).sum(), -np.inf)
+    if rows.shape[1] > 1 and (totals == totals[0]).all():  # conditional on the total
+        shares = rows.mean(axis=0) / totals[0]
+        return np.asarray(scipy_stats.multinomial(int(totals[0]), shares).logpmf(rows))
+    rates = np.maximum(rows.mean(axis=0), 1e-12)
+    if rows.max() <= 1.0:
+        return np.asarray(scipy_stats.bernoulli(rates).logpmf(rows).sum(axis=1))
+    return np.asarray(scipy_stats.poisson(rates).logpmf(rows).sum(axis=1))
+
+
+def _check_components(family: Family, rows: Rows, dense: np.ndarray, seed: int) -> None:
+    """Rows drawn of a component fit it at least as well as another, on average (Gibbs' inequality)."""
+    order = np.argsort(dense_rows(rows).sum(axis=1), kind="stable")
+    halves = np.stack([dense[half].sum(axis=0) for half in np.array_split(order, 2)])
+    for k in (0, 1):
+        drawn = family.sample(halves, np.full(_DRAWS, k, dtype=np.intp), np.random.default_rng(seed))
+        fits = family.log_predictive(family.features(drawn), halves)
+        lead = fits[:, k] - fits[:, 1 - k]
+        law = "draws are of the components asked for"
+        assert lead.mean() >= -_ERRORS * lead.std() / np.sqrt(_DRAWS) - 1e-9, law
+
+
+def _check_axes(family: Family, rows: Rows, seed: int) -> None:
+    if not family.turns:
+        return
+    columns = rows.shape[1]
+    axes, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(columns, columns)))
+    turned, moved = family.turned(axes), np.asarray(rows, dtype=np.float64) @ axes
+    there, here = turned.features(moved), family.features(rows)
+    law = "turning rows and prior together changes nothing"
+    _hold(law, turned.log_evidence(there.sum(axis=0)[None]), family.log_evidence(here.sum(axis=0)[None]))
 
 
 def _check_pass(family: Family, rows: Rows, dense: np.ndarray) -> None:

@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data import as_source
+from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.base import Following
 from dpdist.inference.moves.delete import Delete
@@ -20,6 +20,7 @@ from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import (
     FAMILIES,
+    DiagonalGaussian,
     Family,
     Gaussian,
     IsotropicGaussian,
@@ -64,6 +65,44 @@ def test_sources_conform(make) -> None:
     check_source(as_source(make(np.random.default_rng(0).poisson(1.0, size=(300, 4)))))
 
 
+class Unsteady(ArraySource):
+    """A source that breaks the law that it is told to break."""
+
+    def __init__(self, law: str) -> None:
+        super().__init__(np.arange(60.0).reshape(30, 2), partition_rows=15, names=("a", "b"))
+        self.law, self.reads = law, 0
+        self.sparse = law == "sparse"
+        self.names = ("a", "b", "c") if law == "names" else self.names
+
+    def partition(self, *given: Any) -> Any:
+        made = super().partition(*given)
+        vars(made)["load"] = lambda: self.read(made)
+        return made
+
+    def read(self, made: Any) -> tuple[Any, Any]:
+        self.reads += 1
+        rows, weights = type(made).load(made)
+        rows = rows + self.reads if self.law == "steady" else rows
+        rows = rows.astype(object) if self.law == "numbers" else rows
+        return rows, -np.ones(len(rows)) if self.law == "weights" else weights
+
+
+@pytest.mark.parametrize(
+    ("law", "sentence"),
+    [
+        ("steady", "same rows each time"),
+        ("sparse", "sparse or dense as the source says"),
+        ("numbers", "rows are numbers"),
+        ("weights", "no less than 0"),
+        ("names", "names are one a column"),
+    ],
+)
+def test_a_source_that_breaks_a_law_is_found(law: str, sentence: str) -> None:
+    check_source(Unsteady(""))
+    with pytest.raises(AssertionError, match=sentence):
+        check_source(Unsteady(law))
+
+
 @dataclass(frozen=True, eq=False)
 class Broken(Poisson):
     """A family that keeps every law but the one that it is told to break."""
@@ -88,6 +127,8 @@ class Broken(Poisson):
         base = super().log_base_measure(rows)
         if self.breaks("base measure"):
             return base.sum(keepdims=True)
+        if self.breaks("constants"):
+            return 0.0 * base
         return base - base.mean() if self.breaks("base of others") else base
 
     def log_evidence(self, stats: np.ndarray) -> np.ndarray:
@@ -105,7 +146,9 @@ class Broken(Poisson):
         return super().log_predictive(features, stats) + (1e-5 if self.breaks("predictive") else 0.0)
 
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        drawn = super().sample(stats, components, rng)
+        if self.breaks("generator"):
+            rng = np.random.default_rng()
+        drawn = super().sample(stats, 0 * components if self.breaks("components") else components, rng)
         if self.breaks("width"):
             return drawn[:, :1]
         return np.rint(1.2 * drawn) if self.breaks("draws") else drawn
@@ -131,6 +174,9 @@ BREAKS = {
     "predictive": "difference of evidences",
     "width": "width of the rows",
     "draws": "come from the predictive",
+    "generator": "depend on the generator given",
+    "constants": "it sums to 1",
+    "components": "are of the components asked for",
     "every component": "a component is described at a time",
 }
 COUNTS = np.random.default_rng(3).poisson([2.0, 5.0], size=(60, 2)).astype(float)
@@ -158,6 +204,31 @@ class Unmoved(IsotropicGaussian):
 
 
 @dataclass(frozen=True, eq=False)
+class Straight(Gaussian):
+    """A prior that does not turn with the rows."""
+
+    turned = Family.turned
+
+
+@dataclass(frozen=True, eq=False)
+class Short(DiagonalGaussian):
+    """Without -(D / 2) log 2 pi a row, in the evidence and in its gradient alike."""
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        return super().log_evidence(stats) + self._left_out(stats) * stats[:, -1]
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        found = super().coefficients(stats).copy()
+        found[-1] += self._left_out(stats)
+        return found
+
+    def _left_out(self, stats: np.ndarray) -> float:
+        return 0.5 * np.log(2 * np.pi) * (stats.shape[1] // 2)
+
+    log_predictive = Family.log_predictive
+
+
+@dataclass(frozen=True, eq=False)
 class Blurred(Gaussian):
     """Draws that vary a tenth too much."""
 
@@ -166,7 +237,15 @@ class Blurred(Gaussian):
         return mean + 1.1 * (super().sample(stats, components, rng) - mean)
 
 
-@pytest.mark.parametrize(("family", "law"), [(Unmoved(), "moving rows"), (Blurred(), "come from the predictive")])
+@pytest.mark.parametrize(
+    ("family", "law"),
+    [
+        (Unmoved(), "moving rows"),
+        (Straight(scale=np.diag([1.0, 9.0])), "turning rows"),
+        (Short(), "it sums to 1"),
+        (Blurred(), "come from the predictive"),
+    ],
+)
 def test_a_family_of_real_rows_that_breaks_a_law_is_found(family, law) -> None:
     with pytest.raises(AssertionError, match=law):
         check_family(family, np.random.default_rng(0).normal(size=(60, 2)) + 3.0)
@@ -178,6 +257,10 @@ class Deviant(GeometricSticks):
 
     law: str = ""
     held: Any = None
+
+    @property
+    def ordered(self) -> bool:  # type: ignore[override]
+        return self.law != "unordered"
 
     def logs(self, components: int) -> np.ndarray:
         return np.log(0.05 * np.arange(1.0, components + 1)) if self.law == "order" else super().logs(components)
@@ -211,6 +294,7 @@ DEVIATIONS = {
     "sum": "sum to 1",
     "negative": "no less than 0",
     "even": "lie below the log",
+    "unordered": "order of counts is of no consequence",
 }
 
 
