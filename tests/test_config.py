@@ -218,13 +218,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "fit",
         {"schedule": {"name": "batch", "delay": 3}},
         "there is no setting schedule.delay where schedule is 'batch'; leave it out, or choose "
-        "schedule = {name = 'stochastic', ...}.",
+        "'stochastic', as in schedule = {name = 'stochastic', ...}.",
     ),
     (
         "topics",
         {"schedule": {"name": "stochastic", "keep_start": True}},
         "there is no setting schedule.keep_start where schedule is 'stochastic'; leave it out, or choose "
-        "schedule = {name = 'memoized', ...}.",
+        "'memoized', as in schedule = {name = 'memoized', ...}.",
     ),
     ("topics", {"effort": {"name": "effort"}}, "there is no setting effort.name; known are tolerance"),
     ("fit", {"schedule": 5}, "setting schedule should be a table, as in [schedule]; got 5."),

@@ -150,9 +150,7 @@ def test_a_row_visited_in_the_lap_that_was_broken_off_is_noticed_in_the_next(tmp
     fit.close()
     part = next(p for p in range(visited, PARTS, 2) if p not in spread_over(PARTS, GLANCED))
     with pytest.raises(CheckpointError, match=f"partition {part} "):
-        dpdist.resume(
-            tmp_path / "run.zarr", ArraySource(edited(REAL, part * SIZE + 5), partition_rows=SIZE), max_laps=9
-        )
+        dpdist.resume(tmp_path / "run.zarr", ArraySource(edited(REAL, part * SIZE + 5), partition_rows=SIZE))
     assert len(RunStore.open(tmp_path / "run.zarr").history().laps) == 2
 
 

@@ -153,7 +153,7 @@ def _unknown(place: str, key: str, name: str, kinds: Mapping[str, Any]) -> str:
     if having:
         return (
             f"there is no setting {place}.{key} where {place} is {name!r}; leave it out, or choose "
-            f"{place} = {{name = {' or '.join(map(repr, having))}, ...}}."
+            f"{' or '.join(map(repr, having))}, as in {place} = {{name = {having[0]!r}, ...}}."
         )
     known = [*(["name"] if len(kinds) > 1 else []), *_fields_of(kinds[name])]
     return f"there is no setting {place}.{key}; {_nearest(key, known)}"
