@@ -114,8 +114,9 @@ def test_a_score_is_of_documents_that_were_set_apart(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("words", "topics", "fewer", "numbers"),
     [
-        (300, 61, False, [61]),
-        (50, 20, False, [16]),
+        (300, 50, False, [50]),
+        (300, 61, False, []),
+        (50, 20, False, []),
         (50, 20, True, [16, 8, 4, 2]),
         (300, 61, True, [61, 30, 15, 7, 3]),
         (5, 20, True, []),

@@ -2,12 +2,11 @@
 
 They begin with documents far from one another, or with groups of words that keep company. Neither is better on all
 corpora, and the bound does not tell: short documents of few words want the one, long ones the other. So both are tried
-on most of the sample, and the one that predicts words of its other documents better is taken, on all of it. Of a
-vocabulary of few words there are few groups.
+on most of the sample, and the one that predicts words of its other documents better is taken, on all of it.
 
-Where there are topics already, which all may be replaced, fewer groups are tried too. Few topics of which most
-documents have some of each are hardly found from many, since those blur; but from many more are found on most corpora,
-and a short look at a sample does not tell that, which the bound of the whole corpus does.
+Where other topics were tried in vain and all may be replaced, fewer groups are tried too, and few of few words. Few
+topics of which most documents have some of each are hardly found from many, since those blur; but from many more are
+found on most corpora, and a short look at a sample does not tell that, which the bound of the whole corpus does.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.prediction import MOST_DRAWN, split_tokens
 from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
 
-#: Words of a group on average, at least; and by what the number of groups is divided for fewer of them.
-_COMPANY, _FEWER = 3, 2
+#: Words of a group on average, at least; and where fewer groups are tried, which the bound judges.
+_COMPANY, _LEAST = 5, 3
+#: By what the number of groups is divided for fewer of them.
+_FEWER = 2
 #: Of so many documents of the sample one is set apart, and of its tokens this share is observed.
 _EACH, _OBSERVED = 10, 0.8
 
@@ -72,17 +73,19 @@ def seek_first(
 
     apart = (np.arange(documents.shape[0]) % _EACH == _EACH - 1) & (documents.sum(axis=1) < MOST_DRAWN)
     kept, (observed, held) = documents[~apart], split_tokens(documents[apart], _OBSERVED, seed)
-    ways = [0, *_numbers(min(topics, len(np.unique(kept.indices)) // _COMPANY), fewer)]
+    ways = [0, *_numbers(len(np.unique(kept.indices)), topics, fewer)]
     if len(ways) == 1 or not held.sum() > 0:
         return begin(documents, 0)
     scores = [_score(model, begin(kept, groups)[0], observed, held) for groups in ways]
     return begin(documents, ways[int(np.argmax(scores))])
 
 
-def _numbers(most: int, fewer: bool) -> list[int]:
-    """Numbers of groups that are tried, two or more each."""
-    found = [most]
-    while fewer and found[-1] >= 2 * _FEWER:
+def _numbers(words: int, topics: int, fewer: bool) -> list[int]:
+    """Numbers of groups of so many words that are tried, two or more each."""
+    if not fewer:
+        return [topics] if words >= _COMPANY * topics else []
+    found = [min(topics, words // _LEAST)]
+    while found[-1] >= 2 * _FEWER:
         found.append(found[-1] // _FEWER)
     return [number for number in found if number > 1]
 
