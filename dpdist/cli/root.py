@@ -126,18 +126,17 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except DpdistError as error:
-        MESSAGES.print(f"dpdist: {as_options(str(error))}", style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(1)
+        told = as_options(str(error))
     except MemoryError as error:
-        told = f"dpdist: there is too little memory ({error}); take fewer components, or fewer columns by PCA."
-        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(1)
+        told = f"there is too little memory ({error}); take fewer components, or fewer columns by PCA."
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "see that what was named is there and answers.")
-        place = f" ({error.filename}); {advice}" if error.filename else f"; {advice}"
-        told = f"dpdist: {error.strerror or error}{place}"
-        MESSAGES.print(told, style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(1)
+        place = f" ({error.filename})" if error.filename else ""
+        told = f"{error.strerror or error}{place}; {advice}"
+    else:
+        return
+    MESSAGES.print(f"dpdist: {told}", style="red", highlight=False, soft_wrap=True, markup=False)
+    sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)

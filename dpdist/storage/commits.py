@@ -139,11 +139,11 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         free, is_run = not place.exists() or _only_leftovers(place), _is_run(place)
     if is_run and not overwrite:
         require_unwritten(place)
-    if is_run and not overwrite and (where := preparation_told(place)) is not None:
-        raise OutputExistsError(
-            f"{path} was being prepared ({where}); go on with: dpdist resume {path}, or replace it with overwrite=True."
-        )
-    if is_run and not overwrite:
+        if (where := preparation_told(place)) is not None:
+            raise OutputExistsError(
+                f"{path} was being prepared ({where}); go on with: dpdist resume {path}, or replace it with "
+                "overwrite=True."
+            )
         raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
     if isinstance(place, LocalPlace):
         check_parent(place.path)
