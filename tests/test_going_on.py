@@ -18,7 +18,8 @@ import dpdist
 from dpdist.cli.root import app
 from dpdist.cluster.coordinator import _prepared
 from dpdist.cluster.foreground import drive_here
-from dpdist.cluster.submitted import Request
+from dpdist.cluster.submission.process import ProcessSubmitter
+from dpdist.cluster.submitted import Request, latest_request
 from dpdist.core import lease
 from dpdist.core.places import place_of
 from dpdist.core.records import sealed
@@ -113,6 +114,57 @@ def test_a_submitted_run_begun_anew_has_the_limits_of_the_request(tmp_path: Path
     run = _prepared(place_of(str(tmp_path / "run.zarr")), request, SerialBackend())
     assert run.limits.max_laps == 2
     run.close()
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Commands on a local cluster whose coordinators die before they have written anything; what each said."""
+    submit = ProcessSubmitter.submit
+    monkeypatch.setattr(ProcessSubmitter, "submit", lambda self, command, *rest: submit(self, ["/bin/true"], *rest))
+    (tmp_path / "local.toml").write_text('type = "local"\nn_workers = 1\n')
+
+    def call(*arguments: object) -> str:
+        given = [*map(str, arguments), "--cluster", str(tmp_path / "local.toml")]
+        found = CliRunner().invoke(app, given)
+        return (found.output or str(found.exception)).replace("\n", " ")
+
+    return call
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "in the place of one that ended"])
+def test_a_submitted_run_killed_before_it_wrote_anything_is_gone_on_with(
+    replaced: bool, dying: Callable[..., str], tmp_path: Path
+) -> None:
+    path, rows = tmp_path / "run.zarr", clusters(2)
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "fit.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\ntolerance = 0.0\n')
+    if replaced:
+        dpdist.SVA().prepare(source_of(rows), path).close()
+        dpdist.resume(path, source_of(rows))
+    said = [dying("submit", tmp_path / "fit.toml", "--out", path, *["--overwrite"][: int(replaced)])]
+    for limits in (["--max-laps", 2], ["--max-time", 1e6], []):
+        said.append(dying("resume", path, *limits))
+    assert all("submitted (process" in each for each in said), said
+    number, request = latest_request(place_of(str(path)))
+    assert number == 4 and request.fresh and request.limits == {"max_laps": 2, "max_time": 1e6}
+    run = _prepared(place_of(str(path)), request, SerialBackend())
+    assert (run.limits.max_laps, run.limits.max_time) == (2, 1e6)
+    run.close()
+    assert open_run(path).method == "memoized"
+    dying("resume", path, "--max-laps", 3)
+    assert latest_request(place_of(str(path)))[1].limits == {"max_laps": 3}, "the others are kept with the run by now"
+
+
+def test_a_submitted_pass_killed_before_it_wrote_anything_takes_no_limits(
+    dying: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pass.zarr"
+    np.save(tmp_path / "rows.npy", clusters(2))
+    (tmp_path / "sva.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
+    dying("submit", tmp_path / "sva.toml", "--out", path, "--command", "sva")
+    assert "is a pass, which ends with its rows; leave out max_laps" in dying("resume", path, "--max-laps", 2)
+    with pytest.raises(dpdist.CheckpointError, match=r"no checkpoint yet; .* dpdist resume .* --cluster FILE"):
+        open_run(path)
 
 
 @pytest.mark.parametrize("killed", [1, 2])

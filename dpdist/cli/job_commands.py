@@ -40,7 +40,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import open_run, run_at, stored_laps
+from dpdist.runs.opening import check_limits, open_run, run_at, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, preparation_told
@@ -84,20 +84,24 @@ def resume_on(
     checkpoint_seconds: float | None,
 ) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster; None stands for what was asked before."""
-    limits = Limits(max_laps, max_time)
     place, chosen = place_of(absolute(run)), _required(cluster, run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
-    reached = _reached(place)
-    if limits == Limits(None) and (ended := reached.get("stop_reason")) is not None:
+    check_limits(request.command, place.label, max_laps, max_time)
+    limits, written = Limits(max_laps, max_time), _last(place) > request.after
+    begun = written or not request.fresh
+    if begun and not limits.given and (ended := _reached(place).get("stop_reason")) is not None:
         raise InputError(f"{place.label} has ended ({ended}); give --max-laps or --max-time to go on.")
+    if not written:  # limits of the request before are not kept with the run yet
+        limits = Limits(request.max_laps, request.max_time).but(max_laps, max_time)
     settings = {**request.settings, "data": absolute(data)} if data else request.settings
-    if begun := _last(place) > request.after or not request.fresh:
-        request = replace(request, after=_last(place))
     request = replace(request, settings=settings, fresh=not begun, lease=lease)
+    request = replace(request, max_laps=limits.max_laps, max_time=limits.max_time)
+    if begun:
+        request = replace(request, after=_last(place))
     if checkpoint_seconds is not None:
         request = replace(request, checkpoint_seconds=checkpoint_seconds)
-    _start(place, replace(request, max_laps=limits.max_laps, max_time=limits.max_time), before, chosen)
+    _start(place, request, before, chosen)
 
 
 def status(

@@ -171,8 +171,6 @@ def resume(
     serial: Serial = False,
 ) -> None:
     """Go on where a run or a pass stopped, to the same bits."""
-    found = run_at(run)
-    check_limits(found, max_laps, max_time)
     if cluster is not None:
         if serial or scheduler is not None or workers is not None:
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
@@ -180,7 +178,9 @@ def resume(
 
         resume_on(run, cluster, max_laps, max_time, data, checkpoint_seconds)
         return
+    found = run_at(run)
     method = METHODS[found.method]
+    check_limits(method.command, run, max_laps, max_time)
     fitted = found.fitted() if isinstance(found, RunStore) else None
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
         remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"

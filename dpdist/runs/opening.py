@@ -68,11 +68,11 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
     return as_source(path, known=run.problem().names)
 
 
-def check_limits(run: RunStore | PreparationStore, max_laps: int | None, max_time: float | None) -> None:
-    """Raise :class:`InputError` if a run that ends of itself is given a limit."""
+def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
+    """Raise :class:`InputError` if the run at `label`, made by a command, ends of itself and is given a limit."""
     given = Limits(max_laps, max_time).given
-    if given and not METHODS[run.method].endless:
-        raise InputError(f"{run.place.label} is a pass, which ends with its rows; leave out {' and '.join(given)}.")
+    if given and not any(method.endless for method in METHODS.values() if method.command == command):
+        raise InputError(f"{label} is a pass, which ends with its rows; leave out {' and '.join(given)}.")
 
 
 def gone_on(
@@ -100,7 +100,7 @@ def gone_on(
         If there is no run, the data are not those it began with, or another coordinator holds it.
     """
     found = run_at(path)
-    check_limits(found, max_laps, max_time)
+    check_limits(METHODS[found.method].command, path, max_laps, max_time)
     limits = _limits_of(found).but(max_laps, max_time)
     if isinstance(found, PreparationStore):
         run = _prepared_again(found, source, backend, limits, holdout)

@@ -104,16 +104,18 @@ def read_attributes(path: str | os.PathLike[str]) -> Commit:
         numbers = commits(place)
         attributes = read_commit(place, numbers[-1]) if numbers else None
     if attributes is None:
-        told = "was submitted but has no checkpoint yet; see: dpdist status" if place.names("requests") else ""
         if (where := preparation_told(place)) is not None:
             raise CheckpointError(
                 f"{path} holds no checkpoint yet, preparing: {where}; wait for it, or go on where it was killed with: "
                 f"dpdist resume {path}"
             )
+        if place.names("requests"):
+            raise CheckpointError(
+                f"{path} was submitted but has no checkpoint yet; see: dpdist status {path}, or go on if its job has "
+                f"ended: dpdist resume {path} --cluster FILE"
+            )
         raise CheckpointError(
-            f"{path} {told} {path}"
-            if told
-            else f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
+            f"there is no dpdist run or model at {path}; check the path, or make one with: dpdist fit"
         )
     if attributes["format"] != codec.FORMAT:
         age = "newer" if attributes["format"] > codec.FORMAT else "older"
