@@ -1,4 +1,4 @@
-"""First topics: groups of words that keep company, and which of two beginnings is taken."""
+"""First topics: groups of words that occur together, and which of two beginnings is taken."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy import sparse
 from dpdist import HDPTopicModel
 from dpdist.inference.topics import first
 from dpdist.inference.topics.births import seek_topics
-from dpdist.inference.topics.companies import _spherical_k_means, companies
 from dpdist.inference.topics.first import first_topics
 from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.word_groups import _spherical_k_means, word_groups
 
 BLOCKS, WIDTH = 4, 10
 seeds = st.integers(0, 2**32 - 1)
@@ -41,7 +41,7 @@ def test_every_word_with_its_counts_is_in_one_group(seed: int, groups: int) -> N
     counts = sparse.csr_array(rng.poisson(0.3, size=(rng.integers(2, 30), 40)).astype(float))
     if not counts.sum():
         return
-    words = companies(counts, groups, rng)
+    words = word_groups(counts, groups, rng)
     np.testing.assert_array_equal(words.sum(axis=1), np.asarray(counts.sum(axis=0)).ravel())
     assert ((words > 0).sum(axis=1) <= 1).all()
     assert 1 <= words.shape[1] <= groups and (words.sum(axis=0) > 0).all()
@@ -50,7 +50,7 @@ def test_every_word_with_its_counts_is_in_one_group(seed: int, groups: int) -> N
 @pytest.mark.parametrize("documents", [40, 600], ids=["few", "more than singular vectors"])
 @pytest.mark.parametrize("groups", [BLOCKS, 3 * BLOCKS])
 def test_words_that_never_meet_are_in_different_groups(groups: int, documents: int) -> None:
-    found = companies(blocks(np.random.default_rng(0), documents), groups, np.random.default_rng(1))
+    found = word_groups(blocks(np.random.default_rng(0), documents), groups, np.random.default_rng(1))
     of_block = found.reshape(BLOCKS, WIDTH, -1).sum(axis=1) > 0
     assert (of_block.sum(axis=0) == 1).all()
     assert found.shape[1] >= BLOCKS
@@ -60,7 +60,7 @@ def test_words_that_never_meet_are_in_different_groups(groups: int, documents: i
 @given(seed=seeds)
 def test_groups_do_not_depend_on_the_unit_of_counts(seed: int) -> None:
     counts = blocks(np.random.default_rng(seed))
-    once, more = (companies(factor * counts, 9, np.random.default_rng(seed)) for factor in (1.0, 4.0))
+    once, more = (word_groups(factor * counts, 9, np.random.default_rng(seed)) for factor in (1.0, 4.0))
     np.testing.assert_array_equal(4.0 * once, more)
 
 
@@ -125,13 +125,13 @@ def test_a_score_is_of_documents_that_were_set_apart(monkeypatch) -> None:
 def test_groups_are_no_more_than_words_allow_and_fewer_where_asked(words, topics, fewer, numbers, monkeypatch) -> None:
     documents = long_documents(np.random.default_rng(0), words, min(10, words), 100)
     model, whole = model_and_totals(documents)
-    tried, group = list[int](), companies
+    tried, group = list[int](), word_groups
 
     def seen(counts, groups, rng):
         tried.append(groups)
         return group(counts, groups, rng)
 
-    monkeypatch.setattr(first, "companies", seen)
+    monkeypatch.setattr(first, "word_groups", seen)
     monkeypatch.setattr(first, "_score", lambda *_: -len(tried))  # documents are the best way
     _, found = first.seek_first(model, documents, whole, topics, 3, 0, fewer)
     assert tried == numbers

@@ -379,3 +379,23 @@ def test_a_kernel_follows_the_methods_of_what_it_is_called_with(tmp_path: Path) 
         (folder / "square.py").write_text(f"{square}        return {area}\n")
         assert twice(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == value
     assert len(list(tmp_path.rglob("inner.of*.nbc"))) == 2, "both are kept"
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["beside", "shared"])
+def test_what_was_compiled_may_be_of_classes_that_are_no_more(shared: bool, tmp_path: Path, monkeypatch) -> None:
+    """As where one version follows another in its place."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    folder = package(tmp_path, 0) / "kernels"
+    (folder / "inner.py").write_text(
+        "from dpdist.kernels.jit import jit\n@jit\ndef of(shape):\n    return shape.side + shape.side\n"
+    )
+    for module, name in (("first", "Square"), ("first", "Box"), ("second", "Box")):
+        for old in ("first", "second"):
+            (folder / f"{old}.py").unlink(missing_ok=True)
+        (folder / f"{module}.py").write_text(
+            f"from typing import NamedTuple\nclass {name}(NamedTuple):\n    side: int\n"
+        )
+        imports = f"from kernels.{module} import {name}\nfrom kernels.inner import of\n"
+        (folder / "caller.py").write_text(f"{imports}def twice():\n    return of({name}(4))\n")
+        assert twice(tmp_path, **({"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if shared else {})) == 8
+    assert len(list(tmp_path.rglob("inner.of*.nbc"))) == 3, "all are kept"

@@ -17,7 +17,6 @@ from dpdist.core.errors import InputError, PrecisionError
 from dpdist.inference.sva import nonconjugate
 from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.nonconjugate import NonConjugate
-from dpdist.kernels.sequential_dirichlet import polygammas
 from dpdist.models.families.base import Moments
 from dpdist.models.likelihoods import Dirichlet, Likelihood
 
@@ -72,11 +71,6 @@ def test_log_likelihood_is_that_of_a_dirichlet() -> None:
     theta = proportions(3, 4, seed=4)
     expected = [[dirichlet_law.logpdf(row, 7.0 * mean) for mean in theta] for row in x]
     np.testing.assert_allclose(law.log_likelihood(law.observe(x), np.log(theta)), expected, rtol=1e-8)
-
-
-@pytest.mark.parametrize("y", [1e-9, 1e-3, 0.4, 2.5, 7.99, 8.0, 300.0, 1e7])
-def test_polygammas_equal_scipy(y: float) -> None:
-    np.testing.assert_allclose(polygammas(y), [psi(y), polygamma(1, y)], rtol=1e-11)
 
 
 def beta_evidence(share: float, law: Dirichlet) -> tuple[float, float]:

@@ -37,7 +37,7 @@ from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
 from dpdist.runs.view import View, Viewable, card
-from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, Posed, RunStore, Shown
+from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, PredictorLike, ProblemLike, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
@@ -60,7 +60,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     _manner_type: ClassVar[type[Manner]] = Manner
     #: Why a model came to no end that is saved before its run did.
     _broken_off: ClassVar[str] = "saved before the fit ended"
-    _problem: Posed
+    _problem: ProblemLike
     _fitted: AnyFitted
     _history: History
     groups_: np.ndarray
@@ -129,7 +129,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         getattr(self, "_predictor", None)  # scikit-learn holds that predicting changes nothing about an estimator
         self._warn_of_the_end(run, 5)
 
-    def adopt(self, problem: Posed, fitted: AnyFitted | None, history: History) -> None:
+    def adopt(self, problem: ProblemLike, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
         self._problem, self._fitted, self._history = problem, fitted, history
@@ -138,10 +138,10 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         self._show()
 
     @cached_property
-    def _predictor(self) -> Shown:
+    def _predictor(self) -> PredictorLike:
         """What the model says of rows, made when it is asked for: after each lap that would cost what moves do."""
         fitted = self._fitted
-        predictor: Shown = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
+        predictor: PredictorLike = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
         return predictor
 
     def spec(self) -> Asks:

@@ -78,13 +78,24 @@ class _Kept(caching.CompileResultCacheImpl):
 
 
 class _Cache(caching.FunctionCache):
-    """An entry a signature and a version of the files that define its NamedTuples, whose methods may be called."""
+    """An entry a signature and a version of the files that define its NamedTuples, whose methods may be called.
+
+    Signatures are kept in words: Numba keeps their classes, and an index that names one that was renamed or moved could
+    not be read.
+    """
 
     _impl_class = _Kept
 
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self._cache_file._version += ", signatures in words"  # any other index is left unread
+
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        files = {sys.modules[each.__module__].__file__ for kind in sig for each in _named_tuples(kind)}
-        return (*super()._index_key(sig, codegen), *sorted(stamp(Path(file)) for file in files if file))
+        _, *others = super()._index_key(sig, codegen)
+        classes = {each for kind in sig for each in _named_tuples(kind)}
+        files = {sys.modules[each.__module__].__file__ for each in classes}
+        names = sorted(f"{each.__module__}.{each.__qualname__}" for each in classes)
+        return (str(sig), *names, *others, *sorted(stamp(Path(file)) for file in files if file))
 
 
 def _named_tuples(kind: Any) -> Iterator[type]:

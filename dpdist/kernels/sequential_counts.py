@@ -61,7 +61,7 @@ def _add_entries(target: np.ndarray, row: Entries, weight: float) -> None:
         target[row.columns[e]] += weight * row.values[e]
 
 
-class Urns(NamedTuple):
+class MultinomialPosteriors(NamedTuple):
     """Dirichlet posteriors of multinomial components; row ``count`` is the prior.
 
     ``parameter`` (C, D), its sum ``total`` (C,), and ``level`` (C,) the log weight.
@@ -96,7 +96,7 @@ class Urns(NamedTuple):
         self.level[k] = np.log(stats[-1])
 
 
-class Rates(NamedTuple):
+class PoissonPosteriors(NamedTuple):
     """Gamma posteriors of Poisson components; row ``count`` is the prior.
 
     ``shape`` and ``rate`` (C, D), ``slope`` (C, D) log(rate + 1), and ``level`` (C,) the log weight with the score of a
@@ -144,7 +144,7 @@ class Rates(NamedTuple):
         self.level[k] = level
 
 
-class Coins(NamedTuple):
+class BernoulliPosteriors(NamedTuple):
     """Beta posteriors of Bernoulli components; row ``count`` is the prior.
 
     ``ones`` and ``zeros`` (C, D), ``odds`` (C, D) log(ones / zeros), and ``level`` (C,) the log weight with the

@@ -50,7 +50,7 @@ def _add_row(stats: np.ndarray, row: np.ndarray, weight: float) -> None:
     stats[-1] += weight
 
 
-class Boxes(NamedTuple):
+class DiagonalPosteriors(NamedTuple):
     """Posterior of each component; row ``count`` is the prior.
 
     Parameters

@@ -17,9 +17,8 @@ import numpy as np
 from dpdist.kernels.jit import jit, jit_reassociated
 from dpdist.kernels.rows import add_to_row, copy_row
 from dpdist.kernels.sequential import Law, advance, compare_in_turn
+from dpdist.kernels.special import digamma, trigamma
 
-#: Where the asymptotic series of the polygamma functions begin.
-_FAR = 8.0
 #: Least log of a probability, relative to the largest.
 LEAST = -600.0
 
@@ -76,25 +75,6 @@ def step_of(steps: Steps, seen: float, weight: float, gained: float) -> tuple[fl
     clock = max(weight if steps.own else seen, 1.0)
     part = seen / steps.rows if seen < steps.rows else 1.0
     return min(gained * clock**-steps.exponent, 1.0), part / weight
-
-
-@jit
-def polygammas(y: float) -> tuple[float, float]:
-    """psi(y) and psi'(y), y > 0."""
-    digamma = 0.0
-    trigamma = 0.0
-    while y < _FAR:
-        inverse = 1.0 / y
-        digamma -= inverse
-        trigamma += inverse * inverse
-        y += 1.0
-    inverse = 1.0 / y
-    square = inverse * inverse
-    digamma += np.log(y) - 0.5 * inverse
-    digamma -= square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
-    trigamma += inverse + 0.5 * square
-    trigamma += square * inverse * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * 5 / 66))))
-    return digamma, trigamma
 
 
 @jit_reassociated
@@ -210,9 +190,8 @@ def _move(logits: np.ndarray, row: np.ndarray, gain: float, pull: float, simplex
     for d in range(row.shape[0]):
         theta[d] = np.exp(logits[d])
         parameter = simplex.precision * theta[d]
-        digamma, trigamma = polygammas(parameter)
-        slope[d] = simplex.precision * (row[d] - digamma)
-        info[d] = parameter * parameter * trigamma
+        slope[d] = simplex.precision * (row[d] - digamma(parameter))
+        info[d] = parameter * parameter * trigamma(parameter)
         mean += theta[d] * slope[d]
     for d in range(row.shape[0]):
         slope[d] = theta[d] * (slope[d] - mean) + pull * simplex.eta * (1 - row.shape[0] * theta[d])
@@ -250,7 +229,7 @@ class Point(NamedTuple):
     known: int
 
 
-class Simplices(NamedTuple):
+class DirichletComponents(NamedTuple):
     """Components beside their table.
 
     Parameters
@@ -316,7 +295,7 @@ def advance_dirichlet(
     """
     capacity, dimension = table.shape[0], table.shape[1] - 1
     parameter, work = np.empty((capacity, dimension)), np.empty((3, dimension))
-    cells = Simplices(simplex, steps, law.log_concentration, parameter, np.empty(capacity), work)
+    cells = DirichletComponents(simplex, steps, law.log_concentration, parameter, np.empty(capacity), work)
     for k in range(count):
         cells.level[k] = np.log(table[k, -1]) + _set_cell(table[k, :-1], simplex.precision, cells.parameter[k])
     return advance(rows, weights, count, law, cells, table, overlap)

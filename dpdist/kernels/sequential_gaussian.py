@@ -79,7 +79,7 @@ class Row(NamedTuple):
     gap: np.ndarray
 
 
-class Ellipsoids(NamedTuple):
+class GaussianPosteriors(NamedTuple):
     """Posterior of each component; row ``count`` is the prior.
 
     Parameters

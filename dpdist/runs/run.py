@@ -20,7 +20,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.base import CONVERGED, AnyMethod
 from dpdist.runs.view import View, Viewable
-from dpdist.storage.checkpoint import AnyFitted, Fitted, Posed, RunStore
+from dpdist.storage.checkpoint import AnyFitted, Fitted, ProblemLike, RunStore
 from dpdist.storage.history import History, LapTimes
 from dpdist.storage.memo import Manifest, Memo, Storable
 
@@ -45,7 +45,7 @@ class Run(Viewable):
     """
 
     method: AnyMethod
-    problem: Posed
+    problem: ProblemLike
     source: Source
     backend: Backend
     state: State

@@ -12,7 +12,7 @@ from typing import Any
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.runs.methods import METHODS
 from dpdist.runs.methods.base import AnyMethod
-from dpdist.storage.checkpoint import AnyFitted, Posed
+from dpdist.storage.checkpoint import AnyFitted, ProblemLike
 from dpdist.storage.history import History
 
 #: Components that a report shows, and rows that it looks at, at most, unless told otherwise.
@@ -40,7 +40,7 @@ class View:
     """
 
     label: str
-    problem: Posed
+    problem: ProblemLike
     history: History
     fitted: AnyFitted | None
     asked: Mapping[str, Any] = field(default_factory=dict)

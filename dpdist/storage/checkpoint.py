@@ -41,7 +41,7 @@ Total = TypeVar("Total")
 _WEIGHT = Stored(("component",), "posterior mean weight of a component")
 
 
-class Posed(Protocol):
+class ProblemLike(Protocol):
     """What is fixed for a run: a part that names the method which fits it."""
 
     @property
@@ -57,7 +57,7 @@ class Posed(Protocol):
         """Of the columns of its data, if they have any."""
 
 
-class Shown(Protocol):
+class PredictorLike(Protocol):
     """A model as people see it; predictors are such."""
 
     def weights(self) -> tuple[np.ndarray, float]:
@@ -121,7 +121,7 @@ class RunStore(GenerationStore):
     def create(
         cls,
         path: str | os.PathLike[str],
-        problem: Posed,
+        problem: ProblemLike,
         settings: Mapping[str, object],
         fingerprint: Mapping[str, object],
         overwrite: bool = False,
@@ -207,7 +207,7 @@ class RunStore(GenerationStore):
     def commit(
         self,
         fitted: AnyFitted | None,
-        predictor: Shown | None,
+        predictor: PredictorLike | None,
         history: History,
         state: State | None = None,
         manifest: Manifest | None = None,
@@ -235,7 +235,7 @@ class RunStore(GenerationStore):
         self._commit_all(fitted, predictor, history, stored, findings or {})
         self.forget(superseded)
 
-    def add_finding(self, name: str, finding: object, predictor: Shown) -> None:
+    def add_finding(self, name: str, finding: object, predictor: PredictorLike) -> None:
         """Write the current generation once more, with what was found of its model, of which `predictor` tells.
 
         Raises
@@ -251,7 +251,7 @@ class RunStore(GenerationStore):
     def _commit_all(
         self,
         fitted: AnyFitted | None,
-        predictor: Shown | None,
+        predictor: PredictorLike | None,
         history: History,
         stored: StoredState | None,
         findings: Mapping[str, object],
@@ -269,7 +269,7 @@ class RunStore(GenerationStore):
         self.add_generation(write, packs, files)
 
 
-def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: Shown) -> None:
+def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: PredictorLike) -> None:
     """A model, and beside it what people want to see of it."""
     codec.write(group, fitted)
     weights, rest = predictor.weights()

@@ -34,7 +34,7 @@ class _Entry(TypedDict):
     digests: dict[str, str]
 
 
-class Told(TypedDict):
+class PreparationManifest(TypedDict):
     """What a manifest says.
 
     Parameters
@@ -67,7 +67,7 @@ class PreparationStore:
     told : what its manifest says
     """
 
-    def __init__(self, place: Place, told: Told) -> None:
+    def __init__(self, place: Place, told: PreparationManifest) -> None:
         self.place, self.told = place, told
         self._lease: Lease | None = None
 
@@ -89,7 +89,7 @@ class PreparationStore:
         LeaseHeldError
             If another coordinator writes there.
         """
-        told: Told = {
+        told: PreparationManifest = {
             "format": codec.FORMAT,
             "method": spec.method,
             "versions": versions(),
@@ -136,7 +136,7 @@ class PreparationStore:
                 f"{place.label} was being prepared by dpdist {told['versions'].get('dpdist', '?')}, which stores runs "
                 "otherwise than this one; go on with that, or begin the run again with overwrite=True."
             )
-        return cls(place, cast(Told, told))
+        return cls(place, cast(PreparationManifest, told))
 
     @property
     def method(self) -> str:

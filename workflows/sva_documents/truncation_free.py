@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.kernels.jit import jit
-from dpdist.kernels.sequential_dirichlet import polygammas
+from dpdist.kernels.special import digamma, trigamma
 
 #: Expected rows below which a cluster is dropped.
 FADED = 0.01
@@ -166,9 +166,8 @@ def log_mean(count: float, total: np.ndarray, model: Model) -> np.ndarray:
         theta, mean = np.exp(logits), 0.0
         for d in range(columns):
             parameter = model.precision * theta[d]
-            digamma, trigamma = polygammas(parameter)
-            slope[d] = model.precision * (total[d] - count * digamma)
-            curve[d] = count * parameter * parameter * trigamma + model.eta * columns * theta[d]
+            slope[d] = model.precision * (total[d] - count * digamma(parameter))
+            curve[d] = count * parameter * parameter * trigamma(parameter) + model.eta * columns * theta[d]
             mean += theta[d] * slope[d]
         slope = theta * (slope - mean) + model.eta * (1 - columns * theta)
         move = (slope - theta * ((theta * slope / curve).sum() / (theta * theta / curve).sum())) / curve

@@ -19,9 +19,9 @@ import numpy as np
 from dpdist.core.errors import PrecisionError
 from dpdist.inference.sva.base import FAR_OUT, Learner, OpeningRule, Pass
 from dpdist.kernels.sequential import Components, LevelledArrays, advance, set_levels, take_rows
-from dpdist.kernels.sequential_counts import Coins, Rates, Sparse, Urns
-from dpdist.kernels.sequential_diagonal import Boxes
-from dpdist.kernels.sequential_gaussian import Ellipsoids
+from dpdist.kernels.sequential_counts import BernoulliPosteriors, MultinomialPosteriors, PoissonPosteriors, Sparse
+from dpdist.kernels.sequential_diagonal import DiagonalPosteriors
+from dpdist.kernels.sequential_gaussian import GaussianPosteriors
 from dpdist.kernels.sequential_isotropic import Sphere, advance_isotropic
 from dpdist.models.families.base import Family, Moments, Rows, dense_rows
 from dpdist.models.families.bernoulli import Bernoulli
@@ -179,7 +179,7 @@ class GaussianPass(CompiledPass):
     """Full covariance, mean unknown."""
 
     family: Gaussian
-    kind = Ellipsoids
+    kind = GaussianPosteriors
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         post = self.family.posterior(stats)
@@ -188,9 +188,9 @@ class GaussianPass(CompiledPass):
     def ellipsoids(
         self, stats: np.ndarray, mean: np.ndarray, precision: np.ndarray, degrees: np.ndarray, factor: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """The arrays of :class:`Ellipsoids`."""
+        """The arrays of :class:`GaussianPosteriors`."""
         upper = np.ascontiguousarray(np.swapaxes(factor, 1, 2))
-        cells = Ellipsoids(mean.copy(), precision.copy(), degrees.copy(), upper, np.empty(len(stats)))
+        cells = GaussianPosteriors(mean.copy(), precision.copy(), degrees.copy(), upper, np.empty(len(stats)))
         return self.levelled(stats, cells)
 
 
@@ -208,12 +208,14 @@ class DiagonalGaussianPass(CompiledPass):
     """A variance a column."""
 
     family: DiagonalGaussian
-    kind = Boxes
+    kind = DiagonalPosteriors
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         post = self.family.posterior(stats)
         columns = post.mean.copy(), post.rate.copy(), np.empty(post.rate.shape)
-        cells = Boxes(*columns, post.precision.ravel().copy(), post.shape.ravel().copy(), np.empty(len(stats)))
+        cells = DiagonalPosteriors(
+            *columns, post.precision.ravel().copy(), post.shape.ravel().copy(), np.empty(len(stats))
+        )
         return self.levelled(stats, cells)
 
 
@@ -228,7 +230,7 @@ class MultinomialPass(CountsPass):
     """Counts over a vocabulary."""
 
     family: Multinomial
-    kind = Urns
+    kind = MultinomialPosteriors
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         parameter = self.family.pseudocount + stats[:, :-1]
@@ -239,22 +241,22 @@ class PoissonPass(CountsPass):
     """Independent counts."""
 
     family: Poisson
-    kind = Rates
+    kind = PoissonPosteriors
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         shape, rate = (np.array(values) for values in self.family.posterior(stats))
-        return self.levelled(stats, Rates(shape, rate, np.empty(shape.shape), np.empty(len(stats))))
+        return self.levelled(stats, PoissonPosteriors(shape, rate, np.empty(shape.shape), np.empty(len(stats))))
 
 
 class BernoulliPass(CountsPass):
     """Binary columns."""
 
     family: Bernoulli
-    kind = Coins
+    kind = BernoulliPosteriors
 
     def cells(self, stats: np.ndarray) -> tuple[np.ndarray, ...]:
         ones, zeros = (np.array(values) for values in self.family.posterior(stats))
-        return self.levelled(stats, Coins(ones, zeros, np.empty(ones.shape), np.empty(len(stats))))
+        return self.levelled(stats, BernoulliPosteriors(ones, zeros, np.empty(ones.shape), np.empty(len(stats))))
 
 
 class IsotropicGaussianPass(ConjugatePass):

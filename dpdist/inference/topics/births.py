@@ -13,9 +13,9 @@ import numpy as np
 from scipy import sparse
 from scipy.special import psi
 
-from dpdist.inference.topics.apart import draw_apart
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.seeding import spherical_kmeans_plusplus
 from dpdist.inference.topics.summary import DOCUMENTS, LOG_PI, PSI_SUM, TOKENS, TopicSummary, of_topics
 from dpdist.kernels.topics import expect_counts
 from dpdist.models.families.multinomial import entries_of
@@ -163,5 +163,5 @@ def _far_apart(counts: sparse.csr_array, topics: int, rng: np.random.Generator) 
     mass = np.asarray(counts.sum(axis=1)).ravel()
     norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
     unit = sparse.csr_array(sparse.diags_array(1 / np.maximum(norms, 1e-300)) @ counts)
-    chosen = draw_apart(unit, mass, topics, rng)
+    chosen = spherical_kmeans_plusplus(unit, mass, topics, rng)
     return np.ascontiguousarray(counts[chosen].toarray().T)

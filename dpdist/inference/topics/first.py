@@ -1,6 +1,6 @@
 """The first topics of a model, looked for in a sample of documents.
 
-They begin with documents far from one another, or with groups of words that keep company. Neither is better on all
+They begin with documents far from one another, or with groups of words that occur together. Neither is better on all
 corpora, and the bound does not tell: short documents of few words want the one, long ones the other. So both are tried
 on most of the sample, and the one that predicts words of its other documents better is taken, on all of it.
 
@@ -16,11 +16,11 @@ from scipy import sparse
 
 from dpdist.core.randomness import generator
 from dpdist.inference.topics.births import Seeds, seek_topics
-from dpdist.inference.topics.companies import companies
 from dpdist.inference.topics.evaluation import completion_score
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.prediction import MOST_DRAWN, split_tokens
 from dpdist.inference.topics.summary import DOCUMENTS, TopicSummary
+from dpdist.inference.topics.word_groups import word_groups
 
 #: Words of a group on average, at least; and where fewer groups are tried, which the bound judges.
 _COMPANY, _LEAST = 5, 3
@@ -68,7 +68,7 @@ def seek_first(
         """From so many groups of words, or from documents where there are none."""
         words, rng = None, generator(seed, "first topics")
         if groups:
-            words = companies(sparse.csr_array(sample, dtype=np.float64), groups, generator(seed, "first companies"))
+            words = word_groups(sparse.csr_array(sample, dtype=np.float64), groups, generator(seed, "first companies"))
         return seek_topics(model, None, sample, whole, topics, iterations, rng, words=words)
 
     apart = (np.arange(documents.shape[0]) % _EACH == _EACH - 1) & (documents.sum(axis=1) < MOST_DRAWN)

@@ -15,11 +15,11 @@ from dpdist.inference.loop import Step, batch_count
 from dpdist.inference.schedules import Schedule
 from dpdist.inference.state import State
 from dpdist.runs.limits import Limits
-from dpdist.storage.checkpoint import Fitted, Posed, Shown, Total
+from dpdist.storage.checkpoint import Fitted, PredictorLike, ProblemLike, Total
 
 Spec = TypeVar("Spec")
-Problem = TypeVar("Problem", bound=Posed)
-Predictor = TypeVar("Predictor", bound=Shown)
+Problem = TypeVar("Problem", bound=ProblemLike)
+Predictor = TypeVar("Predictor", bound=PredictorLike)
 
 CONVERGED = "converged: the ELBO settled and no move is pending"
 

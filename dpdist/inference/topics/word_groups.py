@@ -1,4 +1,4 @@
-"""Words that keep company, as first topics.
+"""Groups of words that occur together, as first topics.
 
 The leading singular vectors of a sample's counts, by their square roots and with documents of length one, place words
 near one another that occur in the same documents. Spherical k-means, to which a word counts as often as it occurs,
@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import svds
 
-from dpdist.inference.topics.apart import draw_apart
+from dpdist.inference.topics.seeding import spherical_kmeans_plusplus
 
 #: Singular vectors, and steps of k-means, at most.
 _RANK, _STEPS = 100, 10
@@ -21,7 +21,7 @@ _RANK, _STEPS = 100, 10
 _BLOCK = 4096
 
 
-def companies(counts: sparse.csr_array, groups: int, rng: np.random.Generator) -> np.ndarray:
+def word_groups(counts: sparse.csr_array, groups: int, rng: np.random.Generator) -> np.ndarray:
     """The counts of all words, each in one of at most `groups` groups.
 
     Parameters
@@ -61,7 +61,7 @@ def _places(counts: sparse.csr_array, rng: np.random.Generator) -> np.ndarray:
 
 def _spherical_k_means(places: np.ndarray, weights: np.ndarray, groups: int, rng: np.random.Generator) -> np.ndarray:
     """The group (W,) of unit vectors (W, R), those of most weight counting most; seeds as of k-means++."""
-    centres, owners = places[draw_apart(places, weights, groups, rng)], np.full(len(places), -1)
+    centres, owners = places[spherical_kmeans_plusplus(places, weights, groups, rng)], np.full(len(places), -1)
     for _ in range(_STEPS):
         before, owners = owners, np.concatenate(list(_nearest(places, centres)))
         if np.array_equal(before, owners):

@@ -7,7 +7,7 @@ import numpy as np
 from dpdist.models.families.base import Rows, dense_rows
 
 
-def draw_apart(unit: Rows, weights: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
+def spherical_kmeans_plusplus(unit: Rows, weights: np.ndarray, most: int, rng: np.random.Generator) -> list[int]:
     """At most so many of some vectors of length one, (n, D), none twice.
 
     Each is drawn by its weight (n,) and the square of its distance from those drawn before, by the cosine.
