@@ -41,6 +41,7 @@ from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
+from dpdist.runs.events import Happening
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.topics import UPDATES
 from dpdist.runs.opening import resumed
@@ -425,7 +426,7 @@ class Deaf:
     def tell(self, event: Any) -> None:
         """Take one event."""
 
-    def end(self, sentence: str) -> None:
+    def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
         """Take the last word."""
 
 

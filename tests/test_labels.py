@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -120,9 +121,39 @@ def test_a_table_of_labels_goes_on_too(tmp_path, predictor, name: str) -> None:
     write_labels(predictor, source, SerialBackend(), out, tell=told.append)
     write_labels(predictor, source, SerialBackend(), tmp_path / f"whole-{name}")
     assert 0 < told[0] < ROWS and out.read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
-    with pytest.raises(InputError, match="who"):
-        write_labels(predictor, source, SerialBackend(), tmp_path / f"short-{name}", ids=RowIds("who", iter([["a"]])))
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet", "labels.zarr"])
+@pytest.mark.parametrize("ids", [ROWS - 1, ROWS + 1])
+def test_labels_outlive_ids_that_are_refused(tmp_path, predictor, name: str, ids: int) -> None:
+    source, out, told = source_of(clusters(1)), tmp_path / name, []
+    with pytest.raises(InputError, match=f"'who' should have {ROWS} ids"):
+        write_labels(predictor, source, SerialBackend(), out, ids=RowIds("who", iter([["a"] * ids])))
+    assert not out.exists()
+    right = RowIds("who", iter([["a"] * ROWS]))
+    write_labels(predictor, source, again := Killed(10**9), out, ids=right, tell=told.append)
+    assert told == [ROWS] and not again.predicted and out.exists() and not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"), [("t.csv", "label"), ("t.csv", "component_id"), ("t.parquet", "label"), ("z.zarr", "label")]
+)
+def test_ids_that_cannot_stand_beside_labels_are_refused_before_rows_are_read(
+    tmp_path, predictor, name: str, ids: str
+) -> None:
+    backend = Killed(10**9)
+    with pytest.raises(InputError, match=f"column '{ids}' of ids has the name of one that is written"):
+        write_labels(predictor, source_of(clusters(1)), backend, tmp_path / name, ids=RowIds(ids, iter([["a"] * ROWS])))
+    assert not backend.predicted and not list(tmp_path.iterdir())
+
+
+def test_a_table_that_no_library_can_write_is_refused_before_rows_are_read(tmp_path, predictor, monkeypatch) -> None:
+    backend, found = Killed(10**9), importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else found(name))
+    with pytest.raises(InputError, match=r"pip install 'dpdist\[parquet\]'"):
+        write_labels(predictor, source_of(clusters(1)), backend, tmp_path / "labels.parquet")
+    assert not backend.predicted and not list(tmp_path.iterdir())
 
 
 def test_ids_of_an_attempt_that_was_killed_are_written_again(tmp_path, predictor, monkeypatch) -> None:

@@ -21,7 +21,7 @@ import pytest
 import zarr
 
 from dpdist.core import lease
-from dpdist.core.errors import CheckpointError
+from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import (
     LeaseHeldError,
     latest_lease,
@@ -34,6 +34,7 @@ from dpdist.core.records import sealed
 from dpdist.storage.commits import commits, read_commit
 from dpdist.storage.generations import GenerationStore
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
+from tests.waiting import wait_until
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -370,6 +371,23 @@ def test_a_number_that_fell_free_is_no_lease(place, monkeypatch) -> None:
     taken = take_lease(place)
     assert taken.number == 3
     taken.release()
+
+
+@pytest.mark.parametrize("error", [OSError, InputError, RuntimeError])
+def test_beats_go_on_whatever_befell_one(tmp_path, monkeypatch, quick, error) -> None:
+    place, replace, failed = LocalPlace(tmp_path / "run"), LocalPlace.replace, threading.Event()
+
+    def once(self: LocalPlace, name: str, data: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise error("there are no credentials any more")
+        replace(self, name, data)
+
+    monkeypatch.setattr(LocalPlace, "replace", once)
+    held = take_lease(place)
+    wait_until(lambda: latest_lease(place)[1]["beats"] >= 2, lambda: "no beat followed the one that failed")
+    held.release()
+    assert failed.is_set() and latest_lease(place)[1]["released"]
 
 
 def test_a_lease_is_given_up_soon_though_the_store_is_gone(tmp_path, monkeypatch, quick) -> None:

@@ -175,6 +175,20 @@ def test_columns_are_taken_and_left_out_by_name(tmp_path: Path) -> None:
             as_source(path)
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_what_is_wrong_with_a_column_that_a_model_knows_is_told_of_that_column(tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"a": ["1", "x", "3"], "b": [1.0, 2.0, 3.0], "who": ["p", "q", "r"]})
+    if name.endswith(".csv"):
+        frame.to_csv(tmp_path / name, index=False)
+    else:
+        frame.to_parquet(tmp_path / name)
+    with pytest.raises(InputError, match="'a'"):
+        as_source(tmp_path / name, known=("a", "b"))
+    with pytest.raises(InputError, match="has no column 'c'"):
+        as_source(tmp_path / name, known=("b", "c"))
+    assert as_source(tmp_path / name, known=("b",)).shape == (3, 1)
+
+
 def test_files_with_other_columns_than_the_first_are_refused(tmp_path: Path) -> None:
     as_text(tmp_path / "0.csv")
     FRAME[["b", "a", "c"]].to_csv(tmp_path / "1.csv", index=False)

@@ -107,10 +107,10 @@ class _Outlets:
             say(self._console, event_line(event))
         self._broadcast.tell(event)
 
-    def end(self, sentence: str) -> None:
+    def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
         """Take the last word."""
         self.last = sentence
-        self._broadcast.tell(note(Happening.ENDED, sentence))
+        self._broadcast.tell(note(happening, sentence))
         self._broadcast.close()
 
 

@@ -33,8 +33,8 @@ class Sink(Protocol):
     def tell(self, event: Event) -> None:
         """Take one event."""
 
-    def end(self, sentence: str) -> None:
-        """Take the last word, while the cluster is still there."""
+    def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
+        """Take the last word, and send what waits, while the cluster is still there."""
 
 
 class OrderedToEnd(BaseException):
@@ -135,7 +135,7 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
                 run.save()
                 run.close()
             if isinstance(order, OrderedToEnd) and order.status == AGAIN:
-                sink.tell(note(Happening.NOTE, "the job's time is nearly over; it is queued again to go on."))
+                sink.end("the job's time is nearly over; it is queued again to go on.", Happening.NOTE)
             else:
                 sink.end("stopped as it was told; nothing is lost.")
             raise

@@ -99,9 +99,13 @@ class Lease:
                 self._write(released=True)
 
     def withdraw(self) -> None:
-        """Give the lease up and leave nothing of it."""
+        """Give the lease up and leave nothing of it, nor folders that are empty without it."""
         self.release()
         self._place.remove(_name(self.number))
+        if isinstance(self._place, LocalPlace):
+            with contextlib.suppress(OSError):  # another writer is there already
+                (self._place.path / FOLDER).rmdir()
+                self._place.path.rmdir()
 
     def _is_gone(self) -> bool:
         """Whether the run's folder was removed or replaced, where there are folders."""
@@ -116,8 +120,8 @@ class Lease:
         try:
             if not self._is_gone():  # nothing of a run that was removed is to come back
                 self._place.replace(_name(self.number), _content(self._owner, self._beats, released))
-        except self._place.failures:
-            return  # the next beat tries again, and a commit checks the lease in any case
+        except Exception:  # whatever it is: the next beat tries again, and a commit checks the lease in any case
+            return
 
 
 class Holder(Protocol):
@@ -226,7 +230,7 @@ def this_process() -> Owner:
 
 
 def process_began(pid: int) -> int:
-    """When a process of this machine began, in clock ticks since it was started; 0 if there is none."""
+    """When a process of this machine began: ticks since that started on Linux, else seconds since 1970; 0 for none."""
     if not _PROC.is_dir():
         return int(psutil.Process(pid).create_time()) if psutil.pid_exists(pid) else 0
     try:

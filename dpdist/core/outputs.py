@@ -6,14 +6,15 @@ What takes several processes, or one of them long, has one writer at a time (:fu
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
-from dpdist.core.lease import FOLDER, Beat, Lease, LeaseHeldError, describe, latest_lease, lives, take_lease
-from dpdist.core.places import LocalPlace, Place, place_of
+from dpdist.core.lease import Beat, Lease, LeaseHeldError, describe, latest_lease, lives, take_lease
+from dpdist.core.places import Place, place_of
 
 #: Name of the metadata of an array or group of Zarr.
 METADATA = "zarr.json"
@@ -121,10 +122,6 @@ def sole_writer(target: str) -> Iterator[Lease]:
         yield lease
     finally:
         lease.withdraw()
-        if isinstance(place, LocalPlace):
-            with contextlib.suppress(OSError):  # another writer is there already
-                place.path.joinpath(FOLDER).rmdir()
-                place.path.rmdir()
 
 
 def check_parent(target: Path) -> None:
@@ -156,14 +153,40 @@ def written_aside(out: str | os.PathLike[str], overwrite: bool) -> Iterator[Path
 
 def put_in_place(aside: Path, target: Path) -> None:
     """Let a folder take the place of what is at `target`."""
+    with set_aside(target):
+        aside.rename(target)
+
+
+@contextlib.contextmanager
+def set_aside(target: Path, stays: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Put what is at a path out of the way, and away in the end; it comes back if what is done within fails.
+
+    Parameters
+    ----------
+    stays : whether what failed is to be gone on with, and so nothing comes back
+    """
     old = target.with_name(f".{target.name}.old-{os.getpid()}")
     if target.exists():
         target.rename(old)
-    aside.rename(target)
-    discard(old)
+    try:
+        yield
+    except BaseException:
+        if old.exists() and not stays():
+            _discard(target)
+            old.rename(target)
+        raise
+    _discard(old)
 
 
-def discard(folder: Path) -> None:
+def discard_set_aside(out: str | os.PathLike[str]) -> None:
+    """Remove what writers that were killed since had put out of the way of what is at a path or URL now."""
+    target = Path(out)
+    if "://" not in os.fspath(out):
+        for old in target.absolute().parent.glob(f".{glob.escape(target.name)}.old-*"):
+            _discard(old)
+
+
+def _discard(folder: Path) -> None:
     """Remove a folder that was put out of the way; of a link only the link."""
     if folder.is_symlink():
         folder.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
@@ -160,7 +161,9 @@ def row_ids(path: str, name: str) -> Iterator[list[object]]:
         raise InputError(f"ids of rows are read from a column of files; {path} is none. Give the file of the rows.")
     from dpdist.data.tables import cells_of
 
-    return cells_of(path, name, ID_ROWS)
+    cells = cells_of(path, name, ID_ROWS)
+    first = list(itertools.islice(cells, 1))  # now, so that a column that is not there is told at once
+    return itertools.chain(first, cells)
 
 
 def is_dask(source: Source) -> TypeGuard[DaskSource]:

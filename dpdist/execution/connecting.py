@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from weakref import WeakValueDictionary
@@ -12,6 +13,7 @@ from distributed import Client, Security, get_client, rpc
 from distributed.comm import CommClosedError, parse_address, parse_host_port
 from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import get_backend
+from distributed.deploy.cluster import Cluster
 
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import try_until
@@ -59,8 +61,22 @@ def local_backend(
     """
     count, limits = workers or len(os.sched_getaffinity(0)), limits or TaskLimits()
     with environment(WORKER_ENVIRONMENT), dask.config.set(worker_settings(limits.stuck_after)):
-        cluster = PersistentCluster(count, memory_limit)
-    return DaskBackend(Client(cluster, set_as_default=False), owned=True, limits=limits, workers=count)
+        return backend_on(PersistentCluster(count, memory_limit), limits, count)
+
+
+def backend_on(cluster: Cluster, limits: TaskLimits, workers: int = 0) -> DaskBackend:
+    """A backend that owns a cluster that was started, which is closed if it cannot be used.
+
+    Parameters
+    ----------
+    workers : that it should have, where it does not replace those that end; 0: it does
+    """
+    with contextlib.ExitStack() as undo:
+        undo.callback(cluster.close)
+        client = undo.enter_context(Client(cluster, set_as_default=False))
+        backend = DaskBackend(client, owned=True, limits=limits, workers=workers)
+        undo.pop_all()
+    return backend
 
 
 def connect(

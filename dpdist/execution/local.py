@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import Any
 
 import dask
 from distributed import LocalCluster, Nanny, Status
+
+from dpdist.execution.settings import WORKER_ENVIRONMENT
 
 #: Starts in a row that may fail, and seconds between them.
 _STARTS, _BETWEEN = 30, 0.5
@@ -23,7 +26,11 @@ _ENDING = (Status.closing, Status.closed, Status.closing_gracefully)
 
 
 class PersistentNanny(Nanny):
-    """A nanny that starts its process again where Dask's gives up."""
+    """A nanny that starts its process again where Dask's gives up, each time with dpdist's environment."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.pre_spawn_env |= WORKER_ENVIRONMENT
 
     async def instantiate(self) -> Status:
         """Start the worker process; raises what a try raised while the nanny ends."""

@@ -40,7 +40,7 @@ class SomeRows:
 
 
 def rows_of(view: View, data: object, most: int) -> SomeRows | None:
-    """At most `most` rows of the run's data, or of `data` where they are; draws if they cannot be read.
+    """About `most` rows of the run's data, or of `data` where they are; draws if they cannot be read.
 
     Topic models have None then: no document can be drawn as long as those that there were.
     """
@@ -59,7 +59,7 @@ def rows_of(view: View, data: object, most: int) -> SomeRows | None:
 
 
 def _some(source: Source, most: int, documents: bool) -> SomeRows:
-    """Whole partitions, evenly spread, until there are enough; of the last, what is needed."""
+    """The first rows of partitions that are evenly spread, as many of each; all of the data if there are no more."""
     count, columns = source.shape
     most = min(most, count, max(1, NUMBERS // (1 if documents else columns)))
     partitions = source.partitions

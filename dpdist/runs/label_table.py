@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,6 +67,19 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
         raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     check_parent(target)
     return target
+
+
+def check_table(target: Path, ids: str, outputs: Iterable[str]) -> None:
+    """Raise :class:`InputError` if no such table can be written of rows: before they are asked for.
+
+    Parameters
+    ----------
+    ids : name of the column of what rows are called
+    outputs : names of the arrays of what is told of each row
+    """
+    refuse_taken(ids, (COMPONENT, *outputs))
+    if ending_of(target.name) == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise InputError("writing Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'")
 
 
 def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str], overwrite: bool) -> None:
@@ -145,7 +159,6 @@ def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.Dat
     """Blocks of rows: their ids, label, and what `others` tell of them."""
     group = zarr.open_group(labels, mode="r")
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
-    refuse_taken(ids.name, ("label", COMPONENT, *others))
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])
         columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: np.where(label < 0, -1, stable[label])}
@@ -167,11 +180,9 @@ def _write_text(frames: Iterator[pd.DataFrame], path: Path, separator: str) -> N
 
 
 def _write_parquet(frames: Iterator[pd.DataFrame], path: Path) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise InputError("writing Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'") from error
+    import pyarrow
+    from pyarrow import parquet
+
     first = pyarrow.Table.from_pandas(next(frames), preserve_index=False)
     with parquet.ParquetWriter(path, first.schema) as writer:
         writer.write_table(first)

@@ -31,6 +31,7 @@ from dpdist.runs import label_blocks
 from dpdist.runs.label_blocks import Block, Layout, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
+    check_table,
     claim_file,
     create_ids,
     is_table,
@@ -95,12 +96,12 @@ def write_labels(
     if not is_table(out):
         _write_group(question, backend, out, overwrite, ids, tell)
         return
-    target = claim_file(out, overwrite)
+    target, ids = claim_file(out, overwrite), ids or numbered(source.shape[0])
     outputs, filling = question.checked_outputs(), question.filling(out)
+    check_table(target, ids.name, outputs)
     with sole_writer(filling.target):
         _fill(filling, question, backend, tell)
-        with filling.forgotten_if_refused():
-            write_table(Path(filling.where), target, ids or numbered(source.shape[0]), outputs, overwrite)
+        write_table(Path(filling.where), target, ids, outputs, overwrite)
         filling.forget()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -214,14 +215,11 @@ def flagged_model(predictor: object, path: str | os.PathLike[str], backend: Back
 
 
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
-    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`, and for
-    other rows than those of a run."""
-    predictor, store = stored_clusters(path), open_run(path)
-    tree = grow_tree(predictor, _rows_of(store, source), backend, store.problem().seed)
-    try:
+    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`, for other
+    rows than those of a run, and for a run that is being written."""
+    with _alone_with(path) as (store, predictor):
+        tree = grow_tree(predictor, _rows_of(store, source), backend, store.problem().seed)
         store.add_finding("tree", tree, predictor)
-    finally:
-        store.release()
     return tree
 
 
@@ -230,15 +228,25 @@ def refit_stored(
 ) -> Stability:
     """How stable the clusters of the fit at `path` are, kept there; other arguments as for
     :func:`dpdist.inference.stability.refit`."""
-    predictor, store = stored_clusters(path), open_run(path)
-    if not isinstance(predictor, MixturePredictor):
-        raise InputError(f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial")
-    found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps)
-    try:
+    with _alone_with(path) as (store, predictor):
+        if not isinstance(predictor, MixturePredictor):
+            raise InputError(
+                f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial"
+            )
+        found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps)
         store.add_finding("stability", found, predictor)
+    return found
+
+
+@contextlib.contextmanager
+def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predictor]]:
+    """A run or model, and its model of rows, that nobody else goes on with meanwhile."""
+    store = open_run(path)
+    store.lock()
+    try:
+        yield store, _of_rows(model_in(store), path)
     finally:
         store.release()
-    return found
 
 
 def _rows_of(store: RunStore, source: Source) -> Source:

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpdist.core.checks import FLAG, PATH, check_fields
-from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.errors import InputError, PrecisionError
 from dpdist.core.lease import released_on_error
+from dpdist.core.outputs import discard_set_aside
 from dpdist.core.places import place_of
 from dpdist.data.base import Source, cut_as_before
 from dpdist.data.checked import CheckedSource
@@ -121,16 +122,16 @@ def _kept(
     with released_on_error(store):
         try:
             problem, state = method.begin(spec, source, KeptPasses(backend, store))
-            store.release()
-            run = Run(method, problem, source, backend, state, limits)
-            kept = (output.settings, source.fingerprint(), True, output.asked)
-            run.keep_in(RunStore.create(output.path, problem, *kept))
-        except (CheckpointError, ClusterLostError):
-            raise  # what was prepared so far is gone on with
-        except Exception:
-            store.remove()
+        except (InputError, PrecisionError) as error:
+            if not isinstance(error, OSError):
+                store.remove()  # it would end like this again; what else fails is gone on with
             raise
+        run = Run(method, problem, source, backend, state, limits)
+        store.release()
+        kept = (output.settings, source.fingerprint(), True, output.asked)
+        run.keep_in(RunStore.create(output.path, problem, *kept))
     store.remove()
+    discard_set_aside(output.path)
     return run
 
 

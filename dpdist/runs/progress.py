@@ -71,7 +71,7 @@ class LiveProgress:
         else:
             self._draw_lap(event)
 
-    def end(self, sentence: str) -> None:
+    def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
         """The last word is for the caller."""
 
     def _draw_lap(self, event: LapEvent) -> None:

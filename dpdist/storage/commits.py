@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, claim_folder, discard, require_unwritten
+from dpdist.core.outputs import check_parent, claim_folder, require_unwritten, set_aside
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
@@ -184,19 +184,15 @@ def _only_leftovers(place: Place) -> bool:
 
 @contextlib.contextmanager
 def foreign_set_aside(place: Place) -> Iterator[None]:
-    """Put what is at a local path and is no run of this format out of the way, and away in the end."""
+    """Put what is at a local path and is no run of this format out of the way, and away in the end.
+
+    It comes back if what is done within fails, unless that began a run that can be gone on with.
+    """
     if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
         yield
         return
-    old = place.path.with_name(f".{place.path.name}.old-{os.getpid()}")
-    place.path.rename(old)
-    try:
+    with set_aside(place.path, lambda: _prepares(place)):
         yield
-    except BaseException:
-        place.remove("")
-        old.rename(place.path)
-        raise
-    discard(old)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

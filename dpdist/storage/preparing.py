@@ -15,6 +15,7 @@ from typing import Any, NotRequired, Self, TypedDict, cast
 import zarr
 
 from dpdist.core.errors import CheckpointError
+from dpdist.core.lease import FOLDER as LEASES
 from dpdist.core.lease import Lease, take_lease
 from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
@@ -160,12 +161,17 @@ class PreparationStore:
             lease.release()
 
     def remove(self) -> None:
-        """Remove all of it; where nothing else is, the place too."""
-        self.release()
+        """Remove all of it and let others write; where nothing else is, remove the place too."""
+        lease, self._lease = self._lease, None
         with writable(self.place):
             self.place.remove(_FOLDER)
-            if not commits(self.place) and not self.place.names("requests"):
-                self.place.remove(*self.place.names(""), "")
+            if commits(self.place) or self.place.names("requests"):
+                if lease is not None:
+                    lease.release()
+                return
+            self.place.remove(*(name for name in self.place.names("") if name != LEASES))
+            if lease is not None:
+                lease.withdraw()
 
     def spec(self) -> Any:
         """What the method is asked for."""

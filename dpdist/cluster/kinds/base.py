@@ -7,13 +7,12 @@ import importlib.util
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeVar
 
 import dask.utils
 from distributed import Client, Security
-from distributed.deploy import Cluster
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dpdist.cluster.certificates import ROLES, Role
@@ -118,6 +117,11 @@ class ClusterConfig(BaseModel, ABC):
         """Dask's settings for scheduler and workers of this cluster."""
         return worker_settings(self.stuck_after)
 
+    def in_force(self) -> contextlib.AbstractContextManager[object]:
+        """Dask's settings in this process, for a scheduler that starts here."""
+        settings: contextlib.AbstractContextManager[object] = dask.config.set(self.settings())
+        return settings
+
     def limits(self) -> TaskLimits:
         """How long to wait and how often to try."""
         return TaskLimits(stuck_after=self.stuck_after, patience=self.patience)
@@ -165,23 +169,6 @@ def as_variables(settings: Mapping[str, object]) -> dict[str, str]:
         "DASK_" + name.upper().replace(".", "__").replace("-", "_"): value if isinstance(value, str) else repr(value)
         for name, value in settings.items()
     }
-
-
-@contextlib.contextmanager
-def in_force(settings: Mapping[str, object]) -> Iterator[None]:
-    """Have Dask use `settings` in this process, for a scheduler that starts here."""
-    with dask.config.set(dict(settings)):
-        yield
-
-
-def connected(cluster: Cluster, limits: TaskLimits) -> DaskBackend:
-    """A backend that owns a started cluster; the cluster is closed if it cannot be used."""
-    with contextlib.ExitStack() as undo:
-        undo.callback(cluster.close)
-        client = undo.enter_context(Client(cluster, set_as_default=False))
-        backend = DaskBackend(client, owned=True, limits=limits)
-        undo.pop_all()
-    return backend
 
 
 Config = TypeVar("Config", bound=ClusterConfig)

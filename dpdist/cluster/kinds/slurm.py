@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, Count, Memory, Positive, connected, in_force
+from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, Count, Memory, Positive
 from dpdist.cluster.kinds.security import PathText
 from dpdist.core.errors import InputError
+from dpdist.execution.connecting import backend_on
 from dpdist.execution.dask import DaskBackend
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class SlurmConfig(ClusterConfig):
         cluster = self.cluster()
         # scale() would never replace a job that ended.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)
-        return connected(cluster, self.limits())
+        return backend_on(cluster, self.limits())
 
     def cluster(self) -> SLURMCluster:
         """The ``SLURMCluster``, with its scheduler started in this process and no job submitted yet."""
@@ -151,7 +152,7 @@ class SlurmConfig(ClusterConfig):
 
         security = self.tls()
         try:
-            with in_force(self.settings()):
+            with self.in_force():
                 return SLURMCluster(
                     **self.job_options(),
                     security=security,

@@ -14,8 +14,9 @@ from distributed import SSHCluster
 from pydantic import Field, model_validator
 
 from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig, connected, in_force
+from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig
 from dpdist.core.errors import InputError
+from dpdist.execution.connecting import backend_on
 from dpdist.execution.dask import DaskBackend
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class SSHConfig(ClusterConfig):
         self.require()
         security = self.tls(("client",))
         try:
-            with in_force(self.settings()):
+            with self.in_force():
                 cluster = SSHCluster(
                     self.hosts,
                     connect_options=self.connect_options,
@@ -94,7 +95,7 @@ class SSHConfig(ClusterConfig):
                 "reached with ssh, and has dpdist in remote_python and its certificates."
             ) from error
         cluster.loop.add_callback(_drain, [cluster.scheduler, *cluster.workers.values()])
-        return connected(cluster, self.limits())
+        return backend_on(cluster, self.limits())
 
     def _worker(self) -> Options:
         return {"nthreads": 1, "death_timeout": _ALONE, **self._process("worker"), **self.worker_options}

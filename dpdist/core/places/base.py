@@ -96,7 +96,7 @@ class Place(ABC):
             if told is not None:
                 raise CheckpointError(f"{self.label}/{name}/{file} {told}")
         buffer = default_buffer_prototype().buffer
-        store = MemoryStore({file: buffer.from_bytes(data) for file, data in files.items()}, read_only=True)
+        store = _Read(f"{self.label}/{name}", {file: buffer.from_bytes(data) for file, data in files.items()})
         return zarr.open_group(store, mode="r", zarr_format=3)
 
     @abstractmethod
@@ -109,6 +109,17 @@ class Place(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Whether anything is stored here."""
+
+
+class _Read(MemoryStore):
+    """Files in memory, which sentences name as where they were read from."""
+
+    def __init__(self, label: str, files: dict[str, Buffer]) -> None:
+        super().__init__(files, read_only=True)
+        self._label = label
+
+    def __str__(self) -> str:
+        return self._label
 
 
 def _judged(data: bytes | None, digest: str | None) -> str | None:

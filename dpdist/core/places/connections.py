@@ -38,6 +38,10 @@ class ObjectStoreError(DpdistError, OSError):
     """An object store did not answer, or not as it should."""
 
 
+class WrongStoreError(ObjectStoreError, InputError):
+    """An object store is not there, or not to be asked like this; whoever corrects that goes on."""
+
+
 class BrokenAnswerError(ObjectStoreError):
     """A connection broke within a request or an answer, after which obstore does not repeat the request by itself."""
 
@@ -165,11 +169,11 @@ def _sentence(url: str, text: str) -> Exception:
     """What to raise for a failure that obstore describes by `text`."""
     reason = _reason(text)
     if "NoSuchBucket" in text:
-        return InputError(f"there is no bucket for {url}; create it, or correct the URL or AWS_ENDPOINT_URL.")
+        return WrongStoreError(f"there is no bucket for {url}; create it, or correct the URL or AWS_ENDPOINT_URL.")
     if "169.254.169.254" in text or "/latest/api/token" in text:
-        return InputError(_NO_CREDENTIALS)
+        return WrongStoreError(_NO_CREDENTIALS)
     if "configured region" in text or "PermanentRedirect" in text:
-        return InputError(f"{url} is in another region than was said; set AWS_REGION to the bucket's.")
+        return WrongStoreError(f"{url} is in another region than was said; set AWS_REGION to the bucket's.")
     if re.search(r"status code: 40[13]\b", text):
         return AccessDeniedError(
             f"access to {url} was denied ({reason}); check the credentials, and that they may read, list and write."

@@ -44,6 +44,10 @@ def stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
     return dtype.newbyteorder("=")
 
 
+class NoColumnError(InputError):
+    """A column that is asked for by name is not there."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """Columns that are asked for by name.
@@ -62,13 +66,13 @@ class Choice:
 
         Raises
         ------
-        InputError
-            If one that is named is not there, or there twice, or none is left.
+        NoColumnError, InputError
+            If one that is named is not there; if one is there twice, or none is left.
         """
         there = Counter(names)
         missing = [name for name in (*(self.take or ()), *self.drop) if not there[name]]
         if missing:
-            raise InputError(f"{path} has no column '{missing[0]}'. Choose among: {listed(tuple(names))}.")
+            raise NoColumnError(f"{path} has no column '{missing[0]}'. Choose among: {listed(tuple(names))}.")
         taken = [name for name in names if name not in index] if self.take is None else self.take
         chosen = [name for name in taken if name not in self.drop]
         if not chosen:
@@ -83,9 +87,9 @@ class Choice:
         return chosen
 
     def refuse(self, path: Path) -> None:
-        """Raise :class:`InputError` if any is asked for, of a file whose columns have no names."""
+        """Raise :class:`NoColumnError` if any is asked for, of a file whose columns have no names."""
         if self.take is not None or self.drop:
-            raise InputError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
+            raise NoColumnError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
 
 
 def slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Cut, Partition, Source, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
 from dpdist.data.tables import Choice, files_of, open_table
+from dpdist.data.tables.base import NoColumnError
 from dpdist.models.families.base import Rows
 
 #: Numbers of text that are held in memory, at most.
@@ -64,10 +64,15 @@ class FileSource(TableSource):
 
 def known_source(paths: str | Sequence[str], known: Names | None, weights: Weights = None) -> Source:
     """The rows of files, of which the columns that a model knows are taken if they are there; else all are."""
-    if known is not None:
-        with contextlib.suppress(InputError):
-            return file_source(paths, Choice(known), weights)
-    return file_source(paths, Choice(), weights)
+    if known is None:
+        return file_source(paths, Choice(), weights)
+    try:
+        return file_source(paths, Choice(known), weights)
+    except NoColumnError as missing:
+        try:
+            return file_source(paths, Choice(), weights)
+        except InputError:
+            raise missing from None
 
 
 def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = None) -> Source:

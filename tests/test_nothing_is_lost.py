@@ -1,0 +1,202 @@
+"""What is interrupted, refused or replaced loses nothing that somebody has, and leaves nothing that nobody needs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import dpdist
+from dpdist.cluster.running import AGAIN, OrderedToEnd, drive
+from dpdist.core.lease import latest_lease
+from dpdist.core.outputs import set_aside, written_aside
+from dpdist.core.places import LocalPlace, place_of
+from dpdist.core.places.connections import ObjectStoreError, WrongStoreError
+from dpdist.data import as_source
+from dpdist.execution import SerialBackend
+from dpdist.runs import opening
+from dpdist.runs.events import Broadcast, Event, Happening, note
+from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.opening import grow_stored_tree, refit_stored
+from dpdist.storage import codec
+from dpdist.storage.preparing import PreparationStore
+from tests.runs import another_process, clusters, is_finished, mixture
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    for _ in mixture(max_laps=2).iter_fit(clusters(0), checkpoint_path=tmp_path / "run.zarr"):
+        pass
+    return tmp_path / "run.zarr"
+
+
+LOOKS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "tree": ("grow_tree", lambda path: grow_stored_tree(path, as_source(clusters(0)), SerialBackend())),
+    "stability": ("refit", lambda path: refit_stored(path, as_source(clusters(0)), SerialBackend(), 2, 2)),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nobody_goes_on_with_a_run_while_it_is_looked_at_closely(look: str, run: Path, monkeypatch) -> None:
+    """Its findings would be kept beside another model than the one they are of."""
+    name, find = LOOKS[look]
+    found, refused = getattr(opening, name), []
+
+    def looking(*given: object) -> object:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr("dpdist.core.lease.this_process", another_process)
+            with pytest.raises(dpdist.CheckpointError, match="is being written by another coordinator"):
+                dpdist.resume(run, clusters(0), max_laps=4)
+        refused.append(True)
+        return found(*given)
+
+    monkeypatch.setattr(opening, name, looking)
+    find(run)
+    assert refused and hasattr(dpdist.load(run), f"{look}_")
+    assert dpdist.resume(run, clusters(0), max_laps=4).history_.sizes["lap"] == 4
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_run_that_is_written_is_not_looked_at_for_hours_in_vain(look: str, run: Path, monkeypatch) -> None:
+    name, find = LOOKS[look]
+    monkeypatch.setattr(opening, name, lambda *given: pytest.fail("it was looked at"))
+    going = opening.gone_on(run, as_source(clusters(0)), SerialBackend(), max_laps=3)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("dpdist.core.lease.this_process", another_process)
+        with pytest.raises(dpdist.CheckpointError, match="is being written by another coordinator"):
+            find(run)
+    going.close()
+
+
+def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
+    target = tmp_path / "rows.zarr"
+    zarr.create_array(target, shape=(3,), dtype="float64")[...] = 1.0
+    with pytest.raises(FileNotFoundError), written_aside(target, overwrite=True):
+        pass  # nothing was written aside, so nothing can be put in its place
+    np.testing.assert_array_equal(zarr.open_array(target)[...], 1.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
+
+
+@pytest.mark.parametrize("gone_on", [False, True])
+def test_what_was_set_aside_comes_back_unless_there_is_something_to_go_on_with(gone_on: bool, tmp_path: Path) -> None:
+    target = tmp_path / "it"
+    target.mkdir()
+    (target / "old").touch()
+    with pytest.raises(KeyboardInterrupt), set_aside(target, lambda: gone_on):
+        target.mkdir()
+        (target / "new").touch()
+        raise KeyboardInterrupt
+    assert [path.name for path in target.iterdir()] == ["new" if gone_on else "old"]
+    assert len(list(tmp_path.iterdir())) == 1 + gone_on
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Path:
+    """Rows where a run is to be kept."""
+    zarr.create_array(tmp_path / "it.zarr", shape=(3,), dtype="float64")[...] = 1.0
+    return tmp_path / "it.zarr"
+
+
+def begun(path: Path, rows: np.ndarray) -> None:
+    mixture(max_laps=1).prepare(as_source(rows), path, overwrite=True).close()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ObjectStoreError, WrongStoreError, RuntimeError, MemoryError])
+def test_a_preparation_that_ends_in_the_middle_is_gone_on_with_and_nothing_stays_hidden(
+    error: type[BaseException], foreign: Path, monkeypatch
+) -> None:
+    begin = MemoizedMixture.begin
+
+    def ending(self, spec, source, backend):
+        begin(self, spec, source, backend)
+        raise error("as it was about to be kept")
+
+    monkeypatch.setattr(MemoizedMixture, "begin", ending)
+    with pytest.raises(error):
+        begun(foreign, clusters(0))
+    assert PreparationStore.found(place_of(foreign)) is not None
+    monkeypatch.undo()
+    dpdist.resume(foreign, clusters(0))
+    assert is_finished(foreign) and [path.name for path in foreign.parent.iterdir()] == ["it.zarr"]
+
+
+def test_rows_that_are_refused_give_back_what_was_there(foreign: Path) -> None:
+    rows = clusters(0)
+    rows[7, 0] = np.nan
+    with pytest.raises(dpdist.InputError, match="NaN"):
+        begun(foreign, rows)
+    np.testing.assert_array_equal(zarr.open_array(foreign)[...], 1.0)
+    assert [path.name for path in foreign.parent.iterdir()] == ["it.zarr"]
+
+
+def test_a_preparation_is_held_until_nothing_of_it_is_left(tmp_path: Path, monkeypatch) -> None:
+    """Else who takes its turn meanwhile loses what it begins."""
+    place = LocalPlace(tmp_path / "run.zarr")
+    rows = clusters(0)
+    rows[7, 0] = np.nan
+    held: list[bool] = []
+    remove = LocalPlace.remove
+
+    def watched(self: LocalPlace, *names: str) -> None:
+        if "preparing" in names or "zarr.json" in names:
+            _, lease = latest_lease(place)
+            held.append(lease is not None and not lease["released"])
+        remove(self, *names)
+
+    monkeypatch.setattr(LocalPlace, "remove", watched)
+    with pytest.raises(dpdist.InputError, match="NaN"):
+        mixture(max_laps=1).prepare(as_source(rows), place.path)
+    assert held and all(held) and not place.exists()
+
+
+class _Slow:
+    """An outlet that takes its time, on a cluster that is closed when the run is over."""
+
+    def __init__(self) -> None:
+        self.open, self.sent = True, list[str]()
+
+    def send(self, event: Event) -> bool:
+        time.sleep(0.3)
+        self.sent.append(str(event) if self.open else "too late")
+        return self.open
+
+
+class _Told:
+    """Passes on the events of a run, as a coordinator does."""
+
+    def __init__(self, outlet: _Slow) -> None:
+        self.broadcast = Broadcast("a run", outlet)
+
+    def tell(self, event: Event) -> None:
+        self.broadcast.tell(event)
+
+    def end(self, sentence: str, happening: Happening = Happening.ENDED) -> None:
+        self.broadcast.tell(note(happening, sentence))
+        self.broadcast.close()
+
+
+def test_that_a_job_is_queued_again_is_told_before_its_cluster_goes() -> None:
+    outlet = _Slow()
+
+    class Closing(SerialBackend):
+        def close(self) -> None:
+            outlet.open = False
+
+    def prepare(backend: object) -> object:
+        raise OrderedToEnd(AGAIN)
+
+    with pytest.raises(OrderedToEnd):
+        drive(prepare, Closing, _Told(outlet))
+    assert len(outlet.sent) == 1 and "queued again" in outlet.sent[0]
+
+
+def test_damage_is_told_with_the_place_where_it_is(tmp_path: Path) -> None:
+    place = LocalPlace(os.path.relpath(tmp_path / "run.zarr"))
+    digests = place.fill("a/group", lambda group: None)
+    with pytest.raises(dpdist.CheckpointError, match=f"^{place.label}/a/group holds no value"):
+        codec.read(place.group("a/group", digests))
