@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
+import matplotlib
+import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sphinx.util.inventory import InventoryFile
 
 import dpdist
@@ -149,6 +153,21 @@ def test_the_readme_is_short_and_has_one_picture() -> None:
     assert len(text.splitlines()) <= 100
     (picture,) = re.findall(r"!\[.+\]\((.+)\)", text)
     assert (ROOT / picture).stat().st_size < 200_000
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some of its rows, which is faster; counts and a vocabulary are the reader's own."""
+    (written,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    block = written.replace("load_digits().data", "load_digits().data[:300]")
+    assert block != written
+    monkeypatch.chdir(tmp_path)
+    counts = np.random.default_rng(0).poisson(0.5, size=(60, 30))
+    names: dict[str, object] = {"counts": counts, "vocabulary": [f"word {w}" for w in range(30)]}
+    with matplotlib.rc_context({"backend": "agg"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        exec(block, names)
+    assert (tmp_path / "model.zarr").is_dir()
 
 
 @pytest.fixture(scope="module")

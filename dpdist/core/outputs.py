@@ -62,12 +62,8 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
     return target
 
 
-def claim_url(url: str, overwrite: bool, *marks: str) -> None:
-    """Hold a URL to be free for what is written there.
-
-    Parameters
-    ----------
-    marks : names of files by which it is known that what is there was not finished, and may be replaced
+def claim_url(url: str, overwrite: bool) -> None:
+    """Hold a URL to be free for what is written there; what was begun and not finished may be replaced.
 
     Raises
     ------
@@ -76,16 +72,16 @@ def claim_url(url: str, overwrite: bool, *marks: str) -> None:
     """
     require_unwritten(place_of(url))
     names = place_of(url).names("")
-    if METADATA in names and not overwrite and not set(marks) & set(names):
+    if METADATA in names and not overwrite and PLAN not in names:
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
-    if names and not {METADATA, *marks} & set(names):
+    if names and not {METADATA, PLAN} & set(names):
         raise OutputExistsError(f"{url} holds what is not Zarr, so it is not replaced; choose another name.")
 
 
 def claim_output(out: str | os.PathLike[str], overwrite: bool) -> None:
     """Hold a path or URL to be free for Zarr; raises as :func:`claim_folder` and :func:`claim_url`."""
     if "://" in os.fspath(out):
-        claim_url(os.fspath(out), overwrite, PLAN)
+        claim_url(os.fspath(out), overwrite)
     else:
         claim_folder(out, overwrite)
 

@@ -70,7 +70,7 @@ class Filling:
         elif place_of(self.target).read(PLAN) == self.plan.encode():
             return False
         else:
-            claim_url(self.target, overwrite, PLAN)
+            claim_url(self.target, overwrite)
         return True
 
     @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,29 +71,15 @@ def numbered(place: Place, folder: str) -> list[int]:
 
 
 def read_commit(place: Place, number: int) -> Commit | None:
-    """What a commit says, None if it is gone; raises :class:`CheckpointError` if it is damaged, or too old to tell."""
+    """What a commit says, None if it is gone; raises :class:`CheckpointError` if it is damaged."""
     data, label = place.read(commit_name(number)), f"{place.label}/{commit_name(number)}"
     if data is None:
         return None
-    if _is_unsealed(data):
-        raise CheckpointError(
-            f"{place.label} was written in a format older than this dpdist reads ({codec.FORMAT}); install the dpdist "
-            "that wrote it."
-        )
     remedy = "restore it from a copy, or remove it to go on from the checkpoint before."
     found = unsealed(data, label, remedy)
     if found["number"] != number:
         raise CheckpointError(f"{label} is a copy of another commit; {remedy}")
     return cast(Commit, found)
-
-
-def _is_unsealed(data: bytes) -> bool:
-    """Whether a commit is of a format whose commits carried no digest."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("format") in (1, 2) and "digest" not in found
 
 
 def read_attributes(path: str | os.PathLike[str]) -> Commit:
@@ -209,7 +194,7 @@ def writable(place: Place) -> Iterator[None]:
     """Make what a place's system says of a failed write a sentence."""
     try:
         yield
-    except place.failures as error:
+    except OSError as error:
         raise CheckpointError(
             f"the checkpoint could not be written to {place.label} ({_words(error)}); {_after_failure(place)}"
         ) from error
@@ -218,7 +203,7 @@ def writable(place: Place) -> Iterator[None]:
 def _after_failure(place: Place) -> str:
     """What is left where something could not be written, and what to do, after a semicolon."""
     remedy, begun = "Make room or see to it that it can be written to", True
-    with contextlib.suppress(CheckpointError, ValueError, *place.failures):
+    with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
     if begun:
         return f"the one before is intact. {remedy}, then: dpdist resume {place.label}"
@@ -228,13 +213,12 @@ def _after_failure(place: Place) -> str:
 @contextlib.contextmanager
 def readable(place: Place) -> Iterator[None]:
     """Make what a place's system says of a failed read a sentence."""
-    failures: tuple[type[Exception], ...] = (*place.failures, ValueError)
     try:
         yield
     except NotADirectoryError as error:
         told = f"{place.label} is a file, or below one, and a run or model is a folder; give the one that a fit wrote."
         raise CheckpointError(told) from error
-    except failures as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{place.label} cannot be read ({_words(error)}); see to it, then try again.") from error
 
 

@@ -272,7 +272,7 @@ class GenerationStore:
                 digests[name] = self.place.fill(name, write)
                 self._commit(number, {**self.attributes, "generation": name, "objects": shared, "digests": digests})
             except BaseException:
-                with contextlib.suppress(CheckpointError, *self.place.failures):
+                with contextlib.suppress(CheckpointError, OSError):
                     if name not in named_groups(self._found()):  # it may be made, its answer not heard
                         self.place.remove(name)
                 raise

@@ -18,18 +18,16 @@ from dpdist.core.errors import CheckpointError
 
 
 class Place(ABC):
-    """A folder that holds one run.
+    """A folder that holds one run. Any call, or a group it gave, may raise :class:`OSError`.
 
     Names are relative and use ``/``; what they need above them is made by the calls that write.
 
     Attributes
     ----------
     label : the path or URL as a person gave it
-    failures : exceptions that any call, or a group it gave, may raise when the place cannot be read or written
     """
 
     label: str
-    failures: tuple[type[Exception], ...] = (OSError,)
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:

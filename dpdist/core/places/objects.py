@@ -56,8 +56,6 @@ class ObjectPlace(Place):
         If the URL names no bucket, or what it needs is not installed, or there are no credentials.
     """
 
-    failures = (OSError,)
-
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
         self.label, self.patience = url, patience
         _, bucket, prefix = parts_of(url)
