@@ -141,10 +141,9 @@ def test_a_submitted_run_killed_before_it_wrote_anything_is_gone_on_with(
     if replaced:
         dpdist.SVA().prepare(source_of(rows), path).close()
         dpdist.resume(path, source_of(rows))
-    said = [dying("submit", tmp_path / "fit.toml", "--out", path, *["--overwrite"][: int(replaced)])]
+    dying("submit", tmp_path / "fit.toml", "--out", path, *["--overwrite"][: int(replaced)])
     for limits in (["--max-laps", 2], ["--max-time", 1e6], []):
-        said.append(dying("resume", path, *limits))
-    assert all("submitted (process" in each for each in said), said
+        dying("resume", path, *limits)
     number, request = latest_request(place_of(str(path)))
     assert number == 4 and request.fresh and request.limits == {"max_laps": 2, "max_time": 1e6}
     run = _prepared(place_of(str(path)), request, SerialBackend())

@@ -96,7 +96,7 @@ class Partition(ABC):
         return rows, weights
 
     def digest(self) -> str:
-        """Of the rows and their weights, read anew."""
+        """Of the rows and their weights, read anew; one that is expected of them is known to be theirs."""
         rows, weights = self.load()
         return digest_of_rows(rows, weights) if self.expected is None else self.expected.digest
 

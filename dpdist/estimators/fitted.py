@@ -37,7 +37,7 @@ from dpdist.runs.run import Run
 from dpdist.runs.specs import Spec
 from dpdist.runs.specs.mixture import plain_start
 from dpdist.runs.view import View, Viewable, card
-from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, PredictorLike, ProblemLike, RunStore
+from dpdist.storage.checkpoint import FINDINGS, AnyFitted, Asked, Generation, PredictorLike, ProblemLike, RunStore
 from dpdist.storage.history import History
 from dpdist.storage.importing import path_of_class
 
@@ -162,7 +162,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
         found = {name: vars(self)[f"{name}_"] for name in FINDINGS if f"{name}_" in vars(self)}
         try:
-            store.commit(fitted, self._predictor, self._history, findings=found)
+            store.commit(Generation(fitted, self._predictor, self._history, findings=found))
         finally:
             store.release()
 

@@ -75,7 +75,7 @@ class DaskBackend(Backend):
     owned : whether :meth:`close` closes the client and its cluster
     limits : how long to wait and how often to try
     workers : that the client's own cluster should have, where it does not replace those that end; 0: it does
-    ending : called when it is closed, last
+    ending : called when it is closed, last, where it is owned
 
     Raises
     ------

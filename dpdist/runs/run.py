@@ -20,7 +20,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS, Cadence
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods.base import CONVERGED, AnyMethod
 from dpdist.runs.view import View, Viewable
-from dpdist.storage.checkpoint import AnyFitted, Fitted, ProblemLike, RunStore
+from dpdist.storage.checkpoint import AnyFitted, Fitted, Generation, ProblemLike, RunStore, StoredState
 from dpdist.storage.history import History, LapTimes
 from dpdist.storage.memo import Manifest, Memo, Storable
 
@@ -104,8 +104,9 @@ class Run(Viewable):
             self._cadence.begin()
             history = self.history.before(self.state.lap)
             manifest, packs = self._memo.manifest(self.state)
-            given = (history, self.state, manifest, self._memo.superseded(over))
-            self._writing = self._writer.submit(self._write, self.store, packs, self.fitted, given)
+            content = Generation(self.fitted, None, history, StoredState.of(self.state, manifest))
+            superseded = self._memo.superseded(over)
+            self._writing = self._writer.submit(self._write, self.store, packs, content, superseded)
             self._memo.stored(self.state, manifest)
             self._saved = place
 
@@ -180,18 +181,15 @@ class Run(Viewable):
             self.save(over=stop is not None)
 
     def _write(
-        self,
-        store: RunStore,
-        packs: dict[str, list[Storable]],
-        fitted: AnyFitted | None,
-        given: tuple[History, State, Manifest, list[str]],
+        self, store: RunStore, packs: dict[str, list[Storable]], content: Generation, superseded: list[str]
     ) -> None:
         """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
         with self._cadence.timed():
+            fitted = content.fitted
             predictor = fitted and self.method.predictor(self.problem, fitted.total, fitted.ids)
             for name, batch_summaries in packs.items():
                 store.put_batch_summaries(name, batch_summaries)
-            store.commit(fitted, predictor, *given)
+            store.commit(content._replace(predictor=predictor), superseded)
 
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info, self._times())

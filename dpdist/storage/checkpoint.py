@@ -17,6 +17,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -113,6 +114,39 @@ class StoredState:
     state: State
     manifest: Manifest
 
+    @classmethod
+    def of(cls, state: State, manifest: Manifest) -> Self:
+        """Of a state, whose batch summaries the manifest tells the places of."""
+        return cls(replace(state, batch_summaries=(), start=None, queue=(), running=None), manifest)
+
+
+class Generation(NamedTuple):
+    """What a generation holds.
+
+    Parameters
+    ----------
+    fitted, predictor : the model of the last lap, and what it says of rows; None before the first
+    history : up to it
+    stored : to go on from; None for a model that is saved
+    findings : what was found of the model, by a name of :data:`FINDINGS`
+    """
+
+    fitted: AnyFitted | None
+    predictor: PredictorLike | None
+    history: History
+    stored: StoredState | None = None
+    findings: Mapping[str, object] = MappingProxyType({})
+
+    def write(self, group: zarr.Group) -> None:
+        """Write it to its group."""
+        if self.fitted is not None and self.predictor is not None:
+            _write_components(group.create_group("components"), self.fitted, self.predictor)
+        self.history.write(group.create_group("history"))
+        if self.stored is not None:
+            codec.write(group.create_group("state"), self.stored)
+        for name, finding in self.findings.items():
+            codec.write(group.create_group(name), finding)
+
 
 class RunStore(GenerationStore):
     """A run of any method, or a model saved from one."""
@@ -204,35 +238,21 @@ class RunStore(GenerationStore):
         """Store batch summaries of one layout; raises :class:`CheckpointError` if they cannot be written."""
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
 
-    def commit(
-        self,
-        fitted: AnyFitted | None,
-        predictor: PredictorLike | None,
-        history: History,
-        state: State | None = None,
-        manifest: Manifest | None = None,
-        superseded: Sequence[str] = (),
-        findings: Mapping[str, object] | None = None,
-    ) -> None:
-        """Write the next generation and make it current; the objects of `manifest` were put before.
+    def commit(self, content: Generation, superseded: Sequence[str] = ()) -> None:
+        """Write the next generation and make it current; the objects of its manifest were put before.
 
         Parameters
         ----------
-        fitted, predictor : the model of the last lap, and what it says of rows; None before the first
-        history : up to it
-        state, manifest : to go on from, and where its batch summaries are; None for a model that is saved
         superseded : folders of files that only generations before may need
-        findings : what was found of the model, by name
 
         Raises
         ------
         CheckpointError
             If it cannot be written; the current generation is left as it was.
         """
-        stored = None
-        if state is not None and manifest is not None:
-            stored = StoredState(replace(state, batch_summaries=(), start=None, queue=(), running=None), manifest)
-        self._commit_all(fitted, predictor, history, stored, findings or {})
+        stored = content.stored
+        packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
+        self.add_generation(content.write, packs, files)
         self.forget(superseded)
 
     def add_finding(self, name: str, finding: object, predictor: PredictorLike) -> None:
@@ -246,27 +266,7 @@ class RunStore(GenerationStore):
         self.lock()
         stored: StoredState | None = codec.read(self.generation("state"), StoredState) if self.holds("state") else None
         others = {other: self.finding(other) for other in FINDINGS if other != name and self.holds(other)}
-        self._commit_all(self.model(), predictor, self.history(), stored, {**others, name: finding})
-
-    def _commit_all(
-        self,
-        fitted: AnyFitted | None,
-        predictor: PredictorLike | None,
-        history: History,
-        stored: StoredState | None,
-        findings: Mapping[str, object],
-    ) -> None:
-        def write(group: zarr.Group) -> None:
-            if fitted is not None and predictor is not None:
-                _write_components(group.create_group("components"), fitted, predictor)
-            history.write(group.create_group("history"))
-            if stored is not None:
-                codec.write(group.create_group("state"), stored)
-            for name, finding in findings.items():
-                codec.write(group.create_group(name), finding)
-
-        packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
-        self.add_generation(write, packs, files)
+        self.commit(Generation(self.model(), predictor, self.history(), stored, {**others, name: finding}))
 
 
 def _write_components(group: zarr.Group, fitted: AnyFitted, predictor: PredictorLike) -> None:

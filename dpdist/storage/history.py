@@ -151,7 +151,7 @@ class History:
         return sorted({row.kind for row in self.proposals})
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Name -> values, for every variable of laps and proposals; of words, their codes."""
+        """Name -> values, for every variable of laps and proposals but for times; of words, their codes."""
         found = _columns(LapRow, self.laps) + _columns(ProposalRow, self.proposals)
         return {column.name: column.values for column in found}
 
