@@ -93,6 +93,11 @@ def the_coordinator(trial: Trial) -> None:
     _kill_and_resume(trial, trial.times(), everything=False)
 
 
+def the_coordinator_at_once(trial: Trial) -> None:
+    """The coordinator, before it has written anything or soon after, after which resume is commanded."""
+    _kill_and_resume(trial, 1, everything=False, when=lambda: trial.wait(trial.rng.uniform(0.0, 1.5)))
+
+
 def the_coordinator_resumed_twice(trial: Trial) -> None:
     """The coordinator, after which resume is commanded twice at the same moment."""
     _kill_and_resume(trial, 1, everything=False, commands=2)
@@ -103,9 +108,15 @@ def everything(trial: Trial) -> None:
     _kill_and_resume(trial, trial.times(), everything=True)
 
 
-def _kill_and_resume(trial: Trial, times: int, everything: bool, commands: int = 1) -> None:
+def _kill_and_resume(
+    trial: Trial,
+    times: int,
+    everything: bool,
+    commands: int = 1,
+    when: Callable[[], psutil.Process | None] | None = None,
+) -> None:
     for _ in range(times):
-        coordinator = trial.pause()
+        coordinator = trial.pause() if when is None else when()
         if coordinator is None:
             return
         if everything:
@@ -189,5 +200,6 @@ KINDS = {
     "everything": Kind(everything),
     "worker stopped": Kind(a_worker_stopped),
     "told to end": Kind(told_to_end),
+    "coordinator at once": Kind(the_coordinator_at_once),
 }
 UNDISTURBED = Kind(leave_alone)
