@@ -15,7 +15,6 @@ from pathlib import Path
 
 import dask
 import numpy as np
-import psutil
 import pytest
 from distributed import Client, Worker
 from distributed.worker_state_machine import FreeKeysEvent
@@ -24,9 +23,9 @@ from hypothesis import strategies as st
 
 from dpdist.core.errors import ClusterError, ClusterLostError, InputError
 from dpdist.core.trees import join_pairwise, join_stream
-from dpdist.execution import SerialBackend, connecting
+from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
-from dpdist.execution.connecting import connect, local_backend
+from dpdist.execution.connecting import connect
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
 from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
@@ -215,43 +214,6 @@ def test_a_stopped_worker_process_is_replaced(client: Client) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
-
-
-def environment_of() -> tuple[int, dict[str, str | None]]:
-    return os.getpid(), {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
-
-
-def test_a_worker_that_is_started_again_has_the_environment_of_the_first() -> None:
-    with contextlib.closing(local_backend(1)) as backend:
-        [(first, given)] = backend.client.run(environment_of).values()
-        os.kill(first, signal.SIGKILL)
-
-        def followed() -> dict[str, str | None] | None:
-            with contextlib.suppress(OSError):  # it was just killed
-                for pid, variables in backend.client.run(environment_of, on_error="ignore").values():
-                    if pid != first:
-                        return variables
-            return None
-
-        assert wait_until(followed, lambda: "no worker followed") == given == WORKER_ENVIRONMENT
-
-
-def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: object, **named: object) -> None:
-        raise InputError("other versions")
-
-    monkeypatch.setattr(connecting, "DaskBackend", refused)
-    before = set(psutil.Process().children(recursive=True))
-    with pytest.raises(InputError, match="other versions") as caught:
-        local_backend(1)
-    stay = [each for each in psutil.Process().children(recursive=True) if each not in before and _works(each)]
-    assert not stay, f"as long as somebody holds {caught.value!r}"
-
-
-def _works(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return "spawn_main" in " ".join(process.cmdline())
-    return False
 
 
 def test_workers_killed_at_random_and_all_at_once_change_no_bit(client: Client) -> None:

@@ -1,0 +1,55 @@
+"""Worker processes on this machine: alike whenever they are started, and gone with the cluster they are of."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import psutil
+import pytest
+
+from dpdist.core.errors import InputError
+from dpdist.execution import connecting
+from dpdist.execution.connecting import local_backend
+from dpdist.execution.settings import WORKER_ENVIRONMENT
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("new_processes")
+
+
+def environment_of() -> tuple[int, dict[str, str | None]]:
+    return os.getpid(), {name: os.environ.get(name) for name in WORKER_ENVIRONMENT}
+
+
+def test_a_worker_that_is_started_again_has_the_environment_of_the_first() -> None:
+    with contextlib.closing(local_backend(1)) as backend:
+        [(first, given)] = backend.client.run(environment_of).values()
+        os.kill(first, signal.SIGKILL)
+
+        def followed() -> dict[str, str | None] | None:
+            with contextlib.suppress(OSError):  # it was just killed
+                for pid, variables in backend.client.run(environment_of, on_error="ignore").values():
+                    if pid != first:
+                        return variables
+            return None
+
+        assert wait_until(followed, lambda: "no worker followed") == given == WORKER_ENVIRONMENT
+
+
+def test_workers_of_a_cluster_that_cannot_be_used_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object, **named: object) -> None:
+        raise InputError("other versions")
+
+    monkeypatch.setattr(connecting, "DaskBackend", refused)
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(InputError, match="other versions") as caught:
+        local_backend(1)
+    stay = [each for each in psutil.Process().children(recursive=True) if each not in before and _works(each)]
+    assert not stay, f"as long as somebody holds {caught.value!r}"
+
+
+def _works(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "spawn_main" in " ".join(process.cmdline())
+    return False
