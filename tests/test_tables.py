@@ -18,6 +18,7 @@ import pytest
 import xarray as xr
 import zarr
 from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array, save_npz
 from zarr.storage import MemoryStore
 
 import dpdist
@@ -381,6 +382,17 @@ def test_files_that_a_shell_made_of_a_pattern_are_told(name: str, monkeypatch, c
         cli.main()
     told = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert end.value.code == 2 and "part-2.csv). Several files are one table by a pattern in quotes" in told
+
+
+def test_an_empty_text_names_nothing(tmp_path: Path, monkeypatch) -> None:
+    assert split(None) is None and split([""]) == [] and split(["a,,b"]) == ["a", "", "b"]
+    monkeypatch.chdir(tmp_path)
+    save_npz("counts.npz", csr_array(np.random.default_rng(0).poisson(0.5, size=(30, 10))))
+    cli.app(["corpus", "counts.npz", "--out", "corpus.zarr"], standalone_mode=False)
+    asked = ["topics", "corpus.zarr", "--serial", "--max-laps", "1", "--initial-topics", "2"]
+    for options, learned in ((["--learn", ""], ()), (["--learn", "concentration"], ("concentration",))):
+        cli.app([*asked, *options, "--out", "topics.zarr", "--overwrite"], standalone_mode=False)
+        assert dpdist.load("topics.zarr").learn == learned
 
 
 def test_columns_named_one_after_the_other_or_by_commas_are_the_same_columns() -> None:

@@ -23,7 +23,9 @@ def _plain(value: object) -> object:
 
 
 def split(names: list[str] | None) -> list[str] | None:
-    """Names that are separated by commas, or given one after the other."""
+    """Names that are separated by commas, or given one after the other; an empty text alone is none of them."""
+    if names == [""]:
+        return []
     return [name.strip() for each in names for name in each.split(",")] if names else None
 
 
@@ -44,7 +46,7 @@ class _Option(NamedTuple):
         if isinstance(self.default, bool):
             kind, flag, metavar = bool, f"{flag}/--no-{flag[2:]}", None
         elif isinstance(self.default, tuple):
-            kind = list[str]
+            kind, help = list[str], f"{help} Separated by commas; '' for none."
         annotation = Annotated[kind | None, typer.Option(flag, help=help, metavar=metavar, rich_help_panel="Settings")]
         keyword = inspect.Parameter.KEYWORD_ONLY
         return inspect.Parameter("__".join(self.path), keyword, default=None, annotation=annotation)
@@ -65,7 +67,7 @@ def with_settings(command: str) -> Callable[[Callable[..., None]], Callable[...,
         @wraps(function)
         def run(**given: Any) -> None:
             told = {option.path: _plain(given.pop(name)) for name, option in options.items()}
-            function(_tables({path: value for path, value in told.items() if value not in (None, [])}), **given)
+            function(_tables({path: value for path, value in told.items() if value is not None}), **given)
 
         parameters = [*own, *(option.parameter for option in options.values())]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
