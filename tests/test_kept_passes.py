@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import dpdist
 from dpdist.cli.root import app
-from dpdist.cluster.coordinator import _prepared
+from dpdist.cluster.coordinator import prepared
 from dpdist.cluster.submitted import Request
 from dpdist.core.errors import CheckpointError, InputError, OutputExistsError
 from dpdist.core.places import place_of
@@ -266,14 +266,14 @@ def test_the_job_of_a_submitted_run_goes_on_with_its_passes(everything_kept, mon
     place = place_of(str(tmp_path / "run.zarr"))
     settings = parse_config("fit", {"data": rows_path, "max_laps": 1, "initial": "k-means++"}).tables
     request = Request("id", "fit", settings)
-    begin = partial(_prepared, place, request, SerialBackend())
+    begin = partial(prepared, place, request, SerialBackend())
     every = killed_after(monkeypatch, -1, lambda: begin().close())
     place.remove(*place.names(""), "")
     killed_after(monkeypatch, 4, begin)
-    others = Request("id", "fit", {**settings, "random_state": 1})
-    assert len(killed_after(monkeypatch, 4, partial(_prepared, place, others, SerialBackend()))) == 4
+    others = Request("another", "fit", {**settings, "random_state": 1})
+    assert len(killed_after(monkeypatch, 4, partial(prepared, place, others, SerialBackend()))) == 4
     again = killed_after(monkeypatch, 4, begin)
-    assert len(again) == 4, "settings that changed meanwhile begin anew"
+    assert len(again) == 4, "another request begins anew"
     assert len(killed_after(monkeypatch, -1, lambda: begin().close())) == len(every) - 4
 
 

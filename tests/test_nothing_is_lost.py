@@ -10,17 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_array
 
 import dpdist
 from dpdist.cluster.running import AGAIN, OrderedToEnd, drive
 from dpdist.core.lease import latest_lease
-from dpdist.core.outputs import set_aside, written_aside
+from dpdist.core.outputs import written_aside
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.connections import ObjectStoreError, WrongStoreError
 from dpdist.data import as_source
+from dpdist.data.convert import convert
+from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.runs import opening
 from dpdist.runs.events import Broadcast, Event, Happening, note
+from dpdist.runs.labelling import write_labels
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.opening import grow_stored_tree, refit_stored
 from dpdist.storage import codec
@@ -82,24 +86,29 @@ def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
-@pytest.mark.parametrize("gone_on", [False, True])
-def test_what_was_set_aside_comes_back_unless_there_is_something_to_go_on_with(gone_on: bool, tmp_path: Path) -> None:
-    target = tmp_path / "it"
-    target.mkdir()
-    (target / "old").touch()
-    with pytest.raises(KeyboardInterrupt), set_aside(target, lambda: gone_on):
-        target.mkdir()
-        (target / "new").touch()
-        raise KeyboardInterrupt
-    assert [path.name for path in target.iterdir()] == ["new" if gone_on else "old"]
-    assert len(list(tmp_path.iterdir())) == 1 + gone_on
-
-
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
     """Rows where a run is to be kept."""
     zarr.create_array(tmp_path / "it.zarr", shape=(3,), dtype="float64")[...] = 1.0
     return tmp_path / "it.zarr"
+
+
+def test_a_run_takes_the_place_of_runs_alone_and_nothing_else_takes_its(foreign: Path, run: Path) -> None:
+    for write in (lambda: begun(foreign, clusters(0)), lambda: dpdist.load(run).save(foreign, overwrite=True)):
+        with pytest.raises(FileExistsError, match="exists and is no dpdist run, so it is not replaced"):
+            write()
+    np.testing.assert_array_equal(zarr.open_array(foreign)[...], 1.0)
+    before = dpdist.load(run).elbo_
+    np.save(run.parent / "rows.npy", clusters(0))
+    for replace in (
+        lambda: convert(run.parent / "rows.npy", run, overwrite=True),
+        lambda: write_labels(opening.stored_model(run), as_source(clusters(0)), SerialBackend(), run, overwrite=True),
+        lambda: write_corpus(run, [csr_array(np.eye(3, dtype=np.int32))], overwrite=True),
+    ):
+        with pytest.raises(FileExistsError, match="is a run or model of dpdist, which nothing else replaces"):
+            replace()
+    assert dpdist.load(run).elbo_ == before
+    begun(run, clusters(1))
 
 
 def begun(path: Path, rows: np.ndarray) -> None:
@@ -108,7 +117,7 @@ def begun(path: Path, rows: np.ndarray) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ObjectStoreError, WrongStoreError, RuntimeError, MemoryError])
 def test_a_preparation_that_ends_in_the_middle_is_gone_on_with_and_nothing_stays_hidden(
-    error: type[BaseException], foreign: Path, monkeypatch
+    error: type[BaseException], tmp_path: Path, monkeypatch
 ) -> None:
     begin = MemoizedMixture.begin
 
@@ -117,21 +126,13 @@ def test_a_preparation_that_ends_in_the_middle_is_gone_on_with_and_nothing_stays
         raise error("as it was about to be kept")
 
     monkeypatch.setattr(MemoizedMixture, "begin", ending)
+    path = tmp_path / "it.zarr"
     with pytest.raises(error):
-        begun(foreign, clusters(0))
-    assert PreparationStore.found(place_of(foreign)) is not None
+        begun(path, clusters(0))
+    assert PreparationStore.found(place_of(path)) is not None
     monkeypatch.undo()
-    dpdist.resume(foreign, clusters(0))
-    assert is_finished(foreign) and [path.name for path in foreign.parent.iterdir()] == ["it.zarr"]
-
-
-def test_rows_that_are_refused_give_back_what_was_there(foreign: Path) -> None:
-    rows = clusters(0)
-    rows[7, 0] = np.nan
-    with pytest.raises(dpdist.InputError, match="NaN"):
-        begun(foreign, rows)
-    np.testing.assert_array_equal(zarr.open_array(foreign)[...], 1.0)
-    assert [path.name for path in foreign.parent.iterdir()] == ["it.zarr"]
+    dpdist.resume(path, clusters(0))
+    assert is_finished(path) and [each.name for each in tmp_path.iterdir()] == ["it.zarr"]
 
 
 def test_a_preparation_is_held_until_nothing_of_it_is_left(tmp_path: Path, monkeypatch) -> None:

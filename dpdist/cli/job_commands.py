@@ -17,15 +17,16 @@ from rich.table import Table
 
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.foreground import CheckpointSeconds, Overwrite
+from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, way_on
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
-from dpdist.cluster.running import AGAIN
+from dpdist.cluster.running import AGAIN, FAILED
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
 from dpdist.cluster.submitted import (
     Address,
     End,
     Request,
     add_request,
+    has_begun,
     latest_request,
     newest_request,
     record,
@@ -45,7 +46,6 @@ from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, preparation_told
 from dpdist.storage.generations import KEEP
-from dpdist.storage.preparing import PreparationStore
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
 _STARTING = 5.0
@@ -81,24 +81,25 @@ def resume_on(
     max_laps: int | None,
     max_time: float | None,
     data: str | None,
+    holdout: str | None,
     checkpoint_seconds: float | None,
 ) -> None:
     """Have a job of its own go on with a run, submitted or not, on a cluster; None stands for what was asked before."""
     place, chosen = place_of(absolute(run)), _required(cluster, run)
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
-    check_limits(request.command, place.label, max_laps, max_time)
-    limits, written = Limits(max_laps, max_time), _last(place) > request.after
-    begun = written or not request.fresh
-    if begun and not limits.given and (ended := _reached(place).get("stop_reason")) is not None:
-        raise InputError(f"{place.label} has ended ({ended}); give --max-laps or --max-time to go on.")
-    if not written:  # limits of the request before are not kept with the run yet
+    begun, last = has_begun(place, request), _last(place)
+    method = METHODS[run_at(place.label).method] if begun else None
+    check_limits(method.command if method else request.command, place.label, max_laps, max_time)
+    limits = Limits(max_laps, max_time)
+    if method and not limits.given and (ended := _reached(place).get("stop_reason")) is not None:
+        raise InputError(f"{place.label} has ended ({ended}); {way_on(method)}.")
+    if not begun or last <= request.after:  # limits of the request before are not kept with the run yet
         limits = Limits(request.max_laps, request.max_time).but(max_laps, max_time)
-    settings = {**request.settings, "data": absolute(data)} if data else request.settings
-    request = replace(request, settings=settings, fresh=not begun, lease=lease)
+    request = replace(request, fresh=not begun, lease=lease, after=last if begun else request.after)
     request = replace(request, max_laps=limits.max_laps, max_time=limits.max_time)
-    if begun:
-        request = replace(request, after=_last(place))
+    request = replace(request, data=absolute(data) if data else request.data)
+    request = replace(request, holdout=absolute(holdout) if holdout else request.holdout)
     if checkpoint_seconds is not None:
         request = replace(request, checkpoint_seconds=checkpoint_seconds)
     _start(place, request, before, chosen)
@@ -220,14 +221,17 @@ def _required(file: Path, out: str) -> ClusterConfig:
 
 
 def _request_of(place: Place) -> Request:
-    """The request in force, or one made of what a run begun in the foreground keeps."""
-    if newest_request(place):
-        return latest_request(place)[1]
+    """The request in force, or one to go on with the run that is there: it was begun in the foreground, or what should
+    have replaced it could not begin."""
+    if number := newest_request(place):
+        request, end = latest_request(place)[1], recorded(place, number, End)
+        failed = end is not None and end.status == FAILED and not has_begun(place, request)
+        if not (failed and commits(place)):
+            return request
     run = run_at(place.label)
-    command, settings, begins = METHODS[run.method].command, run.settings, isinstance(run, PreparationStore)
-    if not settings.get("data"):
+    if not run.settings.get("data"):
         raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
-    return Request(_new_id(), command, settings, after=_last(place), fresh=begins)
+    return Request(_new_id(), METHODS[run.method].command, run.settings, after=_last(place), fresh=False)
 
 
 def _refuse_if_alive(place: Place) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from dpdist.cluster.foreground import (
     Workers,
     drive_here,
     launcher_of,
+    way_on,
 )
 from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
@@ -160,6 +161,7 @@ def extend(
 def resume(
     run: Annotated[str, typer.Argument(help="What dpdist fit, sva, topics or extend began.")],
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
+    holdout: Annotated[str | None, typer.Option(help="Where the rows held out are now, if they moved.")] = None,
     max_laps: Annotated[int | None, typer.Option(help="New bound on the laps in all, of a fit or topics.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds at most from now, of a fit or topics.")] = None,
     cluster: Annotated[
@@ -176,17 +178,18 @@ def resume(
             raise InputError("--cluster says where the run goes on; leave out --workers, --scheduler and --serial.")
         from dpdist.cli.job_commands import resume_on
 
-        resume_on(run, cluster, max_laps, max_time, data, checkpoint_seconds)
+        resume_on(run, cluster, max_laps, max_time, data, holdout, checkpoint_seconds)
         return
     found = run_at(run)
     method = METHODS[found.method]
     check_limits(method.command, run, max_laps, max_time)
     fitted = found.fitted() if isinstance(found, RunStore) else None
     if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
-        remedy = "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
-        say(OUTPUT, f"{run} has ended ({fitted.stop}); {remedy}.")
+        say(OUTPUT, f"{run} has ended ({fitted.stop}); {way_on(method)}.")
         return
     source = source_of(found, data)
     seconds = CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds
-    prepare = partial(gone_on, run, source, max_laps=max_laps, max_time=max_time, checkpoint_seconds=seconds)
+    prepare = partial(
+        gone_on, run, source, max_laps=max_laps, max_time=max_time, holdout=holdout, checkpoint_seconds=seconds
+    )
     drive_here(prepare, launcher_of(workers, scheduler, serial, source, method.updates), run)

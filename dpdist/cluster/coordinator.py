@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Mapping
 from functools import partial
 
 from rich.console import Console
 
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.cluster.metrics import SchedulerOutlet
-from dpdist.cluster.running import AGAIN, OrderedToEnd, drive, obeying_signals
-from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, record
+from dpdist.cluster.running import AGAIN, FAILED, OrderedToEnd, drive, obeying_signals
+from dpdist.cluster.submitted import Address, End, Request, forget, has_begun, latest_request, record
 from dpdist.core.errors import DpdistError
 from dpdist.core.lease import take_lease
 from dpdist.core.places import Place, place_of
@@ -25,14 +24,13 @@ from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, gone_on, open_run, run_at, source_of
+from dpdist.runs.opening import gone_on, open_run, run_at, source_of
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
 
 #: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
 PATIENCE = 120.0
-FAILED = 1
 
 
 def coordinate(run: str | os.PathLike[str], console: Console) -> int:
@@ -86,7 +84,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
             sink.backend = backend
             return backend
 
-        drive(lambda backend: _prepared(place, request, backend), launch, sink)
+        drive(lambda backend: prepared(place, request, backend), launch, sink)
         return sink.last
     finally:
         forget(place, number, Address)
@@ -114,36 +112,23 @@ class _Outlets:
         self._broadcast.close()
 
 
-def _is_new(place: Place, request: Request) -> bool:
-    """Whether nothing was written since the request."""
-    return max(commits(place), default=0) <= request.after
-
-
 def _found_before(place: Place, request: Request) -> str | None:
     """What the run found, if it ended since the request; its job may be started again all the same."""
-    if _is_new(place, request):
+    if not has_begun(place, request) or max(commits(place), default=0) <= request.after:
         return None
     store = open_run(place.label)
     fitted = store.fitted()
     return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
 
 
-def _prepared(place: Place, request: Request, backend: Backend) -> Run:
+def prepared(place: Place, request: Request, backend: Backend) -> Run:
     """The run, from its beginning or its last checkpoint."""
-    begun = being_prepared(place.label)
-    as_asked = begun is not None and _same_but_for_data(begun.settings, request.settings)
-    if request.fresh and _is_new(place, request) and not as_asked:
-        told = parse_config(request.command, {**request.settings, **request.limits})
-        run = told.prepare(told.source(), place.label, True, backend)
+    if has_begun(place, request):
+        source = source_of(run_at(place.label), request.data)
+        run = gone_on(place.label, source, backend, request.max_laps, request.max_time, request.holdout)
     else:
-        source = source_of(run_at(place.label), str(request.settings["data"]))
-        held = request.settings.get("holdout")
-        run = gone_on(place.label, source, backend, request.max_laps, request.max_time, held)
+        told = parse_config(request.command, request.asked)
+        run = told.prepare(told.source(), place.label, True, backend, request.identity)
     assert run.store is not None, "a submitted run is stored"
     run.checkpoint_seconds, run.store.keep = request.checkpoint_seconds, request.keep
     return run
-
-
-def _same_but_for_data(settings: Mapping[str, object], others: Mapping[str, object]) -> bool:
-    """Whether two runs are asked for the same, of data that may have moved."""
-    return {**settings, "data": None} == {**others, "data": None}

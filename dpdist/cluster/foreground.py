@@ -16,6 +16,7 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
+from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.opening import is_under_way
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
@@ -93,6 +94,11 @@ def lap_seconds(source: Source, updates: int = 1) -> float:
 def cluster_pays(seconds: float, cores: int) -> bool:
     """Whether a lap of so many seconds in one process is shorter on a local cluster with a worker a core."""
     return seconds / cores + TASK_SECONDS < seconds
+
+
+def way_on(method: AnyMethod) -> str:
+    """What can be done with a run of a method that has ended."""
+    return "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
 
 
 def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> None:

@@ -17,8 +17,8 @@ from dpdist.execution import Backend
 from dpdist.runs.events import Event, Happening, NoteEvent, Pace, event_of_step, note, notes_of_counts, plan_note
 from dpdist.runs.run import Run
 
-#: Exit statuses of a coordinator: start me again; I was asked to end.
-AGAIN, CANCELLED = 75, 143
+#: Exit statuses of a coordinator: I failed; start me again; I was asked to end.
+FAILED, AGAIN, CANCELLED = 1, 75, 143
 #: Clusters lost in a row, without a step between, after which a run gives up.
 LOSSES = 10
 #: Seconds to go on trying to reach a new cluster, and between two tries.

@@ -22,8 +22,9 @@ from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.limits import Limits
-from dpdist.storage.commits import numbered, readable
+from dpdist.storage.commits import commits, numbered, read_attributes, readable
 from dpdist.storage.generations import KEEP
+from dpdist.storage.preparing import PreparationStore
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Request:
     after : commits there were when it was made; the run begins anew if it is to replace them, else it goes on
     fresh : whether the run begins
     max_laps, max_time : new limits
+    data, holdout : where rows and those held out are now, if they moved
     checkpoint_seconds : longest time between checkpoints
     keep : generations kept
     lease : number of the run's lease when it was made; a higher one shows that its coordinator came up
@@ -52,6 +54,8 @@ class Request:
     fresh: bool = True
     max_laps: int | None = None
     max_time: float | None = None
+    data: str | None = None
+    holdout: str | None = None
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     keep: int = KEEP
     lease: int = 0
@@ -60,6 +64,12 @@ class Request:
     def limits(self) -> dict[str, object]:
         """Those that are given, by name."""
         return Limits(self.max_laps, self.max_time).given
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The settings of a run that is begun now: its data where they are, under the limits given last."""
+        places = {"data": self.data, "holdout": self.holdout}
+        return {**self.settings, **{name: place for name, place in places.items() if place is not None}, **self.limits}
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,23 @@ def recorded(place: Place, number: int, kind: type[Record]) -> Record | None:
 def forget(place: Place, number: int, kind: type[Record]) -> None:
     """Take back what was true of a request, or of an earlier life of its coordinator."""
     place.remove(FILES[kind].format(number))
+
+
+def has_begun(place: Place, request: Request) -> bool:
+    """Whether the run at a place is the one that is asked for, not one that is to be replaced by it.
+
+    Raises
+    ------
+    CheckpointError
+        If what was written since the request is damaged.
+    """
+    if not request.fresh:
+        return True
+    preparation = PreparationStore.found(place)
+    if preparation is not None:
+        return preparation.request == request.identity
+    written = max(commits(place), default=0) > request.after
+    return written and read_attributes(place.label).get("request") == request.identity
 
 
 def add_request(place: Place, request: Request, before: int) -> int:

@@ -6,10 +6,9 @@ What takes several processes, or one of them long, has one writer at a time (:fu
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import InputError, OutputExistsError
@@ -22,6 +21,8 @@ METADATA = "zarr.json"
 PLAN = "plan.txt"
 #: A folder is replaced only if it holds one of these.
 _ZARR_MARKS = (METADATA, ".zarray", ".zgroup")
+#: Folders of which a run has one at least.
+_RUN_MARKS = ("commits", "preparing", "requests")
 
 
 def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
@@ -52,10 +53,11 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
     if "://" in os.fspath(path):
         raise InputError(f"this output is written to local disk; got the URL {path}. Give a path such as out.zarr.")
     target = Path(path)
-    if target.exists() and not overwrite:
-        raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     if target.is_dir():
         require_unwritten(place_of(target))
+        _refuse_run(place_of(target))
+    if target.exists() and not overwrite:
+        raise OutputExistsError(f"{target} exists; choose another name, or replace it with overwrite=True.")
     if target.exists() and not any((target / mark).is_file() for mark in _ZARR_MARKS):
         raise OutputExistsError(f"{target} exists and is not Zarr, so it is not replaced; choose another name.")
     check_parent(target)
@@ -71,6 +73,7 @@ def claim_url(url: str, overwrite: bool) -> None:
         If something is there and `overwrite` is false, or it is not Zarr.
     """
     require_unwritten(place_of(url))
+    _refuse_run(place_of(url))
     names = place_of(url).names("")
     if METADATA in names and not overwrite and PLAN not in names:
         raise OutputExistsError(f"{url} exists; choose another name, or replace it with overwrite=True.")
@@ -91,6 +94,14 @@ def require_unwritten(place: Place) -> None:
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found):
         raise _being_written(place.label, found)
+
+
+def _refuse_run(place: Place) -> None:
+    """Raise :class:`OutputExistsError` if a run or model is at a place."""
+    if any(place.names(folder) for folder in _RUN_MARKS):
+        raise OutputExistsError(
+            f"{place.label} is a run or model of dpdist, which nothing else replaces; remove it or choose another name."
+        )
 
 
 def _being_written(label: str, owner: Beat | None) -> OutputExistsError:
@@ -148,43 +159,17 @@ def written_aside(out: str | os.PathLike[str], overwrite: bool) -> Iterator[Path
 
 
 def put_in_place(aside: Path, target: Path) -> None:
-    """Let a folder take the place of what is at `target`."""
-    with set_aside(target):
-        aside.rename(target)
-
-
-@contextlib.contextmanager
-def set_aside(target: Path, stays: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Put what is at a path out of the way, and away in the end; it comes back if what is done within fails.
-
-    Parameters
-    ----------
-    stays : whether what failed is to be gone on with, and so nothing comes back
-    """
+    """Let a folder take the place of what is at `target`, which comes back if that fails."""
     old = target.with_name(f".{target.name}.old-{os.getpid()}")
     if target.exists():
         target.rename(old)
     try:
-        yield
+        aside.rename(target)
     except BaseException:
-        if old.exists() and not stays():
-            _discard(target)
+        if old.exists():
             old.rename(target)
         raise
-    _discard(old)
-
-
-def discard_set_aside(out: str | os.PathLike[str]) -> None:
-    """Remove what writers that were killed since had put out of the way of what is at a path or URL now."""
-    target = Path(out)
-    if "://" not in os.fspath(out):
-        for old in target.absolute().parent.glob(f".{glob.escape(target.name)}.old-*"):
-            _discard(old)
-
-
-def _discard(folder: Path) -> None:
-    """Remove a folder that was put out of the way; of a link only the link."""
-    if folder.is_symlink():
-        folder.unlink()
+    if old.is_symlink():
+        old.unlink()
     else:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -55,10 +55,10 @@ class Config:
         assert self.data is not None, "data are told"
         return chosen_source(self.data, self.columns, self.drop or ())
 
-    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend) -> Run:
-        """The work, ready to run on `source` and kept at `out`."""
+    def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend, request: str = "") -> Run:
+        """The work, ready to run on `source` and kept at `out`; `request` is the identity of the one it is begun by."""
         spec = self.spec
-        output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters))
+        output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters), request)
         method = method_named(spec.method, self.holdout, source.names)
         return prepare(method, spec, source, spec.limits, backend, output)
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from dpdist.core.checks import FLAG, PATH, check_fields
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.core.lease import released_on_error
-from dpdist.core.outputs import discard_set_aside
 from dpdist.core.places import place_of
 from dpdist.data.base import Source, cut_as_before
 from dpdist.data.checked import CheckedSource
@@ -23,7 +22,7 @@ from dpdist.runs.methods.base import AnyMethod, Method, Predictor, Problem, Spec
 from dpdist.runs.passes import KeptPasses, digests_kept
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore, Total
-from dpdist.storage.commits import claim, foreign_set_aside
+from dpdist.storage.commits import claim
 from dpdist.storage.generations import require_same_identity, warn_of_versions
 from dpdist.storage.preparing import PreparationStore
 
@@ -41,12 +40,14 @@ class Output:
     settings : plain values that are told of the run, and the places of its data
     overwrite : whether to replace what is there
     asked : what a person asked for; :func:`dpdist.load` gives it back
+    request : identity of the request that it is begun by, if it was submitted
     """
 
     path: str | os.PathLike[str] | None
     settings: Mapping[str, object]
     overwrite: bool
     asked: Asked | None
+    request: str = ""
 
     def __post_init__(self) -> None:
         check_fields(self, path=PATH.or_none("nowhere").called("checkpoint_path"), overwrite=FLAG)
@@ -86,9 +87,8 @@ def prepare(
         problem, state = method.begin(spec, source, backend)
         return Run(method, problem, source, backend, state, limits)
     place = place_of(output.path)
-    with foreign_set_aside(place):
-        store = PreparationStore.begin(place, spec, output.asked, output.settings, source.identity())
-        return _kept(method, spec, source, limits, backend, output, store)
+    store = PreparationStore.begin(place, spec, output.asked, output.settings, source.identity(), output.request)
+    return _kept(method, spec, source, limits, backend, output, store)
 
 
 def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Backend, store: PreparationStore) -> Run:
@@ -103,7 +103,7 @@ def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Ba
     with released_on_error(store):
         source = _same_data(source, store)
         store.limit(limits.parameters if method.endless else {})
-        output = Output(store.place.label, store.told["settings"], overwrite=True, asked=store.asked())
+        output = Output(store.place.label, store.told["settings"], True, store.asked(), store.request)
         spec = store.spec()
     return _kept(method, spec, source, limits, backend, output, store)
 
@@ -128,10 +128,9 @@ def _kept(
             raise
         run = Run(method, problem, source, backend, state, limits)
         store.release()
-        kept = (output.settings, source.fingerprint(), True, output.asked)
+        kept = (output.settings, source.fingerprint(), True, output.asked, output.request)
         run.keep_in(RunStore.create(output.path, problem, *kept))
     store.remove()
-    discard_set_aside(output.path)
     return run
 
 

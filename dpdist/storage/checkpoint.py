@@ -160,8 +160,14 @@ class RunStore(GenerationStore):
         fingerprint: Mapping[str, object],
         overwrite: bool = False,
         asked: Asked | None = None,
+        request: str = "",
     ) -> Self:
-        """A new store at `path`, without a generation; `asked` is what a person asked for.
+        """A new store at `path`, without a generation.
+
+        Parameters
+        ----------
+        asked : what a person asked for
+        request : identity of the request that it is begun by, if it was submitted
 
         Raises
         ------
@@ -176,7 +182,7 @@ class RunStore(GenerationStore):
             if asked is not None:
                 codec.write(group.create_group("asked"), asked)
 
-        return cls.begin(path, problem.method, write, settings, fingerprint, overwrite)
+        return cls.begin(path, problem.method, write, settings, fingerprint, overwrite, request)
 
     def problem(self) -> Any:
         """What is fixed for the run."""

@@ -9,13 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NotRequired, TypedDict, cast
 
 from dpdist.core.errors import CheckpointError, OutputExistsError
-from dpdist.core.outputs import check_parent, claim_folder, require_unwritten, set_aside
+from dpdist.core.outputs import check_parent, require_unwritten
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import unsealed
 from dpdist.storage import codec
 
 #: What tells of a run that has no checkpoint yet; see :mod:`dpdist.storage.preparing`.
 PREPARING = "preparing/manifest.json"
+
+
+#: Folders and files of what is asked of submitted runs; see :mod:`dpdist.cluster.submitted`.
+REQUESTS = ("requests", "jobs", "address.json")
 
 
 class Commit(TypedDict):
@@ -30,6 +34,7 @@ class Commit(TypedDict):
     fingerprint : of its data; empty for a saved model
     taken : digests of data that generations before were made from
     limits : new values of the parameters that say when to stop, by name
+    request : identity of the request that the run was begun by, if it was submitted
     number, lease, time : of the commit, once it is made
     """
 
@@ -44,6 +49,7 @@ class Commit(TypedDict):
     fingerprint: Mapping[str, object]
     taken: NotRequired[list[str]]
     limits: NotRequired[Mapping[str, object]]
+    request: NotRequired[str]
     number: NotRequired[int]
     lease: NotRequired[int]
     time: NotRequired[str]
@@ -117,7 +123,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
     Raises
     ------
     OutputExistsError
-        If something is there and `overwrite` is false, or it is not Zarr.
+        If something is there and `overwrite` is false, or it is no run.
     InputError
         If its folder does not exist.
     """
@@ -134,9 +140,7 @@ def claim(path: str | os.PathLike[str], overwrite: bool) -> Place:
         raise OutputExistsError(f"{path} exists; choose another name, or replace it with overwrite=True.")
     if isinstance(place, LocalPlace):
         check_parent(place.path)
-        if not free and not is_run:
-            claim_folder(path, overwrite)
-    elif not free and not is_run:
+    if not free and not is_run:
         raise OutputExistsError(f"{path} exists and is no dpdist run, so it is not replaced; choose another name.")
     return place
 
@@ -161,23 +165,15 @@ def preparation_told(place: Place) -> str | None:
     return told
 
 
+def forget_requests(place: Place) -> None:
+    """Remove what was asked of the run that was at a place before."""
+    place.remove(*REQUESTS)
+
+
 def _only_leftovers(place: Place) -> bool:
     """Whether all that is here was left by a run killed before its first commit."""
     found = set(place.names(""))
     return bool(found) and found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found
-
-
-@contextlib.contextmanager
-def foreign_set_aside(place: Place) -> Iterator[None]:
-    """Put what is at a local path and is no run of this format out of the way, and away in the end.
-
-    It comes back if what is done within fails, unless that began a run that can be gone on with.
-    """
-    if not isinstance(place, LocalPlace) or not place.exists() or _is_run(place) or _only_leftovers(place):
-        yield
-        return
-    with set_aside(place.path, lambda: _prepares(place)):
-        yield
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

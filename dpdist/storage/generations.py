@@ -43,7 +43,7 @@ from dpdist.storage.commits import (
     claim,
     commit_name,
     commits,
-    foreign_set_aside,
+    forget_requests,
     named_groups,
     read_attributes,
     read_commit,
@@ -103,6 +103,7 @@ class GenerationStore:
         settings: Mapping[str, object],
         fingerprint: Mapping[str, object],
         overwrite: bool = False,
+        request: str = "",
     ) -> Self:
         """A new store at `path`, seen by others from its first commit on; `write` fills the group of the problem."""
         place = claim(path, FLAG.take("overwrite", overwrite))
@@ -118,11 +119,14 @@ class GenerationStore:
             "versions": versions(),
             "digests": {},
         }
+        if request:
+            attributes["request"] = request
         store = cls(place, attributes)
         with released_on_error(store), writable(place):
-            with foreign_set_aside(place):
-                place.create("zarr.json", _ROOT)
-                store.lock()
+            place.create("zarr.json", _ROOT)
+            store.lock()
+            if not request:
+                forget_requests(place)
             attributes["digests"] = {problem: place.fill(problem, write)}
         return store
 
@@ -140,6 +144,11 @@ class GenerationStore:
     def settings(self) -> Mapping[str, object]:
         """What was asked for, as plain values."""
         return self.attributes["settings"]
+
+    @property
+    def request(self) -> str:
+        """Identity of the request that it was begun by; empty if it was not submitted."""
+        return self.attributes.get("request", "")
 
     @property
     def number(self) -> int:

@@ -23,7 +23,7 @@ from dpdist.core.versions import versions
 from dpdist.storage import codec
 from dpdist.storage.arrays import subgroup
 from dpdist.storage.checkpoint import Asked
-from dpdist.storage.commits import PREPARING, commits, readable, token, writable
+from dpdist.storage.commits import PREPARING, commits, forget_requests, readable, token, writable
 
 _FOLDER, _ASKED = PREPARING.rpartition("/")[0], "asked"
 
@@ -46,6 +46,7 @@ class PreparationManifest(TypedDict):
     entries : by name, what is kept
     told : where the preparation is, in words
     limits : new values of the parameters that say when to stop, by name
+    request : identity of the request that the run was begun by; empty if it was not submitted
     """
 
     format: int
@@ -57,6 +58,7 @@ class PreparationManifest(TypedDict):
     entries: dict[str, _Entry]
     told: NotRequired[str]
     limits: NotRequired[Mapping[str, object]]
+    request: str
 
 
 class PreparationStore:
@@ -74,7 +76,13 @@ class PreparationStore:
 
     @classmethod
     def begin(
-        cls, place: Place, spec: Any, asked: Asked | None, settings: Mapping[str, Any], identity: Mapping[str, Any]
+        cls,
+        place: Place,
+        spec: Any,
+        asked: Asked | None,
+        settings: Mapping[str, Any],
+        identity: Mapping[str, Any],
+        request: str = "",
     ) -> Self:
         """A new one, in the place of any before.
 
@@ -82,6 +90,7 @@ class PreparationStore:
         ----------
         spec, asked : what the method and what a person is asked for
         settings, identity : of the run and its data, as plain values
+        request : identity of the request that it is begun by, if it was submitted
 
         Raises
         ------
@@ -98,6 +107,7 @@ class PreparationStore:
             "settings": dict(settings),
             "identity": dict(identity),
             "entries": {},
+            "request": request,
         }
 
         def write(group: zarr.Group) -> None:
@@ -110,6 +120,8 @@ class PreparationStore:
         try:
             with writable(place):
                 place.remove(_FOLDER)
+                if not request:
+                    forget_requests(place)
                 store._fill(_ASKED, write)
         except BaseException:
             store.remove()
@@ -148,6 +160,11 @@ class PreparationStore:
     def settings(self) -> Mapping[str, Any]:
         """What was asked for, as plain values."""
         return self.told["settings"]
+
+    @property
+    def request(self) -> str:
+        """Identity of the request that it was begun by; empty if it was not submitted."""
+        return self.told["request"]
 
     def lock(self) -> None:
         """Become the one writer; raises as :func:`dpdist.core.lease.take_lease`."""

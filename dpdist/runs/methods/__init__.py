@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpdist.core.errors import InputError
 from dpdist.data import as_source
 from dpdist.data.columns import Names
 from dpdist.inference.mixture.problem import Problem
@@ -31,7 +32,13 @@ def method_named(name: str, holdout: object = None, known: Names | None = None) 
     Raises
     ------
     InputError
-        If the method follows no score.
+        If the method follows no score, or they cannot be read.
     """
     method = METHODS[name]
-    return method if holdout is None else method.following(as_source(holdout, known=known))
+    if holdout is None:
+        return method
+    try:
+        source = as_source(holdout, known=known)
+    except InputError as error:
+        raise InputError(f"of the rows held out: {error}") from error
+    return method.following(source)

@@ -1,0 +1,183 @@
+"""Requests: what a submitted run is asked for counts for that run alone, and for no other at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import dpdist
+from dpdist.cli.root import app
+from dpdist.cluster import coordinator
+from dpdist.cluster.coordinator import coordinate, prepared
+from dpdist.cluster.kinds.local import LocalConfig
+from dpdist.cluster.running import FAILED
+from dpdist.cluster.submission.process import ProcessSubmitter
+from dpdist.cluster.submitted import Request, latest_request, newest_request
+from dpdist.cluster.terminal import OUTPUT
+from dpdist.core.places import place_of
+from dpdist.execution import SerialBackend
+from dpdist.runs.config import parse_config
+from dpdist.runs.opening import open_run
+from tests.runs import bits, clusters
+from tests.test_going_on import source_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def test_a_submitted_run_begun_anew_has_the_limits_of_the_request(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", clusters(2))
+    settings = parse_config("fit", {"data": str(tmp_path / "rows.npy"), "max_laps": 1, "tolerance": 0.0}).tables
+    request = Request("id", "fit", settings, max_laps=2)
+    run = prepared(place_of(str(tmp_path / "run.zarr")), request, SerialBackend())
+    assert run.limits.max_laps == 2
+    run.close()
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Commands on a local cluster whose coordinators die before they have written anything; what each said."""
+    submit = ProcessSubmitter.submit
+    monkeypatch.setattr(ProcessSubmitter, "submit", lambda self, command, *rest: submit(self, ["/bin/true"], *rest))
+    (tmp_path / "local.toml").write_text('type = "local"\nn_workers = 1\n')
+
+    def call(*arguments: object) -> str:
+        given = [*map(str, arguments), "--cluster", str(tmp_path / "local.toml")]
+        found = CliRunner().invoke(app, given)
+        return (found.output or str(found.exception)).replace("\n", " ")
+
+    return call
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["new", "in the place of one that ended"])
+def test_a_submitted_run_killed_before_it_wrote_anything_is_gone_on_with(
+    replaced: bool, dying: Callable[..., str], tmp_path: Path
+) -> None:
+    path, rows = tmp_path / "run.zarr", clusters(2)
+    np.save(tmp_path / "rows.npy", rows)
+    (tmp_path / "fit.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\ntolerance = 0.0\n')
+    if replaced:
+        dpdist.SVA().prepare(source_of(rows), path).close()
+        dpdist.resume(path, source_of(rows))
+    dying("submit", tmp_path / "fit.toml", "--out", path, *["--overwrite"][: int(replaced)])
+    for limits in (["--max-laps", 2], ["--max-time", 1e6], []):
+        dying("resume", path, *limits)
+    number, request = latest_request(place_of(str(path)))
+    assert number == 4 and request.fresh and request.limits == {"max_laps": 2, "max_time": 1e6}
+    run = prepared(place_of(str(path)), request, SerialBackend())
+    assert (run.limits.max_laps, run.limits.max_time) == (2, 1e6)
+    run.close()
+    assert open_run(path).method == "memoized"
+    dying("resume", path, "--max-laps", 3)
+    assert latest_request(place_of(str(path)))[1].limits == {"max_laps": 3}, "the others are kept with the run by now"
+
+
+def test_a_submitted_pass_killed_before_it_wrote_anything_takes_no_limits(
+    dying: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pass.zarr"
+    np.save(tmp_path / "rows.npy", clusters(2))
+    (tmp_path / "sva.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
+    dying("submit", tmp_path / "sva.toml", "--out", path, "--command", "sva")
+    assert "is a pass, which ends with its rows; leave out max_laps" in dying("resume", path, "--max-laps", 2)
+    with pytest.raises(dpdist.CheckpointError, match=r"no checkpoint yet; .* dpdist resume .* --cluster FILE"):
+        open_run(path)
+
+
+class Here(SerialBackend):
+    """Computes in this process, and says that it listens."""
+
+    client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"))
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinators compute in this process instead of on a cluster."""
+    monkeypatch.setattr(LocalConfig, "launch", lambda self: Here())
+    monkeypatch.setattr(coordinator, "SchedulerOutlet", lambda client: SimpleNamespace(send=lambda event: True))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rows, others, held-out ones of each, and settings that name the former."""
+    monkeypatch.chdir(tmp_path)
+    for name, rows in {"rows": clusters(2), "others": clusters(3)[:, :2], "held": clusters(2) + 3}.items():
+        np.save(f"{name}.npy", rows)
+    Path("fit.toml").write_text('data = "rows.npy"\nholdout = "held.npy"\ntolerance = 0.0\nmax_laps = 2\n')
+    Path("wrong.toml").write_text('data = "nowhere.npy"\n')
+    return tmp_path
+
+
+def called(*arguments: object) -> str:
+    """What a command of the command line says, in this process."""
+    found = CliRunner().invoke(app, [*map(str, arguments)])
+    return (found.output or str(found.exception)).replace("\n", " ")
+
+
+def submitted(dying: Callable[..., str], *arguments: object) -> int:
+    """What becomes of a request, coordinated here."""
+    dying(*arguments)
+    run = arguments[arguments.index("--out") + 1] if "--out" in arguments else arguments[1]
+    return coordinate(str(run), OUTPUT)
+
+
+FIT = ("submit", "fit.toml", "--out", "run.zarr")
+
+
+def test_a_run_in_the_place_of_a_submitted_one_is_gone_on_with_as_it_was_asked(folder, dying, here) -> None:
+    assert submitted(dying, *FIT) == 0
+    asked = ("others.npy", "--holdout", "others.npy", "--tolerance", "0", "--serial", "--max-laps")
+    called("fit", *asked, 2, "--out", "run.zarr", "--overwrite")
+    assert newest_request(place_of("run.zarr")) == 0
+    assert "was not submitted" in called("attach", "run.zarr")
+    assert submitted(dying, "resume", "run.zarr", "--max-laps", 4) == 0
+    called("fit", *asked, 4, "--out", "whole.zarr")
+    scores = [dpdist.load(path).history_["holdout_score"].values for path in ("run.zarr", "whole.zarr")]
+    np.testing.assert_array_equal(*scores)
+    assert bits(dpdist.load("run.zarr")) == bits(dpdist.load("whole.zarr"))
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "after a resume in the foreground"])
+@pytest.mark.parametrize("command", ["fit", "sva"])
+def test_a_request_that_could_not_begin_leaves_the_run_that_is_there(command, between, folder, dying, here) -> None:
+    assert submitted(dying, *FIT) == 0
+    wrong = ("submit", "wrong.toml", "--out", "run.zarr", "--overwrite", "--command", command)
+    assert submitted(dying, *wrong) == FAILED
+    if between:
+        called("resume", "run.zarr", "--max-laps", 3, "--serial")
+    assert "has ended (stopped: max_laps reached); give --max-laps" in dying("resume", "run.zarr")
+    assert submitted(dying, "resume", "run.zarr", "--max-laps", 4) == 0
+    assert list(dpdist.load("run.zarr").history_["lap"]) == [1, 2, 3, 4]
+
+
+def test_a_request_that_was_killed_is_for_the_run_that_it_asks_for(folder, dying, here) -> None:
+    """Also where somebody went on in the foreground with the run that it is to replace."""
+    assert submitted(dying, *FIT) == 0
+    Path("sva.toml").write_text('data = "rows.npy"\n')
+    dying("submit", "sva.toml", "--out", "run.zarr", "--overwrite", "--command", "sva")  # its coordinator is killed
+    called("resume", "run.zarr", "--max-laps", 3, "--serial")
+    assert open_run("run.zarr").method == "memoized"
+    assert submitted(dying, "resume", "run.zarr") == 0
+    assert open_run("run.zarr").method == "sequential"
+    assert "has ended (all rows were passed); add others with: dpdist extend" in dying("resume", "run.zarr")
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["here", "submitted"])
+def test_rows_held_out_may_move_too(remote: bool, folder, dying, here) -> None:
+    assert submitted(dying, *FIT) == 0
+    for name in ("rows", "held"):
+        Path(f"{name}.npy").rename(f"moved-{name}.npy")
+    rows, held = ("--data", "moved-rows.npy"), ("--holdout", "moved-held.npy")
+    if remote:
+        assert submitted(dying, "resume", "run.zarr", *rows, "--max-laps", 3) == FAILED
+        assert submitted(dying, "resume", "run.zarr", *rows, *held, "--max-laps", 3) == 0
+    else:
+        said = called("resume", "run.zarr", *rows, "--max-laps", 3, "--serial")
+        assert "of the rows held out: there is no file at" in said
+        called("resume", "run.zarr", *rows, *held, "--max-laps", 3, "--serial")
+    found = dpdist.load("run.zarr").history_["holdout_score"].values
+    assert len(found) == 3 and np.isfinite(found).all()
