@@ -24,7 +24,7 @@ import dpdist.runs.opening
 from dpdist.cli import root as cli
 from dpdist.core.places import place_of
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.checkpoint import Generation, RunStore
 from dpdist.storage.commits import commits, read_commit
 from dpdist.storage.generations import KEEP
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
@@ -190,7 +190,7 @@ def test_an_existing_run_is_readable_until_the_one_that_replaces_it_commits(
     replacing = Watched.create(path, posed[0], {}, {"made": "up"}, overwrite=True)
     replacing.put_batch_summaries("objects/000000-aa", posed[1].batch_summaries[:1])
     assert bits(path) == undisturbed and store.fitted().elbo == undisturbed[3]
-    replacing.commit(None, None, dpdist.storage.history.History())
+    replacing.commit(Generation(None, None, dpdist.storage.history.History()))
     assert seen == [True] and RunStore.open(path).fitted() is None
     replacing.release()
 
