@@ -94,6 +94,7 @@ def changed(values: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         ({"type": ["ssh"]}, r"cluster type \['ssh'\] is not known"),
         ({"type": "local", "workers": 3}, "setting workers: there is no such setting; known are .*n_workers"),
         ({"type": "local", "n_workers": 0}, "setting n_workers: .*greater than or equal to 1; got 0"),
+        ({"type": "local", "memory_limit": "10"}, "should be a size such as '4GB', 500MB at least"),
         ({"type": "local", "memory_limit": "much"}, "setting memory_limit: should be a size such as '4GB'; got 'much'"),
         ({"type": "local", "security": SECURITY}, "stays on loopback and takes no"),
         ({"type": "local", "stuck_after": -1}, "setting stuck_after: .*greater than 0; got -1"),

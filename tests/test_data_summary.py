@@ -241,3 +241,18 @@ def test_other_large_numbers_are_taken(values, tmp_path) -> None:
     given = (_as_text(tmp_path, values), np.array(values, dtype=object), pd.DataFrame(values))
     for each in given:
         assert summarise_source(as_source(each), SerialBackend(), False).maximum.max() == values[0][0]
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-155, 1e-160, 1e-170, 1e-300])
+def test_columns_that_vary_by_less_than_squares_can_tell_are_refused(scale: float) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * [1.0, scale, 1.0]
+    with pytest.raises(InputError, match=r"column 1 of .* varies by numbers whose squares are below what float64"):
+        summarise_source(ArraySource(rows), SerialBackend())
+    rows[:, 1] = scale  # a constant has no square to lose
+    summarise_source(ArraySource(rows), SerialBackend())
+
+
+def test_small_columns_are_no_matter_where_their_squares_have_all_digits() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * 1e-140
+    found = summarise_source(ArraySource(rows), SerialBackend())
+    np.testing.assert_allclose(found.variance * 1e280, (rows * 1e140).var(axis=0), rtol=1e-12)

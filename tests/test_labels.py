@@ -205,6 +205,13 @@ def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor, n
     assert out.read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["labels.txt", "labels.npy", "labels.JSON"])
+def test_labels_are_not_written_as_folders_that_are_called_like_files(tmp_path, predictor, name: str) -> None:
+    with pytest.raises(InputError, match=r"labels are written as \.csv, \.tsv, \.parquet or \.zarr"):
+        write_labels(predictor, source_of(clusters(1)), SerialBackend(), tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_dpdist_predict_that_is_killed_goes_on_and_says_so(tmp_path) -> None:
     rows = np.tile(clusters(1), (500, 1))

@@ -257,7 +257,7 @@ def test_of_two_stores_in_one_process_the_later_one_writes(url) -> None:
     first.commit(1)
     second = Numbers.open(url)
     second.lock()
-    with pytest.raises(LeaseHeldError, match="took over"):
+    with pytest.raises(LeaseHeldError, match="something later in this process went on with"):
         first.commit(2)
     second.commit(3)
     second.release()

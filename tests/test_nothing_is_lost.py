@@ -77,6 +77,15 @@ def test_a_run_that_is_written_is_not_looked_at_for_hours_in_vain(look: str, run
     going.close()
 
 
+def test_a_loop_that_nobody_goes_on_with_is_left_in_silence_where_another_went_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    steps = mixture(max_laps=4, tolerance=0.0).iter_fit(clusters(0), checkpoint_path=path)
+    next(steps)
+    model = dpdist.resume(path, clusters(0))
+    steps.close()
+    assert dpdist.load(path).elbo_ == model.elbo_ and model.history_.sizes["lap"] == 4
+
+
 def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
     target = tmp_path / "rows.zarr"
     zarr.create_array(target, shape=(3,), dtype="float64")[...] = 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +18,9 @@ from dpdist.cluster import coordinator
 from dpdist.cluster.coordinator import coordinate, prepared
 from dpdist.cluster.kinds.local import LocalConfig
 from dpdist.cluster.running import FAILED
+from dpdist.cluster.submission import Job
 from dpdist.cluster.submission.process import ProcessSubmitter
-from dpdist.cluster.submitted import Request, latest_request, newest_request
+from dpdist.cluster.submitted import Request, forget, latest_request, newest_request
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.places import place_of
 from dpdist.execution import SerialBackend
@@ -164,6 +167,73 @@ def test_a_request_that_was_killed_is_for_the_run_that_it_asks_for(folder, dying
     assert submitted(dying, "resume", "run.zarr") == 0
     assert open_run("run.zarr").method == "sequential"
     assert "has ended (all rows were passed); add others with: dpdist extend" in dying("resume", "run.zarr")
+
+
+def test_an_end_is_believed_without_the_record_of_its_job(folder, dying, here) -> None:
+    """As where the command was killed that was to record it."""
+    dying(*FIT)
+    place = place_of("run.zarr")
+    forget(place, 1, Job)
+    assert coordinate("run.zarr", OUTPUT) == 0
+    assert "clusters, ELBO" in called("attach", "run.zarr", "--wait", 0.1)
+    assert "has no job to cancel" in called("cancel", "run.zarr")
+
+
+def test_a_coordinator_without_the_record_of_its_job_is_told_to_end(folder, dying) -> None:
+    dying(*FIT)
+    forget(place_of("run.zarr"), 1, Job)
+    line = "import sys, time; from dpdist.core.lease import take_lease; from dpdist.core.places import place_of;"
+    waits = [
+        sys.executable,
+        "-c",
+        f"{line}take_lease(place_of('run.zarr')); print('held', flush=True); time.sleep(600)",
+    ]
+    with subprocess.Popen(waits, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "held\n"
+            assert f"process {process.pid}" in called("status", "run.zarr")
+            assert "has ended; go on with" in called("cancel", "run.zarr")
+            process.wait(30)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("name", ["my run.zarr", "läufe.zarr", ".hidden", "x" * 90, "--", "日本"])
+def test_runs_are_submitted_whatever_they_are_called(name: str, folder, dying, here) -> None:
+    assert submitted(dying, "submit", "fit.toml", f"--out={folder / name}", "--out", folder / name) == 0
+    assert dpdist.load(folder / name).n_components_ >= 1
+
+
+def test_a_submission_that_fails_leaves_the_name_free(folder, dying, monkeypatch) -> None:
+    def refused(self, *given: object) -> None:
+        raise dpdist.InputError("the queue is closed.")
+
+    with monkeypatch.context() as closed:
+        closed.setattr(ProcessSubmitter, "submit", refused)
+        assert "the queue is closed" in called(*FIT, "--cluster", "local.toml")
+    called("fit", "rows.npy", "--out", "run.zarr", "--serial", "--max-laps", 1)
+    assert dpdist.load("run.zarr").n_components_ >= 1
+
+
+def test_damaged_records_are_told_with_what_helps(folder, dying, here) -> None:
+    assert submitted(dying, *FIT) == 0
+    for record, remedy in (
+        ("jobs/000001-end.json", "remove it, which only"),
+        ("requests/000001.json", "then go on with: dpdist resume"),
+    ):
+        path = Path("run.zarr", record)
+        path.write_bytes(path.read_bytes()[:-5])
+        assert "is damaged" in called("status", "run.zarr") and remedy in called("status", "run.zarr")
+        path.unlink()
+    assert submitted(dying, "resume", "run.zarr", "--max-laps", 3) == 0
+    assert list(dpdist.load("run.zarr").history_["lap"]) == [1, 2, 3]
+
+
+def test_status_breaks_no_path(folder, dying) -> None:
+    dying(*FIT)
+    lines = CliRunner().invoke(app, ["status", str(folder / "run.zarr")]).output.splitlines()
+    (log,) = [line for line in lines if line.startswith("log ")]
+    assert Path(log.split()[-1]).is_file() and len(log) > 80
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["here", "submitted"])

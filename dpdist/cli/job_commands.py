@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import uuid
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from dpdist.cluster.attach import follow
 from dpdist.cluster.certificates import make_certificates
@@ -21,6 +21,7 @@ from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, way_on
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN, FAILED
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
+from dpdist.cluster.submission.process import ProcessSubmitter
 from dpdist.cluster.submitted import (
     Address,
     End,
@@ -34,7 +35,7 @@ from dpdist.cluster.submitted import (
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
-from dpdist.core.lease import describe, latest_lease, lives
+from dpdist.core.lease import Owner, describe, latest_lease, lives
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -44,7 +45,7 @@ from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import check_limits, open_run, run_at, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
-from dpdist.storage.commits import claim, commits, preparation_told
+from dpdist.storage.commits import claim, commits, forget_requests, preparation_told
 from dpdist.storage.generations import KEEP
 
 #: Seconds between a request and its job; a request still without one was left by a command that was killed.
@@ -115,11 +116,9 @@ def status(
     if as_json:
         typer.echo(json.dumps(values, indent=2))
         return
-    table = Table(show_header=False, box=None)
-    for name, value in values.items():
-        if value not in (None, ""):
-            table.add_row(name.replace("_", " "), str(value))
-    OUTPUT.print(table, highlight=False)
+    told = {name.replace("_", " "): value for name, value in values.items() if value not in (None, "")}
+    for name, value in told.items():
+        OUTPUT.print(f"{name:<{max(map(len, told))}}  {value}", highlight=False, markup=False, soft_wrap=True)
 
 
 def attach(
@@ -153,8 +152,7 @@ def cancel(
 ) -> None:
     """End a run after a last checkpoint; dpdist resume goes on with it."""
     place = place_of(absolute(run))
-    number, _ = latest_request(place)
-    job = recorded(place, number, Job)
+    job = _job_of(place, latest_request(place)[0])
     if job is None:
         raise InputError(f"{run} has no job to cancel; see: dpdist status {run}")
     submitter = submitter_of(job)
@@ -193,14 +191,21 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
     name = Path(place.label.rstrip("/")).name
     folder = place.path.parent if isinstance(place, LocalPlace) else Path.cwd()
     try:
-        job = submitter_for(cluster).submit(command, f"{name}-{request.identity}", folder / f"{name}.logs")
+        job = submitter_for(cluster).submit(command, f"{_plain(name)}-{request.identity}", folder / f"{name}.logs")
     except DpdistError:
         place.remove(f"requests/{number:06d}.json")
+        if not place.names("requests"):
+            forget_requests(place)
         raise
     record(place, number, job)
     typer.echo(request.identity)
     told = f"{job.kind} {job.identity}, log {job.log or 'with the cluster'}"
     say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {place.label}")
+
+
+def _plain(name: str) -> str:
+    """A name for a job, of what every queue takes in one."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:60] or "run"
 
 
 def _new_id() -> str:
@@ -280,13 +285,24 @@ def _watched(request: Request, address: str) -> bool:
 def _ending(place: Place) -> str | None:
     """How the run in force ended, if its coordinator said so or its job is over."""
     number, _ = latest_request(place)
-    end, job = recorded(place, number, End), recorded(place, number, Job)
+    end, job = recorded(place, number, End), _job_of(place, number)
     state, words = _asked(job)
-    if job is None or state is not JobState.ENDED:
+    if state is not JobState.ENDED or (job is None and end is None):
         return None
     if end is not None:
         return end.sentence
+    assert job is not None, "what has no job has an end"
     return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
+
+
+def _job_of(place: Place, number: int) -> Job | None:
+    """The job of a request or, where it was not recorded, the process that holds the run."""
+    job = recorded(place, number, Job)
+    _, found = latest_lease(place)
+    if job is not None or found is None or found["released"]:
+        return job
+    owner = Owner(**found["owner"])
+    return Job(ProcessSubmitter.kind, f"{owner.host} {owner.pid} {owner.began}")
 
 
 def _asked(job: Job | None) -> tuple[JobState, str]:
@@ -303,7 +319,7 @@ def _status(place: Place) -> dict[str, object]:
     values: dict[str, object] = {"run": place.label}
     if newest_request(place):
         number, request = latest_request(place)
-        job, end = recorded(place, number, Job), recorded(place, number, End)
+        job, end = _job_of(place, number), recorded(place, number, End)
         state, words = _asked(job)
         values |= {"id": request.identity, "command": request.command, "cluster": request.cluster["type"]}
         if job is not None:

@@ -126,7 +126,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except DpdistError as error:
-        told = as_options(str(error))
+        told = _in_a_line(as_options(str(error)))
     except MemoryError as error:
         told = f"there is too little memory ({error}); take fewer components, or fewer columns by PCA."
     except OSError as error:
@@ -137,6 +137,11 @@ def main() -> None:
         return
     MESSAGES.print(f"dpdist: {told}", style="red", highlight=False, soft_wrap=True, markup=False)
     sys.exit(1)
+
+
+def _in_a_line(sentence: str) -> str:
+    """A sentence without the lists that scikit-learn makes of names."""
+    return sentence.replace(":\n- ", ": ").replace("\n- ", ", ").replace("\n", " ")
 
 
 @app.callback(invoke_without_command=True)

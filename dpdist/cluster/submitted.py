@@ -100,7 +100,8 @@ def record(place: Place, number: int, value: Job | End | Address) -> None:
 
 def recorded(place: Place, number: int, kind: type[Record]) -> Record | None:
     """What became of a request, as far as it is known."""
-    values = _read(place, FILES[kind].format(number))
+    remedy = "remove it, which only tells how a job went."
+    values = _read(place, FILES[kind].format(number), remedy)
     return None if values is None else kind(**values)
 
 
@@ -150,7 +151,8 @@ def newest_request(place: Place) -> int:
 def latest_request(place: Place) -> tuple[int, Request]:
     """Number and content of the request in force; raises :class:`CheckpointError` if the run was not submitted."""
     number = newest_request(place)
-    values = _read(place, f"requests/{number:06d}.json")
+    remedy = f"restore it from a copy, or remove it, then go on with: dpdist resume {place.label} --cluster FILE"
+    values = _read(place, f"requests/{number:06d}.json", remedy)
     if values is None:
         raise CheckpointError(
             f"{place.label} was not submitted; submit a run with: dpdist submit run.toml --cluster CLUSTER.toml"
@@ -158,6 +160,6 @@ def latest_request(place: Place) -> tuple[int, Request]:
     return number, Request(**values)
 
 
-def _read(place: Place, name: str) -> dict[str, Any] | None:
-    data, remedy = place.read(name), "restore it from a copy, or remove it and submit the run again."
+def _read(place: Place, name: str, remedy: str) -> dict[str, Any] | None:
+    data = place.read(name)
     return None if data is None else unsealed(data, f"{place.label}/{name}", remedy)

@@ -85,6 +85,11 @@ class Lease:
             )
         if _newest(self._place) != self.number:
             _, found = latest_lease(self._place)
+            if found is not None and Owner(**found["owner"]) == self._owner:
+                raise LeaseHeldError(
+                    f"something later in this process went on with {self._place.label}; this one stops, and nothing is "
+                    "lost."
+                )
             raise LeaseHeldError(
                 f"another coordinator ({describe(found)}) took over {self._place.label} while this one was silent; "
                 "this one stops, and nothing is lost."

@@ -21,6 +21,8 @@ from dpdist.models.families.base import Moments, Rows
 
 #: Rows taken at once, so that a partition is never copied whole.
 _BLOCK = 4096
+#: Variances below are of squares that have lost digits.
+LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 #: Rows named in the message about bad ones.
 _NAMED = 5
 
@@ -94,7 +96,8 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
     Raises
     ------
     InputError
-        If rows hold NaN or infinity, naming how many, the first of them and their columns, or squares overflow.
+        If rows hold NaN or infinity, naming how many, the first of them and their columns, or squares that no number
+        holds.
     """
     partitions = source.partitions
     columns = backend.share_each(partitions), [products] * len(partitions)
@@ -111,6 +114,12 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
         raise InputError(
             f"{_called(source, int(np.argmin(np.isfinite(data_summary.variance))))} of {source.label} holds numbers "
             "whose squares are beyond what float64 can hold; divide it by a power of ten, or mend or leave it out."
+        )
+    faint = (data_summary.variance < LEAST_VARIANCE) & (data_summary.maximum > data_summary.minimum)
+    if faint.any():
+        raise InputError(
+            f"{_called(source, int(np.argmax(faint)))} of {source.label} varies by numbers whose squares are below "
+            "what float64 can hold; multiply it by a power of ten, or leave it out."
         )
     source.digests = tuple(data_summary.digests[partition.index] for partition in partitions)
     return data_summary

@@ -19,6 +19,10 @@ from dpdist.data.files import TEXT, ending_of
 
 #: Endings of tables of labels.
 TABLES = (*TEXT, ".parquet")
+#: Endings of files as which labels are not written, lest a folder is called so.
+_OTHERS = frozenset(
+    (".txt", ".dat", ".json", ".jsonl", ".npy", ".npz", ".xlsx", ".h5", ".hdf5", ".feather", ".arrow", ".orc", ".pkl")
+)
 #: Column with the stable identity of the component that a label stands for.
 COMPONENT = "component_id"
 #: Rows of a block.
@@ -48,6 +52,14 @@ def numbered(rows: int) -> RowIds:
 def is_table(out: str | os.PathLike[str]) -> bool:
     """Whether labels at a path are a table."""
     return ending_of(os.fspath(out)) in TABLES
+
+
+def check_ending(out: str | os.PathLike[str]) -> None:
+    """Raise :class:`InputError` if labels are to go to a file of a kind that they are not written as."""
+    if (ending := Path(out).suffix.lower()) in _OTHERS:
+        raise InputError(
+            f"labels are written as .csv, .tsv, .parquet or .zarr; got {out}, which ends in {ending}. Name another."
+        )
 
 
 def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:

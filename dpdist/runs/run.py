@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.lease import LeaseHeldError
 from dpdist.core.phases import Spent, since, spent
 from dpdist.core.places import absolute
 from dpdist.core.versions import versions
@@ -165,13 +166,21 @@ class Run(Viewable):
         except CheckpointError:
             self.close()
             raise
+        except GeneratorExit:  # nobody goes on with it here
+            with contextlib.suppress(LeaseHeldError):  # somebody else does
+                self._leave()
+            raise
         except BaseException:
-            try:
-                self.save()
-            finally:
-                self.close()
+            self._leave()
             raise
         self.close()
+
+    def _leave(self) -> None:
+        """Leave a last checkpoint, and let others write."""
+        try:
+            self.save()
+        finally:
+            self.close()
 
     def _save_in_time(self, stop: str | None) -> None:
         """Begin a checkpoint if one is due, or this is the end; raises what became of one that is done."""

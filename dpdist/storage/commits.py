@@ -171,9 +171,9 @@ def forget_requests(place: Place) -> None:
 
 
 def _only_leftovers(place: Place) -> bool:
-    """Whether all that is here was left by a run killed before its first commit."""
+    """Whether a folder is empty, or all that is here was left by a run killed before its first commit."""
     found = set(place.names(""))
-    return bool(found) and found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found
+    return not found or (found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

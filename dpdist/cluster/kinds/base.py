@@ -29,6 +29,10 @@ Count = Annotated[int, Field(ge=1)]
 HIDDEN_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 
 
+#: Bytes that a worker has at least.
+LEAST_MEMORY = 500_000_000
+
+
 def is_size(value: str) -> str:
     """The amount of memory itself, if it is one; else :class:`ValueError`."""
     try:
@@ -39,13 +43,20 @@ def is_size(value: str) -> str:
     raise ValueError("should be a size such as '4GB'")
 
 
+def is_worker_memory(value: str) -> str:
+    """The memory of a process itself, if it is an amount that one can live with; else :class:`ValueError`."""
+    if in_bytes(is_size(value)) < LEAST_MEMORY:
+        raise ValueError("should be a size such as '4GB', 500MB at least, most of which libraries take")
+    return value
+
+
 def in_bytes(size: str) -> int:
     """Bytes in a size such as ``4GB`` or ``4Gi``."""
     return int(dask.utils.parse_bytes(size))
 
 
 #: An amount of memory as Dask takes it, such as ``4GB``.
-Memory = Annotated[str, AfterValidator(is_size)]
+Memory = Annotated[str, AfterValidator(is_worker_memory)]
 
 
 class ClusterConfig(BaseModel, ABC):

@@ -8,13 +8,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator
 
 from dpdist.cluster.certificates import Role
-from dpdist.cluster.kinds.base import ClusterConfig, Count, is_size
+from dpdist.cluster.kinds.base import ClusterConfig, Count, is_worker_memory
 from dpdist.execution.connecting import local_backend
 from dpdist.execution.dask import DaskBackend
 
 
 def _is_limit(value: str) -> str:
-    return value if value == "auto" else is_size(value)
+    return value if value == "auto" else is_worker_memory(value)
 
 
 class LocalConfig(ClusterConfig):
