@@ -25,6 +25,7 @@ from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.places import place_of
 from dpdist.execution import SerialBackend
 from dpdist.runs.config import parse_config
+from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.opening import open_run
 from tests.runs import bits, clusters
 from tests.test_going_on import source_of
@@ -141,6 +142,20 @@ def test_a_run_in_the_place_of_a_submitted_one_is_gone_on_with_as_it_was_asked(f
     called("fit", *asked, 4, "--out", "whole.zarr")
     scores = [dpdist.load(path).history_["holdout_score"].values for path in ("run.zarr", "whole.zarr")]
     np.testing.assert_array_equal(*scores)
+    assert bits(dpdist.load("run.zarr")) == bits(dpdist.load("whole.zarr"))
+
+
+def test_a_run_that_is_being_prepared_in_the_place_of_a_submitted_one_is_its_own(
+    folder, dying, here, monkeypatch
+) -> None:
+    assert submitted(dying, *FIT) == 0
+    asked = ("others.npy", "--tolerance", "0", "--serial", "--max-laps", 2, "--overwrite", "--out")
+    with monkeypatch.context() as broken:
+        broken.setattr(MemoizedMixture, "begin", lambda *given: 1 / 0)
+        called("fit", *asked, "run.zarr")
+    assert newest_request(place_of("run.zarr")) == 0
+    assert submitted(dying, "resume", "run.zarr") == 0
+    called("fit", *asked, "whole.zarr")
     assert bits(dpdist.load("run.zarr")) == bits(dpdist.load("whole.zarr"))
 
 
