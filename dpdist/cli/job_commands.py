@@ -42,7 +42,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import check_limits, open_run, run_at, stored_laps
+from dpdist.runs.opening import check_limits, end_of, open_run, run_at, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, forget_requests, preparation_told
@@ -90,11 +90,11 @@ def resume_on(
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
     begun, last = has_begun(place, request), _last(place)
-    method = METHODS[run_at(place.label).method] if begun else None
-    check_limits(method.command if method else request.command, place.label, max_laps, max_time)
-    limits = Limits(max_laps, max_time)
-    if method and not limits.given and (ended := _reached(place).get("stop_reason")) is not None:
-        raise InputError(f"{place.label} has ended ({ended}); {way_on(method)}.")
+    found, limits = run_at(place.label) if begun else None, Limits(max_laps, max_time)
+    command = METHODS[found.method].command if found else request.command
+    check_limits(command, place.label, max_laps, max_time)
+    if found and not limits.given and (ended := end_of(found)) is not None:
+        raise InputError(f"{place.label} has ended ({ended}); {way_on(METHODS[found.method])}.")
     if not begun or last <= request.after:  # limits of the request before are not kept with the run yet
         limits = Limits(request.max_laps, request.max_time).but(max_laps, max_time)
     request = replace(request, fresh=not begun, lease=lease, after=last if begun else request.after)

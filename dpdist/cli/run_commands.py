@@ -34,10 +34,9 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, check_limits, gone_on, open_run, run_at, source_of
+from dpdist.runs.opening import being_prepared, check_limits, end_of, gone_on, open_run, run_at, source_of
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
-from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import claim
 
 Rows = Annotated[
@@ -183,9 +182,8 @@ def resume(
     found = run_at(run)
     method = METHODS[found.method]
     check_limits(method.command, run, max_laps, max_time)
-    fitted = found.fitted() if isinstance(found, RunStore) else None
-    if fitted is not None and fitted.stop is not None and max_laps is None and max_time is None:
-        say(OUTPUT, f"{run} has ended ({fitted.stop}); {way_on(method)}.")
+    if (ended := end_of(found)) is not None and max_laps is None and max_time is None:
+        say(OUTPUT, f"{run} has ended ({ended}); {way_on(method)}.")
         return
     source = source_of(found, data)
     seconds = CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds

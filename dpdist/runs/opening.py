@@ -47,14 +47,18 @@ def run_at(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
     return being_prepared(path) or open_run(path)
 
 
+def end_of(run: RunStore | PreparationStore) -> str | None:
+    """Why a run has ended; None if it has not."""
+    fitted = run.fitted() if isinstance(run, RunStore) else None
+    return None if fitted is None else fitted.stop
+
+
 def is_under_way(path: str | os.PathLike[str]) -> bool:
     """Whether there is a run at `path` that has not ended."""
     try:
-        found = run_at(path)
+        return end_of(run_at(path)) is None
     except CheckpointError:
         return False
-    fitted = found.fitted() if isinstance(found, RunStore) else None
-    return fitted is None or fitted.stop is None
 
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:

@@ -58,7 +58,7 @@ class PreparationManifest(TypedDict):
     entries: dict[str, _Entry]
     told: NotRequired[str]
     limits: NotRequired[Mapping[str, object]]
-    request: str
+    request: NotRequired[str]
 
 
 class PreparationStore:
@@ -164,7 +164,7 @@ class PreparationStore:
     @property
     def request(self) -> str:
         """Identity of the request that it was begun by; empty if it was not submitted."""
-        return self.told["request"]
+        return self.told.get("request", "")
 
     def lock(self) -> None:
         """Become the one writer; raises as :func:`dpdist.core.lease.take_lease`."""
