@@ -1,4 +1,4 @@
-"""When checkpoints are made, what they write, and where small work runs: cheap, and nothing is lost."""
+"""When checkpoints are made, and what they write: cheap, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -7,48 +7,31 @@ import math
 import os
 import random
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
-from typer.testing import CliRunner
 
 import dpdist
-from dpdist.cli import root as cli
-from dpdist.cluster import foreground
 from dpdist.cluster.running import drive
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.data import ArraySource
-from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
-from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized, Stochastic
-from dpdist.inference.state import State
-from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
-from dpdist.inference.topics.documents import DocumentTopics, PairSums
-from dpdist.inference.topics.kept import BatchDocuments, KeptDocuments, TopicNames, VisitedDocuments
 from dpdist.inference.topics.problem import TopicPlan
-from dpdist.inference.topics.summary import TopicSummary
-from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs import cadence
 from dpdist.runs.cadence import SHARE, Cadence
 from dpdist.runs.events import Happening
 from dpdist.runs.limits import Limits
-from dpdist.runs.methods.topics import UPDATES
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.storage import memo
 from dpdist.storage.checkpoint import RunStore
-from dpdist.storage.codec import read, write
 from dpdist.storage.commits import commits
 from tests.runs import clusters, digest, is_finished, mixture, source_of
 
@@ -242,7 +225,7 @@ def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbe
 
 @pytest.mark.parametrize("pack_bytes", [1, 3000, memo.PACK_BYTES])
 @pytest.mark.parametrize("schedule", [Memoized(3), Memoized(3, lookahead=1), Stochastic(3)], ids=str)
-def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_leaf_once(
+def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_batch_summary_once(
     tmp_path, monkeypatch, at_will, schedule, pack_bytes
 ) -> None:
     monkeypatch.setattr(memo, "PACK_BYTES", pack_bytes)
@@ -264,7 +247,7 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_lea
     assert len(stored) == len({id(batch_summary) for batch_summary in stored})
 
 
-def test_leaves_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at_will) -> None:
+def test_batch_summaries_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at_will) -> None:
     """Some outlast each lap's end unstored anew, and each end makes something else of them."""
     run, turned = tmp_path / "run.zarr", set()
     fit = prepared(run)
@@ -279,7 +262,7 @@ def test_leaves_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp_path, at
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 4, 6, 10, 13])
-def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_leaves(
+def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_batch_summaries(
     tmp_path, at_will, undisturbed, place
 ) -> None:
     run = tmp_path / "run.zarr"
@@ -323,7 +306,7 @@ def test_a_checkpoint_of_a_small_run_has_as_many_files_however_many_batches_it_h
     assert len(commit["objects"]) == 1
 
 
-def test_a_run_holds_no_leaves_but_those_of_its_state_and_the_one_before(tmp_path, at_will) -> None:
+def test_a_run_holds_no_batch_summaries_but_those_of_its_state_and_the_one_before(tmp_path, at_will) -> None:
     fit, seen = prepared(tmp_path / "run.zarr", max_laps=4), list[list[weakref.ref]]()
     for step in fit:
         seen.append([weakref.ref(batch_summary) for batch_summary in step.state.batch_summaries])
@@ -486,195 +469,6 @@ def test_estimators_checkpoint_as_often_as_they_are_told(tmp_path, at_will, kind
         assert number(run) == (wanted or 1 + batches)
 
 
-# What a checkpoint is made of
-
-
-def random_batch_summary(rng: np.random.Generator, components: int = 3) -> BatchSummary:
-    """A leaf of two trials, the second of which measures entropies alone."""
-    sizes = ((components, components), (2, 2), (0, 4))
-    parts = [Summary(rng.normal(size=(rows, 5)), rng.normal(size=entries), rng.normal()) for rows, entries in sizes]
-    return BatchSummary(parts[0], tuple(parts[1:]))
-
-
-def batch_summary_bits(batch_summary: BatchSummary) -> list[Any]:
-    """A leaf, to the bit."""
-    return [
-        (p.stats.tobytes(), p.stats.shape, p.entropy.tobytes(), p.base)
-        for p in (batch_summary.summary, *batch_summary.measured)
-    ]
-
-
-def test_leaves_of_a_mixture_are_stored_to_the_bit() -> None:
-    rng = np.random.default_rng(0)
-    for batch_summaries in (
-        [random_batch_summary(rng) for _ in range(4)],
-        [random_batch_summary(rng)],
-        [BatchSummary(random_batch_summary(rng).summary)] * 2,
-    ):
-        group = zarr.group()
-        write(group, batch_summaries)
-        assert [batch_summary_bits(batch_summary) for batch_summary in read(group)] == [
-            batch_summary_bits(batch_summary) for batch_summary in batch_summaries
-        ]
-
-
-def random_documents(rng: np.random.Generator, topics: int) -> Measured:
-    """Sums over documents."""
-    sums = (rng.normal(size=size) for size in ((6, topics), topics, (topics + 1, 4), 4))
-    pairs = PairSums(rng.normal(size=2), rng.normal(size=(2, 4)))
-    return Measured(TopicSummary(*sums), pairs)
-
-
-def random_visit(rng: np.random.Generator, documents: int, tried: bool) -> VisitedDocuments:
-    """Documents' topics as a visit leaves them, of 3 topics and of 4 candidates."""
-    held = [rng.random((documents, k)) * (rng.random((documents, k)) < 0.5) for k in ((3, 4) if tried else (3,))]
-    return VisitedDocuments(*map(DocumentTopics.of, held))
-
-
-def visit_bits(visited: VisitedDocuments) -> list[Any]:
-    """Documents' topics, to the bit."""
-    sets = [each for each in (visited.current, visited.candidate) if each is not None]
-    return [(array.tobytes(), array.dtype, array.shape) for each in sets for array in vars(each).values()]
-
-
-def topic_bits(batch_summary: TopicBatchSummary) -> list[Any]:
-    """A leaf of documents, to the bit."""
-    found: list[Any] = []
-    for part in (batch_summary.current, batch_summary.candidate):
-        found.append(part is not None)
-        if part is not None:
-            sums, pairs = part.summary, part.pairs
-            arrays = (sums.words, sums.entropy, sums.groups, sums.totals, pairs.entropy, pairs.groups)
-            found += [(array.tobytes(), array.shape) for array in arrays]
-    if (documents := batch_summary.documents) is not None:
-        names = [each and (each.candidate, each.names) for each in (documents.current, documents.candidate)]
-        kept = [(one.name, one.digest, one.here and visit_bits(one.here)) for one in documents.partitions]
-        found += [documents.folder, repr(names), kept]
-    return found
-
-
-@pytest.mark.parametrize("known", ["nowhere", "here", "in files"])
-@pytest.mark.parametrize("tried", [True, False])
-def test_leaves_of_topics_are_stored_to_the_bit(known, tried) -> None:
-    rng = np.random.default_rng(0)
-
-    def left(sizes: tuple[int, ...]) -> BatchDocuments | None:
-        kept = [
-            KeptDocuments(f"{n}.npz", "", random_visit(rng, n, tried))
-            if known == "here"
-            else KeptDocuments(f"{n}", "7")
-            for n in sizes
-        ]
-        names = TopicNames(candidate=False, names=rng.permutation(3)), TopicNames(candidate=True) if tried else None
-        return None if known == "nowhere" else BatchDocuments("objects/3", tuple(kept), *names)
-
-    batch_summaries = [
-        TopicBatchSummary(random_documents(rng, 3), random_documents(rng, 4) if tried else None, left(sizes))
-        for sizes in ((5, 1), (2,), (7, 3))
-    ]
-    group = zarr.group()
-    write(group, batch_summaries)
-    assert [topic_bits(batch_summary) for batch_summary in read(group)] == [
-        topic_bits(batch_summary) for batch_summary in batch_summaries
-    ]
-
-
-@pytest.mark.parametrize("tried", [True, False])
-def test_documents_topics_come_back_from_their_file_to_the_bit(tried) -> None:
-    visited = random_visit(np.random.default_rng(0), 9, tried)
-    assert visit_bits(VisitedDocuments.of(bytes(visited))) == visit_bits(visited)
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=20), st.integers(1, 60))
-def test_leaves_of_one_pack_have_one_layout(sizes, pack_bytes) -> None:
-    batch_summaries = [SimpleNamespace(layout=layout, nbytes=nbytes) for layout, nbytes in sizes]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memo, "PACK_BYTES", pack_bytes)
-        packs = memo.packed(batch_summaries, 7)
-    assert sorted(map(id, batch_summaries)) == sorted(
-        id(batch_summary) for pack in packs.values() for batch_summary in pack
-    )
-    assert all(name.startswith("objects/000007-") for name in packs)
-    for pack in packs.values():
-        assert pack and len({batch_summary.layout for batch_summary in pack}) == 1
-        assert len(pack) == 1 or sum(batch_summary.nbytes for batch_summary in pack) <= pack_bytes
-    for layout in "abc":
-        mine = [pack for pack in packs.values() if pack[0].layout == layout]
-        filled = [
-            sum(batch_summary.nbytes for batch_summary in pack) + after[0].nbytes
-            for pack, after in itertools.pairwise(mine)
-        ]
-        assert all(size > pack_bytes for size in filled)  # a pack is begun only where the one before is full
-
-
-def test_leaves_that_add_have_one_layout_and_others_another() -> None:
-    rng = np.random.default_rng(0)
-    one, other, larger = random_batch_summary(rng), random_batch_summary(rng), random_batch_summary(rng, 4)
-    assert one.layout == other.layout == (one + other).layout != larger.layout
-    assert one.nbytes == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4) and BatchSummary(one.summary).layout != one.layout
-    sums, visited = random_documents(rng, 3), random_visit(rng, 5, tried=False)
-    kept = [(KeptDocuments("5.npz", "", visited),), (KeptDocuments("5.npz", "7"),)]
-    here, filed = (BatchDocuments("objects/3", each, TopicNames(candidate=False)) for each in kept)
-    pairs = itertools.product((None, sums), (None, here, filed))
-    batch_summaries = [TopicBatchSummary(sums, *pair) for pair in pairs]
-    assert len({batch_summary.layout for batch_summary in batch_summaries}) == 6
-    assert batch_summaries[3].nbytes == 2 * batch_summaries[0].nbytes == 2 * batch_summaries[2].nbytes
-    assert batch_summaries[1].nbytes - batch_summaries[0].nbytes == sum(
-        map(len, (each[0] for each in visit_bits(visited)))
-    )
-
-
-def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:
-    """An interruption may come between a step's arrival and its being taken over."""
-    fit = prepared(None)
-    followed, before = memo.Memo(fit.state), fit.state
-    for step in itertools.islice(steps(fit.problem, fit.source, fit.state, fit.backend), 7):
-        followed.follow(step)
-        for state in (before, step.state):
-            manifest, packs = followed.manifest(state)
-            stored = [packs[kept.pack][kept.index] for kept in manifest.batch_summaries if kept.pack in packs]
-            assert {id(batch_summary) for batch_summary in stored} <= {
-                id(batch_summary) for batch_summary in memo.batch_summaries_of(state)
-            }
-            assert len(manifest.batches) == len(state.batch_summaries)
-        before = step.state
-
-
-@pytest.mark.parametrize("started", [True, False])
-@pytest.mark.parametrize("running", [True, False])
-def test_every_leaf_of_a_state_is_named_at_its_own_place(started, running) -> None:
-    rng = np.random.default_rng(0)
-    batch_summaries = [random_batch_summary(rng) for _ in range(7)]
-    start, total = batch_summaries[3] if started else None, batch_summaries[4] if running else None
-    empty = np.zeros(0)
-    state = State(
-        4,
-        (0, 1, 2),
-        1,
-        empty,
-        0,
-        tuple(batch_summaries[:3]),
-        start,
-        (),
-        empty,
-        queue=tuple(batch_summaries[5:]),
-        running=total,
-    )
-    followed = memo.Memo(state)
-    kept: dict[str, list[Any]] = {}
-    for _ in range(2):  # stored anew, then known
-        manifest, packs = followed.manifest(state)
-        kept |= packs
-        place = {"start": (manifest.start, start), "running": (manifest.running, total)}
-        assert [kept[at.pack][at.index] for at in manifest.batches] == batch_summaries[:3]
-        assert [kept[at.pack][at.index] for at in manifest.queue] == batch_summaries[5:]
-        assert all((at is None) == (batch_summary is None) for at, batch_summary in place.values())
-        assert all(kept[at.pack][at.index] is batch_summary for at, batch_summary in place.values() if at is not None)
-        assert manifest.component_map is None and manifest.packs == sorted(kept)
-        followed.stored(state, manifest)
-    assert not packs
-
-
 # What of a pass
 
 
@@ -709,93 +503,17 @@ def test_a_pass_that_is_left_keeps_its_last_round_and_goes_on(tmp_path, monkeypa
     assert one.table.tobytes() == other.table.tobytes() and one.ids.tobytes() == other.ids.tobytes()
 
 
-# Where
-
-
-def test_every_command_judges_its_own_work(tmp_path, monkeypatch) -> None:
-    """What a command would run on is decided by its data, and for topics by the updates of documents."""
-    zarr.create_array(tmp_path / "rows.zarr", data=clusters(0, rows=300), chunks=(100, 3))
-    write_corpus(tmp_path / "corpus.zarr", [sparse.csr_array(np.eye(40, 6, dtype=np.int64))], None)
-    judged: list[tuple[tuple[int, int], int]] = []
-
-    def noted(source: Any, updates: int = 1) -> float:
-        judged.append((source.shape, updates))
-        return 0.0
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(foreground, "lap_seconds", noted)
-    rows, documents = ((300, 3), 1), ((40, 6), UPDATES)
-    commands = {
-        "fit rows.zarr --out run.zarr --max-laps 1": rows,
-        "resume run.zarr --max-laps 2": rows,
-        "predict run.zarr rows.zarr --out labels.zarr": rows,
-        "sva rows.zarr --out pass.zarr": rows,
-        "extend pass.zarr rows.zarr --again": rows,
-        "topics corpus.zarr --out topics.zarr --max-laps 1 --initial-topics 2": documents,
-        "resume topics.zarr --max-laps 2": documents,
-        "predict topics.zarr corpus.zarr --out shares.zarr": documents,
-    }
-    for command, work in commands.items():
-        done = CliRunner().invoke(cli.app, command.split())
-        assert done.exit_code == 0, (command, done.output, done.exception)
-        assert judged.pop() == work and not judged, command
-        assert "in this process" in done.stderr
-
-
-def launched(
-    monkeypatch, rows: int, columns: int, cores: int = 2, sparse: bool = False, updates: int = 1, **asked: Any
-) -> Any:
-    """Which kind of backend is chosen for data of a shape on so many cores."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    monkeypatch.setattr("dpdist.execution.connecting.local_backend", lambda workers=None: ("local", workers))
-    monkeypatch.setattr("dpdist.execution.connecting.connect", lambda address: ("connected", address))
-    source: Any = SimpleNamespace(shape=(rows, columns), sparse=sparse)
-    given = {"workers": None, "scheduler": None, "serial": False} | asked
-    return foreground.launcher_of(**given, source=source, updates=updates)()
-
-
-@pytest.fixture
-def said(monkeypatch) -> Iterator[list[str]]:
-    """What is told of the choice."""
-    sentences: list[str] = []
-    monkeypatch.setattr(foreground, "say", lambda console, sentence: sentences.append(sentence))
-    yield sentences
-
-
-def test_small_work_runs_in_this_process_and_large_work_on_a_cluster_and_the_choice_is_told(monkeypatch, said) -> None:
-    assert isinstance(launched(monkeypatch, 5000, 36), SerialBackend)
-    assert "in this process" in said[0] and "--workers 2" in said[0]
-    assert launched(monkeypatch, 1_000_000, 36) == ("local", None)
-    assert "cluster of 2 workers" in said[1] and "--serial" in said[1]
-
-
-def test_what_was_asked_for_is_what_runs_and_nothing_is_told(monkeypatch, said) -> None:
-    for rows in (10, 10**9):
-        assert launched(monkeypatch, rows, 36, workers=3) == ("local", 3)
-        assert launched(monkeypatch, rows, 36, scheduler="tcp://here:1") == ("connected", "tcp://here:1")
-        assert isinstance(launched(monkeypatch, rows, 36, serial=True), SerialBackend)
-    assert foreground.launcher_of(None, None, False)() == ("local", None)
-    assert said == []
-
-
-@given(st.floats(0, 1e6), st.integers(1, 256))
-def test_a_cluster_pays_where_its_lap_is_the_shorter_one(seconds, cores) -> None:
-    pays = foreground.cluster_pays(seconds, cores)
-    assert pays == (seconds - seconds / cores > foreground.TASK_SECONDS) or cores == 1
-    assert not foreground.cluster_pays(seconds, 1) and not foreground.cluster_pays(foreground.TASK_SECONDS, cores)
-    assert not pays or foreground.cluster_pays(2 * seconds, cores)
-    assert not pays or foreground.cluster_pays(seconds, cores + 1)
-
-
-def seconds(rows: int, columns: int, sparse: bool = False, updates: int = 1) -> float:
-    """Expected of a lap."""
-    source: Any = SimpleNamespace(shape=(rows, columns), sparse=sparse)
-    return foreground.lap_seconds(source, updates)
-
-
-def test_a_lap_is_expected_to_take_as_long_as_it_has_numbers_to_go_over() -> None:
-    same = [seconds(2000, 30), 2 * seconds(1000, 30), 2 * seconds(2000, 15), seconds(2000, 30, updates=3) / 3]
-    assert same == pytest.approx([same[0]] * 4)
-    assert seconds(1000, 50_000, sparse=True) == seconds(1000, 10_000, sparse=True) == seconds(1000, foreground.ENTRIES)
-    assert seconds(1000, 20, sparse=True) == seconds(1000, 20)
-    assert 0.05 < seconds(5000, 36) < 1 and 1 < seconds(80_000, 64) < 30
+def test_the_state_before_a_step_can_still_be_stored(at_will) -> None:
+    """An interruption may come between a step's arrival and its being taken over."""
+    fit = prepared(None)
+    followed, before = memo.Memo(fit.state), fit.state
+    for step in itertools.islice(steps(fit.problem, fit.source, fit.state, fit.backend), 7):
+        followed.follow(step)
+        for state in (before, step.state):
+            manifest, packs = followed.manifest(state)
+            stored = [packs[kept.pack][kept.index] for kept in manifest.batch_summaries if kept.pack in packs]
+            assert {id(batch_summary) for batch_summary in stored} <= {
+                id(batch_summary) for batch_summary in memo.batch_summaries_of(state)
+            }
+            assert len(manifest.batches) == len(state.batch_summaries)
+        before = step.state

@@ -32,7 +32,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Any:
     [
         pytest.param("a worker every 1.5 s", marks=pytest.mark.slow),
         "coordinator, two resume",
-        "coordinator at once",
+        pytest.param("coordinator at once", marks=pytest.mark.slow),
         pytest.param("scheduler, coordinator", marks=pytest.mark.slow),
         pytest.param("told to end", marks=pytest.mark.slow),
     ],

@@ -54,7 +54,7 @@ def test_a_stored_state_is_the_state_to_the_bit_at_every_batch(tmp_path, schedul
         assert digest(RunStore.open(tmp_path / "run.zarr").state()[0]) == digest(step.state)
 
 
-def test_a_leaf_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_path, data_path) -> None:
+def test_a_batch_summary_is_written_once_and_kept_as_long_as_a_generation_needs_it(tmp_path, data_path) -> None:
     run = tmp_path / "run.zarr"
     model = mixture(max_laps=4, tolerance=0.0)
     fit = model.prepare(data_path, run)
@@ -282,7 +282,7 @@ def test_nothing_stored_is_pickled(tmp_path, data_path) -> None:
     assert kinds <= {None, "float64", "int64", "int8"}
 
 
-@pytest.mark.parametrize("when", ["leaf", "generation", "commit"])
+@pytest.mark.parametrize("when", ["batch summary", "generation", "commit"])
 def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, monkeypatch, when) -> None:
     run = tmp_path / "run.zarr"
     fitted_run(data_path, run, 3)
@@ -292,7 +292,7 @@ def test_a_failed_write_leaves_the_last_good_generation(tmp_path, data_path, mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     broken = {
-        "leaf": (codec, "write", full),
+        "batch summary": (codec, "write", full),
         "generation": (checkpoint, "_write_components", full),
         "commit": (LocalPlace, "create", full),
     }

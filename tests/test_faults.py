@@ -135,7 +135,7 @@ def test_a_write_that_fails_at_any_moment_leaves_a_whole_checkpoint(
 
 
 def test_a_run_that_a_failed_write_ended_writes_no_more(rows, tmp_path, monkeypatch) -> None:
-    """Whoever waits for the run's end may take it over at once, though a leaf waited behind the write that failed."""
+    """Whoever waits for the run's end may take it over at once, though a write waited behind the one that failed."""
     fit, put, begun, under_way = prepared(rows, tmp_path / "run.zarr"), LocalPlace._put, [], set()
 
     def slow(place: LocalPlace, folder: str, parts: Any) -> None:

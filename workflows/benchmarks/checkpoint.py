@@ -35,7 +35,7 @@ from dpdist.inference.moves.merge import Merges
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.methods.mixture import MemoizedMixture
-from dpdist.storage.checkpoint import Fitted, RunStore
+from dpdist.storage.checkpoint import Fitted, Generation, RunStore, StoredState
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
 
@@ -88,7 +88,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
         batch_summaries_seconds.append(time.perf_counter() - began)
         fitted = Fitted(state.ids, total, -1.0, 1.0, state.next_id)
         predictor = MemoizedMixture().predictor(problem, total, state.ids)
-        store.commit(fitted, predictor, History(), state, manifest)
+        store.commit(Generation(fitted, predictor, History(), StoredState.of(state, manifest)))
         end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
         memo.stored(state, manifest)
         assert lap == store.number

@@ -56,7 +56,7 @@ def in_bytes(size: str) -> int:
 
 
 #: An amount of memory as Dask takes it, such as ``4GB``.
-Memory = Annotated[str, AfterValidator(is_worker_memory)]
+Memory = Annotated[str, AfterValidator(is_size)]
 
 
 class ClusterConfig(BaseModel, ABC):
