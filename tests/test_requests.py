@@ -27,8 +27,7 @@ from dpdist.execution import SerialBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.opening import open_run
-from tests.runs import bits, clusters
-from tests.test_going_on import source_of
+from tests.runs import bits, clusters, source_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

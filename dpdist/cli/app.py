@@ -22,7 +22,7 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import check_apart, claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
-from dpdist.runs.label_table import RowIds, check_ending, claim_file, is_table
+from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import write_labels
 from dpdist.runs.opening import flagged_model, method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
@@ -100,7 +100,6 @@ def predict(
         predictor = stored_cut(run, n_clusters, elbo_loss, min_cluster_size)
     predictor.check_source(source, run)
     predictor.outputs(top, density)
-    check_ending(out)
     (claim_file if is_table(out) else claim_output)(out, overwrite)
     check_apart(out, run, data)
     called = None if ids is None else RowIds(ids, row_ids(data, ids))

@@ -21,7 +21,7 @@ from dpdist.cluster.foreground import CheckpointSeconds, Overwrite, way_on
 from dpdist.cluster.kinds import ClusterConfig, parse_cluster, read_cluster
 from dpdist.cluster.running import AGAIN, FAILED
 from dpdist.cluster.submission import Job, JobState, submitter_for, submitter_of
-from dpdist.cluster.submission.process import ProcessSubmitter
+from dpdist.cluster.submission.process import process_job
 from dpdist.cluster.submitted import (
     Address,
     End,
@@ -97,12 +97,17 @@ def resume_on(
         raise InputError(f"{place.label} has ended ({ended}); {way_on(METHODS[found.method])}.")
     if not begun or last <= request.after:  # limits of the request before are not kept with the run yet
         limits = Limits(request.max_laps, request.max_time).but(max_laps, max_time)
-    request = replace(request, fresh=not begun, lease=lease, after=last if begun else request.after)
-    request = replace(request, max_laps=limits.max_laps, max_time=limits.max_time)
-    request = replace(request, data=absolute(data) if data else request.data)
-    request = replace(request, holdout=absolute(holdout) if holdout else request.holdout)
-    if checkpoint_seconds is not None:
-        request = replace(request, checkpoint_seconds=checkpoint_seconds)
+    request = replace(
+        request,
+        fresh=not begun,
+        lease=lease,
+        after=last if begun else request.after,
+        max_laps=limits.max_laps,
+        max_time=limits.max_time,
+        data=absolute(data) if data else request.data,
+        holdout=absolute(holdout) if holdout else request.holdout,
+        checkpoint_seconds=request.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds,
+    )
     _start(place, request, before, chosen)
 
 
@@ -117,8 +122,9 @@ def status(
         typer.echo(json.dumps(values, indent=2))
         return
     told = {name.replace("_", " "): value for name, value in values.items() if value not in (None, "")}
+    width = max(map(len, told))
     for name, value in told.items():
-        OUTPUT.print(f"{name:<{max(map(len, told))}}  {value}", highlight=False, markup=False, soft_wrap=True)
+        OUTPUT.print(f"{name:<{width}}  {value}", highlight=False, markup=False, soft_wrap=True)
 
 
 def attach(
@@ -228,8 +234,9 @@ def _required(file: Path, out: str) -> ClusterConfig:
 def _request_of(place: Place) -> Request:
     """The request in force, or one to go on with the run that is there: it was begun in the foreground, or what should
     have replaced it could not begin."""
-    if number := newest_request(place):
-        request, end = latest_request(place)[1], recorded(place, number, End)
+    if newest_request(place):
+        number, request = latest_request(place)
+        end = recorded(place, number, End)
         failed = end is not None and end.status == FAILED and not has_begun(place, request)
         if not (failed and commits(place)):
             return request
@@ -297,12 +304,13 @@ def _ending(place: Place) -> str | None:
 
 def _job_of(place: Place, number: int) -> Job | None:
     """The job of a request or, where it was not recorded, the process that holds the run."""
-    job = recorded(place, number, Job)
-    _, found = latest_lease(place)
-    if job is not None or found is None or found["released"]:
+    if (job := recorded(place, number, Job)) is not None:
         return job
+    _, found = latest_lease(place)
+    if found is None or found["released"]:
+        return None
     owner = Owner(**found["owner"])
-    return Job(ProcessSubmitter.kind, f"{owner.host} {owner.pid} {owner.began}")
+    return process_job(owner.host, owner.pid, owner.began)
 
 
 def _asked(job: Job | None) -> tuple[JobState, str]:

@@ -22,7 +22,7 @@ from dpdist.models.families.base import Moments, Rows
 #: Rows taken at once, so that a partition is never copied whole.
 _BLOCK = 4096
 #: Variances below are of squares that have lost digits.
-LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+_LEAST_VARIANCE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
 #: Rows named in the message about bad ones.
 _NAMED = 5
 
@@ -115,7 +115,7 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
             f"{_called(source, int(np.argmin(np.isfinite(data_summary.variance))))} of {source.label} holds numbers "
             "whose squares are beyond what float64 can hold; divide it by a power of ten, or mend or leave it out."
         )
-    faint = (data_summary.variance < LEAST_VARIANCE) & (data_summary.maximum > data_summary.minimum)
+    faint = (data_summary.variance < _LEAST_VARIANCE) & (data_summary.maximum > data_summary.minimum)
     if faint.any():
         raise InputError(
             f"{_called(source, int(np.argmax(faint)))} of {source.label} varies by numbers whose squares are below "

@@ -50,16 +50,12 @@ def numbered(rows: int) -> RowIds:
 
 
 def is_table(out: str | os.PathLike[str]) -> bool:
-    """Whether labels at a path are a table."""
-    return ending_of(os.fspath(out)) in TABLES
-
-
-def check_ending(out: str | os.PathLike[str]) -> None:
-    """Raise :class:`InputError` if labels are to go to a file of a kind that they are not written as."""
+    """Whether labels at a path are a table; :class:`InputError` for a kind of file that they are not written as."""
     if (ending := Path(out).suffix.lower()) in _OTHERS:
         raise InputError(
             f"labels are written as .csv, .tsv, .parquet or .zarr; got {out}, which ends in {ending}. Name another."
         )
+    return ending_of(os.fspath(out)) in TABLES
 
 
 def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:

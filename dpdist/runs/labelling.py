@@ -31,7 +31,6 @@ from dpdist.runs import label_blocks
 from dpdist.runs.label_blocks import Block, Layout, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
-    check_ending,
     check_table,
     claim_file,
     create_ids,
@@ -93,7 +92,6 @@ def write_labels(
     OutputExistsError, InputError
         If `out` is taken, the rows have other columns than the model's, or it tells no such thing.
     """
-    check_ending(out)
     question = _Question(predictor, source, top, density)
     if not is_table(out):
         _write_group(question, backend, out, overwrite, ids, tell)

@@ -146,11 +146,6 @@ class GenerationStore:
         return self.attributes["settings"]
 
     @property
-    def request(self) -> str:
-        """Identity of the request that it was begun by; empty if it was not submitted."""
-        return self.attributes.get("request", "")
-
-    @property
     def number(self) -> int:
         """Of the current commit, from 1; 0 before the first."""
         return self.attributes.get("number", 0)

@@ -49,7 +49,7 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
             raise InputError(f"{command[0]} cannot be started ({error.strerror}); check its path.") from error
         finally:
             os.close(output)
-        return Job(self.kind, f"{socket.gethostname()} {number} {process_began(number)}", str(log))
+        return process_job(socket.gethostname(), number, process_began(number), str(log))
 
     def state(self, job: Job) -> tuple[JobState, str]:
         host, number, began = _identity(job)
@@ -74,6 +74,11 @@ class ProcessSubmitter(Submitter[ClusterConfig]):
                     signal.pidfd_send_signal(held, signal.SIGTERM)
             finally:
                 os.close(held)
+
+
+def process_job(host: str, number: int, began: int, log: str = "") -> Job:
+    """The job that a process of a host is, by its id and when it began, as :func:`process_began` tells that."""
+    return Job(ProcessSubmitter.kind, f"{host} {number} {began}", log)
 
 
 def _identity(job: Job) -> tuple[str, int, int]:
