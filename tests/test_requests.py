@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +47,13 @@ def test_a_submitted_run_begun_anew_has_the_limits_of_the_request(tmp_path: Path
 def dying(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """Commands on a local cluster whose coordinators die before they have written anything; what each said."""
     submit = ProcessSubmitter.submit
-    monkeypatch.setattr(ProcessSubmitter, "submit", lambda self, command, *rest: submit(self, ["/bin/true"], *rest))
+
+    def start(self: ProcessSubmitter, command: Sequence[str], *rest: Any) -> Job:
+        job = submit(self, ["/bin/true"], *rest)
+        os.waitid(os.P_PID, int(job.identity.split(" ")[1]), os.WEXITED | os.WNOWAIT)
+        return job
+
+    monkeypatch.setattr(ProcessSubmitter, "submit", start)
     (tmp_path / "local.toml").write_text('type = "local"\nn_workers = 1\n')
 
     def call(*arguments: object) -> str:

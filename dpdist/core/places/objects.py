@@ -22,6 +22,7 @@ from dpdist.core.places.connections import (
     AccessDeniedError,
     BrokenAnswerError,
     ObjectStoreError,
+    WrongStoreError,
     connected,
     library,
     parts_of,
@@ -160,7 +161,7 @@ class ObjectPlace(Place):
                     self._obstore.put(self._store, name, data, mode="create", use_multipart=False, attributes=signed)
                 except exceptions.AlreadyExistsError:
                     return FileExistsError(f"{self.label}: {name} is being written by another; try again.")
-        except AccessDeniedError:
+        except (AccessDeniedError, WrongStoreError):
             raise
         except ObjectStoreError as error:
             return error
