@@ -102,6 +102,45 @@ def test_a_stream_and_an_extension_go_on_with_the_same_columns(tmp_path) -> None
     assert dpdist.extend(tmp_path / "model.zarr", rows[600:]).feature_names_in_.tolist() == ["x", "y", "z"]
 
 
+def test_of_a_file_with_further_columns_those_of_the_fit_are_taken_whoever_asks(tmp_path) -> None:
+    rows = pd.DataFrame(clusters(0), columns=["x", "y", "z"])
+    rows.assign(who=range(len(rows))).to_csv(path := str(tmp_path / "rows.csv"), index=False)
+    sequential, mixed = dpdist.SVA(random_state=0).fit(rows[:600]), mixture(max_laps=3).fit(rows)
+    for model in (sequential, mixed):
+        np.testing.assert_array_equal(model.predict(path), model.predict(rows))
+        np.testing.assert_array_equal(model.tree(path).linkage, model.tree(rows).linkage)
+    found = [mixed.stability(given, refits=2, max_laps=2).jaccard for given in (path, rows)]
+    np.testing.assert_array_equal(*found)
+    sequential.save(tmp_path / "model.zarr")
+    assert dpdist.extend(tmp_path / "model.zarr", path).rows_seen_ == 600 + len(rows)
+    assert sequential.partial_fit(path).rows_seen_ == 600 + len(rows)
+
+
+def test_a_cut_does_not_go_on_by_itself() -> None:
+    model = dpdist.SVA(random_state=0).fit(clusters(0))
+    model.tree(clusters(0))
+    with pytest.raises(dpdist.InputError, match="a cut does not go on by itself"):
+        model.cut(1).partial_fit(clusters(1))
+
+
+def test_rows_of_a_source_count_by_their_weight_in_a_score() -> None:
+    model, rows = mixture(max_laps=3).fit(clusters(0)), clusters(1)[:5]
+    weights = np.array([0.0, 3.0, 1.0, 0.5, 2.0])
+    expected = np.average(model.score_samples(rows), weights=weights)
+    assert model.score(ArraySource(rows, weights)) == pytest.approx(expected)
+    assert model.score(da.from_array(rows, chunks=(2, 3))) == pytest.approx(model.score_samples(rows).mean())
+
+
+def test_lazy_answers_are_of_blocks_of_any_size_and_name_the_row_that_is_wrong() -> None:
+    model, rows = mixture(max_laps=3).fit(clusters(0)), clusters(1)[:60]
+    array = da.from_array(rows, chunks=((20, 0, 40), 3))
+    for method in ("predict", "predict_proba", "score_samples"):
+        np.testing.assert_array_equal(getattr(model, method)(array).compute(), getattr(model, method)(rows))
+    rows[33, 1] = np.nan
+    with pytest.raises(dpdist.InputError, match="NaN or infinity, first in row 33"):
+        model.predict(da.from_array(rows, chunks=((20, 0, 40), 3))).compute()
+
+
 def test_numbers_are_no_names_and_are_not_to_be_mixed_with_them() -> None:
     rows = clusters(0)
     model = mixture(max_laps=1).fit(pd.DataFrame(rows))
@@ -236,6 +275,12 @@ def test_samples_come_from_the_predictive() -> None:
     assert old.mean() == pytest.approx(1 - model.rest_weight_, abs=0.02)
     np.testing.assert_allclose(drawn[old].mean(axis=0), rows.mean(axis=0), atol=0.5)
     np.testing.assert_array_equal(drawn, mixture(max_laps=40).fit(rows).sample(4000)[0])
+
+
+def test_rows_of_a_component_not_yet_seen_are_as_large_as_others() -> None:
+    family, stats = Multinomial(np.ones(4)), np.array([[30.0, 0, 0, 10, 4], [0, 8, 8, 0, 4], [0, 0, 0, 0, 0]])
+    drawn = family.sample(stats, np.repeat([0, 1, 2], 50), np.random.default_rng(0)).sum(axis=1)
+    np.testing.assert_array_equal(drawn, np.repeat([10, 4, 7], 50))
 
 
 def test_predict_takes_raw_rows_through_the_transform() -> None:

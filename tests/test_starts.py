@@ -134,6 +134,13 @@ def test_starts_draw_as_many_rows_of_those_that_count_as_they_say(parameters, wa
     assert found.counts.sum() == pytest.approx(140_000, rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_start_that_is_to_draw_a_row_or_two_draws_some(seed: int) -> None:
+    for name in ("sva", "k-means++"):
+        model = mixture(initial=name, initial_rows=1, random_state=seed)
+        assert start(model, source_of(clusters(seed, 30_000, 1))).counts.sum() == pytest.approx(30_000)
+
+
 def test_starts_draw_from_every_partition_by_keys_of_its_own(monkeypatch) -> None:
     drawn = []
 

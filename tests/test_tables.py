@@ -26,7 +26,7 @@ from dpdist.cli import root as cli
 from dpdist.cli.options import split
 from dpdist.cluster.terminal import as_options
 from dpdist.core.errors import InputError
-from dpdist.data import ArraySource, Source, as_source, chosen_source
+from dpdist.data import ArraySource, Source, as_source, chosen_source, row_ids
 from dpdist.data.convert import convert
 from dpdist.data.tables import Choice
 from dpdist.data.tables.source import FileSource, file_source
@@ -274,6 +274,23 @@ def test_ids_are_one_a_row(count: int, sentence: str) -> None:
     array = create_ids(zarr.create_group(store=MemoryStore()), "who", 3)
     with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
         write_ids(array, RowIds("who", iter([["a"] * count])))
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_ids_are_those_of_the_rows_that_are_read(tmp_path: Path, named: bool) -> None:
+    path, header = str(tmp_path / "x.csv"), ["who", "a"] if named else False
+    pd.DataFrame({"0": ["07", "008", "9"], "1": [1.5, 2.5, 3.5]}).to_csv(path, index=False, header=header)
+    found = [cell for cells in row_ids(path, "who" if named else "0") for cell in cells]
+    assert found == ["07", "008", "9"] and as_source(path, None, ("a",) if named else None).shape[0] == 3
+    with pytest.raises(InputError, match="nobody"):
+        row_ids(path, "nobody")
+
+
+@pytest.mark.parametrize("first", [[None, None], [None]], ids=["two", "one"])
+def test_a_vector_that_is_not_there_is_told_of_and_its_neighbours_are_not(tmp_path: Path, first: list[None]) -> None:
+    pd.DataFrame({"v": [*first, [1.0, 2.0], [3.0, 4.0]]}).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="should hold vectors of 2 numbers like its first; got an empty cell"):
+        list(as_source(str(tmp_path / "x.parquet")).partitions[0].load())
 
 
 def test_a_file_of_settings_chooses_columns_as_options_do(tmp_path: Path) -> None:

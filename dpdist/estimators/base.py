@@ -22,7 +22,7 @@ from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.outliers import Flagged, Threshold, checked_rate, flagged, outlier_threshold
-from dpdist.inference.prediction import Predictor, ask_each, predict_partition
+from dpdist.inference.prediction import Predictor, ask_each, mean_log_density, predict_partition
 from dpdist.models.families import FAMILIES
 from dpdist.models.likelihoods import LIKELIHOODS
 from dpdist.storage.descriptions import described_as
@@ -125,8 +125,8 @@ class Clustering(DensityMixin, Estimator[Asks]):
         return self._gather(x, "log_density")
 
     def score(self, x: object, y: object = None) -> float:
-        """Mean of :meth:`score_samples`."""
-        return float(self.score_samples(x).mean())
+        """Mean of :meth:`score_samples`; a row of weight w in a source counts as w such rows."""
+        return mean_log_density(default_backend(), self._source(x), self._predictor)
 
     def tree(self, x: object = None, *, sample_weight: npt.ArrayLike | None = None) -> Tree:
         """The tree of the clusters, from all of them down to one by the merges that cost the ELBO least.
@@ -144,7 +144,8 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """
         check_is_fitted(self)
         rows = self._rows_of_fit("a tree is by default", "tree(x)") if x is None else x
-        self.tree_ = grow_tree(self._predictor, as_source(rows, sample_weight), default_backend(), self._problem.seed)
+        source = as_source(rows, sample_weight, self._predictor.preparation.names)
+        self.tree_ = grow_tree(self._predictor, source, default_backend(), self._problem.seed)
         return self.tree_
 
     def cut(

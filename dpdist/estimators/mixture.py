@@ -109,7 +109,7 @@ class Mixture(Clustering[FitSpec]):
         model: Predictor = self._predictor
         if not isinstance(model, MixturePredictor):
             raise InputError("a cut has no laps of its own to refit it by; ask the model that it was cut from.")
-        source = as_source(rows, sample_weight)
+        source = as_source(rows, sample_weight, model.preparation.names)
         self.stability_ = refit(self._problem, model, source, default_backend(), refits, max_laps)
         return self.stability_
 

@@ -14,6 +14,7 @@ from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Manner
 from dpdist.execution import SerialBackend
+from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.prune_merge import MergeTest
 from dpdist.inference.sva.sequence import SVAProblem, advance_block, last_look, named
@@ -155,14 +156,22 @@ class SVA(Clustering[SVASpec]):
         x : (n, D) rows in memory, or a source
         y : ignored
         sample_weight : (n,) weights, optional
+
+        Raises
+        ------
+        InputError
+            If the rows are not like those before, or this is a cut of a model.
         """
+        if isinstance(getattr(self, "_predictor", None), Cut):
+            raise InputError("a cut does not go on by itself; pass over more rows with its model, and cut that again.")
         self._advance(x, sample_weight)
         self._end_pass()
         return self
 
     def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
         """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
-        source, backend = as_source(x, sample_weight), SerialBackend()
+        known = self._problem.names if hasattr(self, "_problem") else None
+        source, backend = as_source(x, sample_weight, known), SerialBackend()
         if hasattr(self, "_problem"):
             problem, running, history = self._problem, self._fitted.total, self._history
             check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")

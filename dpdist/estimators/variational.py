@@ -257,7 +257,8 @@ def extend(
     InputError, CheckpointError
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
-    run = prepare_extension(path, as_source(x, sample_weight), chosen_backend(backend), out, overwrite, {}, again)
+    source = as_source(x, sample_weight, open_run(path).problem().names)
+    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {}, again)
     assert run.store is not None, "an extension is kept"
     return _at_its_end(_estimator_of(run.store), run)
 

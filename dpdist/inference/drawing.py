@@ -12,11 +12,14 @@ from dpdist.inference.mixture.local_step import weighing_rows
 from dpdist.inference.sample import Sample
 from dpdist.inference.transform import Preparation
 
+#: Rows that are drawn where fewer are wanted, so that there are some: none are by a chance of exp(-40).
+FEWEST = 40
+
 
 def draw_rows(preparation: Preparation, seed: int, source: Source, backend: Backend, wanted: int) -> Sample:
-    """About `wanted` rows, prepared, each drawn with the same chance."""
+    """About `wanted` rows, but no fewer than :data:`FEWEST`, prepared, each drawn with the same chance."""
     partitions = backend.share_each(source.partitions)
-    shared = backend.share((preparation, seed, min(1.0, wanted / rows_with_weight(source))))
+    shared = backend.share((preparation, seed, min(1.0, max(wanted, FEWEST) / rows_with_weight(source))))
     return backend.gathered("rows drawn", _draw, partitions, [shared] * len(partitions))
 
 

@@ -102,8 +102,12 @@ def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
 
 
 def _list_width(file: ParquetFile, name: str) -> int:
-    """Length of the first vector."""
-    return len(next(file.iter_batches(1, columns=[name])).column(0)[0].as_py() or ())
+    """Length of the first vector that is there."""
+    for batch in file.iter_batches(columns=[name]):
+        column = batch.column(0).drop_null()
+        if len(column):
+            return len(column[0])
+    return 0
 
 
 def _column_block(batch: pyarrow.RecordBatch, names: list[str], dtype: np.dtype, path: Path) -> np.ndarray:

@@ -31,6 +31,8 @@ _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 _TELLING = 4
 #: Lines by which it is told how a file is written.
 _LOOKED_AT = 50
+#: How pandas is told to leave cells as they are written.
+_AS_WRITTEN: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True}
 #: Bytes read at once to count lines.
 _READ_BYTES = 2**20
 
@@ -64,16 +66,7 @@ class _Dialect:
 def open_text(path: Path, choice: Choice) -> Table:
     """The columns of numbers in text; the rows are an estimate."""
     with reading(path, "text of numbers"):
-        separator = _separator(path)
-        head = pd.read_csv(
-            path, sep=separator, header=None, nrows=_LOOKED_AT, dtype=str, keep_default_na=False, skipinitialspace=True
-        )
-    cells = [[str(cell) for cell in row] for row in head.to_numpy()]
-    commas = any(_COMMA.fullmatch(cell) for line in cells[1:] or cells for cell in line)
-    decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
-    dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
-    names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
-    require_shape((len(head) - dialect.header, len(names)), str(path))
+        dialect, names = _looked_at(path)
     # pandas writes its index as a first column without a name
     chosen = choice.of(names, path, [""] if names[0] == "" else [])
     place = {name: i for i, name in enumerate(names)}
@@ -91,13 +84,26 @@ def open_text(path: Path, choice: Choice) -> Table:
 
 def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
     """The cells of a column as they are written, some rows at a time."""
-    given = {"sep": _separator(path), "dtype": str, "keep_default_na": False, "skipinitialspace": True}
-    with (
-        reading(path, f"text with a column '{name}'"),
-        pd.read_csv(path, usecols=[name], chunksize=size, **given) as frames,
-    ):
-        for frame in frames:
-            yield frame[name].tolist()
+    with reading(path, f"text with a column '{name}'"):
+        dialect, names = _looked_at(path)
+        Choice([name]).of(names, path)
+        written = {"header": 0 if dialect.header else None, "usecols": [names.index(name)], "chunksize": size}
+        with pd.read_csv(path, sep=dialect.separator, **written, **_AS_WRITTEN) as frames:
+            for frame in frames:
+                yield frame.iloc[:, 0].tolist()
+
+
+def _looked_at(path: Path) -> tuple[_Dialect, list[str]]:
+    """How a file is written and what its columns are called, by its first lines."""
+    separator = _separator(path)
+    head = pd.read_csv(path, sep=separator, header=None, nrows=_LOOKED_AT, **_AS_WRITTEN)
+    cells = [[str(cell) for cell in row] for row in head.to_numpy()]
+    commas = any(_COMMA.fullmatch(cell) for line in cells[1:] or cells for cell in line)
+    decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
+    dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
+    names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
+    require_shape((len(head) - dialect.header, len(names)), str(path))
+    return dialect, names
 
 
 def _separator(path: Path) -> str:

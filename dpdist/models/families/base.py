@@ -33,7 +33,7 @@ class Moments:
 
     Parameters
     ----------
-    count : float, number of rows
+    count : float, sum of the row weights
     mean, variance, minimum, maximum : (D,) float64; the variance divides by the count
     integral : bool, whether every entry is a whole number
     """

@@ -77,8 +77,10 @@ class Multinomial(LinearFamily):
         return {"probability": (("component", "column"), parameter / parameter.sum(axis=1, keepdims=True))}
 
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Draws with as many counts a row as the component's rows have on average."""
-        sizes = np.rint(stats[:, :-1].sum(axis=1) / np.maximum(stats[:, -1], 1.0)).astype(np.int64)
+        """Draws with as many counts a row as the component's rows have on average, or all rows where it has none."""
+        held, every = np.stack([stats[:, :-1].sum(axis=1), stats[:, -1]]), stats.sum(axis=0)
+        counts, rows = np.where(stats[:, -1] > 0, held, [[every[:-1].sum()], [every[-1]]])
+        sizes = np.rint(counts / np.maximum(rows, 1e-300)).astype(np.int64)
         draws = [
             rng.multinomial(sizes[component], rng.dirichlet(self.pseudocount + stats[component, :-1]))
             for component in components
