@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from dpdist.data.arrays import ArrayPartition
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
+from dpdist.inference.blocks import weighing_rows
 from dpdist.inference.mixture.candidates import Candidates, Heirs, row_groups
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.mixture.local_step import LocalStepTask, groups_of_rows, visit, weighing_rows
+from dpdist.inference.mixture.local_step import LocalStepTask, groups_of_rows, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.merge import Merge

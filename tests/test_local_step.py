@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dpdist.inference.mixture.local_step
 from dpdist.data.arrays import ArrayPartition
 from dpdist.data.base import Source
 from dpdist.execution import SerialBackend
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.mixture.lap_moves import arm
-from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, visit
 from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.merge import Merge
 from dpdist.inference.moves.registry import MOVES
@@ -88,7 +88,7 @@ def test_a_visit_does_not_depend_on_its_blocks(case: FamilyCase, monkeypatch) ->
     whole = visited(problem, task, rows, weights)
     assert whole.batch_summary.summary.counts.sum() == pytest.approx(weights.sum())
     for size in (1, 50, 202):
-        monkeypatch.setattr(dpdist.inference.mixture.local_step, "block_rows", lambda columns, size=size: size)
+        monkeypatch.setattr("dpdist.inference.blocks.block_rows", lambda columns, size=size: size)
         part = visited(problem, task, rows, weights)
         assert_same(part.batch_summary, whole.batch_summary)
         assert_same(part.sample.seen, whole.sample.seen)

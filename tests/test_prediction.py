@@ -18,7 +18,7 @@ import dpdist
 from dpdist.core.errors import InputError, OutputExistsError, PrecisionError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
-from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.sva.conjugate import Conjugate
@@ -233,7 +233,7 @@ def test_rows_are_predicted_one_by_one_wherever_blocks_end(case, method, monkeyp
     setting = Setting(case, 3)
     whole = getattr(setting.predictor, method)(partition_of(setting.raw))
     assert len(whole) == ROWS
-    monkeypatch.setattr("dpdist.inference.prediction.block_rows", lambda columns: 7)
+    monkeypatch.setattr("dpdist.inference.blocks.block_rows", lambda columns: 7)
     parts = getattr(setting.predictor, method)(partition_of(setting.raw))
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
     alone = [getattr(setting.predictor, method)(partition_of(setting.raw[n : n + 1])) for n in range(ROWS)]
@@ -243,7 +243,7 @@ def test_rows_are_predicted_one_by_one_wherever_blocks_end(case, method, monkeyp
 def test_blocks_are_sized_by_the_features_of_the_model(monkeypatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(
-        "dpdist.inference.prediction.block_rows", lambda columns: asked.append(columns) or block_rows(columns)
+        "dpdist.inference.blocks.block_rows", lambda columns: asked.append(columns) or block_rows(columns)
     )
     for sequential in (False, True):
         setting = Setting(FAMILIES[0], 0, sequential)
@@ -254,7 +254,7 @@ def test_blocks_are_sized_by_the_features_of_the_model(monkeypatch) -> None:
 @pytest.mark.parametrize("case", [c for c in FAMILIES if c.sparse], ids=lambda case: case.name)
 @pytest.mark.parametrize("sequential", [False, True], ids=["fit", "pass"])
 def test_sparse_rows_are_predicted_as_dense_ones(case, sequential, monkeypatch) -> None:
-    monkeypatch.setattr("dpdist.inference.prediction.block_rows", lambda columns: 7)
+    monkeypatch.setattr("dpdist.inference.blocks.block_rows", lambda columns: 7)
     setting = Setting(case, 1, sequential)
     dense, thin = partition_of(setting.raw), partition_of(np.zeros((ROWS, 3)))
     thin = dataclasses.replace(thin, values=sparse.csr_array(setting.raw))

@@ -119,22 +119,15 @@ def mapped(
     dtype : of what it gives
     """
     rows = array.rechunk({1: -1})
-    blank = np.empty(0 if columns is None else (0, columns), dtype)
-    apply = functools.partial(_of_block, function, blank)
+    apply = functools.partial(_of_block, function)
     if columns is None:
-        return rows.map_blocks(apply, dtype=dtype, drop_axis=1, meta=blank)
-    return rows.map_blocks(apply, dtype=dtype, chunks=(rows.chunks[0], (columns,)), meta=blank)
+        return rows.map_blocks(apply, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
+    return rows.map_blocks(apply, dtype=dtype, chunks=(rows.chunks[0], (columns,)), meta=np.empty((0, 0), dtype))
 
 
 def _of_block(
-    function: Callable[[Partition], np.ndarray],
-    blank: np.ndarray,
-    block: np.ndarray,
-    block_info: Mapping[Any, Any] | None = None,
+    function: Callable[[Partition], np.ndarray], block: np.ndarray, block_info: Mapping[Any, Any] | None = None
 ) -> np.ndarray:
-    """What a function says of a block of rows; of none, `blank`."""
-    if not len(block):
-        return blank
     start, stop = block_info[0]["array-location"][0] if block_info else (0, len(block))
     return function(ArrayPartition(0, start, stop, block, None))
 

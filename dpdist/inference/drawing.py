@@ -8,7 +8,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, rows_with_weight
 from dpdist.execution.base import Backend
-from dpdist.inference.mixture.local_step import weighing_rows
+from dpdist.inference.blocks import weighing_rows
 from dpdist.inference.sample import Sample
 from dpdist.inference.transform import Preparation
 

@@ -21,8 +21,8 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
+from dpdist.inference.blocks import blocks
 from dpdist.inference.drawing import draw_rows
-from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.transform import Preparation
 from dpdist.models.families.base import Family, FamilyType, Features, Rows
@@ -98,6 +98,5 @@ def _sums(components: int, parts: Iterable[tuple[np.ndarray, Features, np.ndarra
 
 def _blocks(family: Family, rows: Rows) -> Iterator[tuple[slice, Features]]:
     """Parts of rows (n, D), and the features of each."""
-    step = block_rows(family.features(rows[:1]).shape[1])
-    for start in range(0, len(rows), step):
-        yield slice(start, start + step), family.features(rows[start : start + step])
+    for part in blocks(len(rows), family.features(rows[:1]).shape[1]):
+        yield part, family.features(rows[part])

@@ -26,7 +26,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
-from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.blocks import blocks
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
@@ -263,15 +263,15 @@ class Predictor(ABC):
         self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
         """What follows from the scores of rows, (n,) or (n, K); the first of them is row `first` of the data."""
-        step, places = block_rows(self.columns), range(first, first + stored.shape[0])
+        places = range(first, first + stored.shape[0])
 
-        def told(start: int) -> np.ndarray:
+        def told(block: slice) -> np.ndarray:
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-                scores = score(self.prepared(stored[start : start + step], places[start : start + step]))
-            return then(_require_told(scores, places[start]))
+                scores = score(self.prepared(stored[block], places[block]))
+            return then(_require_told(scores, first + block.start))
 
         with one_thread():
-            return np.concatenate([told(start) for start in range(0, stored.shape[0], step)])
+            return np.concatenate([told(block) for block in blocks(stored.shape[0], self.columns)])
 
 
 def _as_it_is(scores: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, total_weight
 from dpdist.execution.base import Backend
+from dpdist.inference.blocks import blocks, weighing_rows
 from dpdist.inference.drawing import draw_rows
 from dpdist.inference.empirical import suggested
-from dpdist.inference.mixture.local_step import block_rows, weighing_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves.seeding import nearest_seeds
 from dpdist.inference.prediction import Predictor
@@ -133,11 +133,10 @@ def _pass_over_sample(posed: SVAProblem, drawn: Sample) -> SVAState:
 def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weights: np.ndarray) -> Summary:
     """Statistics of prepared rows that a model, for which they are its `own` rows, shares out among its components."""
     family, log_volume, score = problem.model.family, problem.preparation.transform.log_volume, model.scorer()
-    step = block_rows(family.features(rows[:1]).shape[1])
     parts = []
-    for start in range(0, max(1, len(weights)), step):
-        block, own_weights = rows[start : start + step], weights[start : start + step]
-        shares, entropy = share_out(score(own[start : start + step]), own_weights, 0.0)
+    for part in blocks(len(weights), family.features(rows[:1]).shape[1]):
+        block, own_weights = rows[part], weights[part]
+        shares, entropy = share_out(score(own[part]), own_weights, 0.0)
         stats = weighted_product(shares, own_weights, family.features(block), int(np.count_nonzero(shares)))
         base = float(own_weights @ (family.log_base_measure(block) + log_volume))
         parts.append(Summary(stats, entropy, base))
@@ -146,13 +145,13 @@ def _sums_under(problem: Problem, model: Predictor, rows: Rows, own: Rows, weigh
 
 def _sums_under_on_partition(partition: Partition, shared: tuple[Problem, Predictor]) -> Summary:
     problem, model = shared
-    rows, weights, kept = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     parts = []
     with one_thread():
         for start in range(0, max(1, len(own)), BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
-            both = problem.preparation.apply(rows[part]), model.prepared(rows[part], partition.start + kept[part])
+            both = problem.preparation.apply(rows[part]), model.prepared(rows[part], partition.start + places[part])
             parts.append(_sums_under(problem, model, *both, own[part]))
     return functools.reduce(operator.add, parts)
 
@@ -208,18 +207,15 @@ def _sum_hard(problem: Problem, rows: Rows, owners: np.ndarray, weights: np.ndar
 
 
 def _sum_soft(problem: Problem, rows: Rows, resp: np.ndarray, weights: np.ndarray) -> Summary:
-    family, total, log_volume = problem.model.family, None, problem.preparation.transform.log_volume
-    step = block_rows(family.features(rows[:1]).shape[1])
-    for start in range(0, max(1, len(weights)), step):
-        block, own = rows[start : start + step], weights[start : start + step]
-        part, features = resp[start : start + step], family.features(block)
-        logs = np.log(part, out=np.zeros_like(part), where=part > 0)
-        stats = np.ascontiguousarray((features.T @ (own[:, None] * part)).T)
-        base = float(own @ (family.log_base_measure(block) + log_volume))
-        summary = Summary(stats, -own @ (part * logs), base)
-        total = summary if total is None else total + summary
-    assert total is not None, "there is at least one block"
-    return total
+    family, log_volume = problem.model.family, problem.preparation.transform.log_volume
+    parts = []
+    for part in blocks(len(weights), family.features(rows[:1]).shape[1]):
+        own, shares, features = weights[part], resp[part], family.features(rows[part])
+        logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+        stats = np.ascontiguousarray((features.T @ (own[:, None] * shares)).T)
+        base = float(own @ (family.log_base_measure(rows[part]) + log_volume))
+        parts.append(Summary(stats, -own @ (shares * logs), base))
+    return functools.reduce(operator.add, parts)
 
 
 def _sum_given(partition: Partition, given: np.ndarray, shared: tuple[Problem, int]) -> Summary:

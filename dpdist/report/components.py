@@ -15,7 +15,7 @@ from scipy.special import softmax
 from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.blocks import blocks
 from dpdist.inference.prediction import Predictor
 from dpdist.models.families.base import fill_zeros
 from dpdist.report.rows import SomeRows
@@ -102,8 +102,7 @@ def apart(predictor: Predictor, places: np.ndarray) -> Apart:
     rng, score = generator(0, "overlaps of a report"), predictor.scorer()
     with one_thread():
         rows = predictor.sample(np.repeat(places, draws), rng)
-        step = block_rows(columns)
-        logits = np.concatenate([score(rows[i : i + step]) for i in range(0, len(rows), step)])
+        logits = np.concatenate([score(rows[block]) for block in blocks(len(rows), columns)])
     shares = softmax(logits, axis=1)[:, places].reshape(count, draws, count).mean(axis=1)
     logits = logits[:, places].reshape(count, draws, count).mean(axis=1)
     odds = np.diag(logits)[:, None] - logits
@@ -117,10 +116,10 @@ def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count
     -------
     rows : position of a cluster -> positions among `some` rows, the nearest first
     """
-    score, step = predictor.scorer(), block_rows(predictor.columns)
+    score, apply = predictor.scorer(), predictor.preparation.apply
     with one_thread():
-        blocks = (some.rows[i : i + step] for i in range(0, some.rows.shape[0], step))
-        logits = np.concatenate([score(predictor.preparation.apply(block)) for block in blocks])
+        parts = blocks(some.rows.shape[0], predictor.columns)
+        logits = np.concatenate([score(apply(some.rows[block])) for block in parts])
     labels, best = logits.argmax(axis=1), logits.max(axis=1)
     found = {}
     for k in places.tolist():

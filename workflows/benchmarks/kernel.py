@@ -19,8 +19,9 @@ from dpdist import DPMixture
 from dpdist.core.threads import one_thread
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.engine import laps
-from dpdist.inference.mixture.local_step import LocalStepTask, Visit, block_rows, visit
+from dpdist.inference.mixture.local_step import LocalStepTask, Visit, visit
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.mixture import Precision, local_step
 from dpdist.models.sufficient_statistics import Summary

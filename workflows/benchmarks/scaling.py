@@ -19,7 +19,7 @@ from common import draw_clusters, options, print_table, spread, store_rows
 from dpdist.core.threads import one_thread
 from dpdist.execution import Backend
 from dpdist.execution.connecting import local_backend
-from dpdist.inference.mixture.local_step import block_rows
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info
 from dpdist.models.allocations import DirichletProcess

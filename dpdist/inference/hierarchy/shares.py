@@ -16,7 +16,7 @@ from scipy import sparse
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
-from dpdist.inference.mixture.local_step import block_rows, weighing_rows
+from dpdist.inference.blocks import blocks, weighing_rows
 from dpdist.inference.prediction import Predictor
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Precision, share_out, weighted_product, without_background
@@ -76,12 +76,12 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
     shared : the model, the chance, the key of the draws
     """
     predictor, chance, seed = shared
-    rows, weights, kept = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition)
     chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
     own = np.ones(len(chosen)) if weights is None else weights[chosen]
     found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
     with one_thread():
-        for step in _local_steps(predictor, rows[chosen], own, partition.start + kept[chosen]):
+        for step in _local_steps(predictor, rows[chosen], own, partition.start + places[chosen]):
             found += shared_only(step.resp, step.weights)
     return found
 
@@ -94,12 +94,12 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     shared : the model, its family, the (K, C) components of each sum
     """
     predictor, family, sums = shared
-    rows, weights, kept = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition)
     own = np.ones(rows.shape[0]) if weights is None else weights
     found = None
     with one_thread():
         log_volume = predictor.preparation.transform.log_volume
-        for step in _local_steps(predictor, rows, own, partition.start + kept):
+        for step in _local_steps(predictor, rows, own, partition.start + places):
             stats = weighted_product(
                 step.resp, step.weights, family.features(step.rows), int(np.count_nonzero(step.resp))
             )
@@ -140,10 +140,9 @@ class _Step(NamedTuple):
 
 def _local_steps(predictor: Predictor, rows: Rows, weights: np.ndarray, places: np.ndarray) -> Iterator[_Step]:
     """Local steps of a model, block by block, over rows that have some `places` (n,) in the data."""
-    score, outside, step = predictor.scorer(), predictor.background(), block_rows(predictor.columns)
-    for start in range(0, max(1, len(weights)), step):
-        prepared = predictor.prepared(rows[start : start + step], places[start : start + step])
-        held = weights[start : start + step]
+    score, outside = predictor.scorer(), predictor.background()
+    for part in blocks(len(weights), predictor.columns):
+        prepared, held = predictor.prepared(rows[part], places[part]), weights[part]
         logits = np.asarray(score(prepared), dtype=np.float64)
         if outside is None:
             yield _Step(prepared, held, *share_out(logits, held, FLOOR), 0.0)

@@ -19,9 +19,9 @@ import warnings
 from dataclasses import dataclass
 
 from dpdist.data.base import Source
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import feature_columns
-from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.families import Gaussian, ZeroMeanGaussian
 

@@ -13,6 +13,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
+from dpdist.inference.blocks import block_rows, blocks, weighing_rows
 from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.candidates import RowGroup, owner_type, row_groups
@@ -25,12 +26,6 @@ from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Block, Posterior, local_step
 from dpdist.models.sufficient_statistics import Summary
 
-#: Numbers in a block's features: small enough for the cache, large enough for the matrix product.
-BLOCK_NUMBERS = 2**19
-#: Bounds on the rows of a block. Every block adds (K, F) sums to those before it: few rows would not be worth that.
-FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 512, 4096
-#: Numbers that fewest rows may take together (128 MiB); of wider rows there are fewer, though never below these.
-MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
 #: Rows of a partition whose products in float32 are compared with those in float64, the responsibilities that count
 #: there, the nats by which log probabilities may be off, and the share of rows of which they may be further off.
 CHECKED_ROWS, COUNTED, OFF, FAR_OUT = 64, 1e-3, 0.25, 0.1
@@ -87,7 +82,7 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
     PrecisionError
         If log probabilities are not finite, or products in float32 do not tell them.
     """
-    rows, weights, kept = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition)
     counted = weights is not None and len(task.proposals) > 0
     rng = generator(task.seed, "sample", task.lap, partition.index)
     owners = None if task.candidates is None else read_owners(known, task.files)
@@ -96,14 +91,14 @@ def visit(partition: Partition, preparation: Preparation, task: LocalStepTask, k
         log_volume = preparation.transform.log_volume
         if task.posterior.precision.dtype != np.float64:
             check_products(preparation.apply(rows[:CHECKED_ROWS]), task.posterior)
-        for group in groups_of_rows(len(kept), None if owners is None else owners[kept], task):
+        for group in groups_of_rows(len(places), None if owners is None else owners[places], task):
             part = preparation.apply(rows[group.rows])
             own = np.ones(part.shape[0]) if weights is None else weights[group.rows]
             block, best, summary = _local_step(part, own, task, group.components)
             base = float(own @ (task.posterior.family.log_base_measure(part) + log_volume))
             measured = tuple(each.measure(block) for each in task.proposals)
             sums.take(replace(summary, base=base + summary.base), measured, group.components)
-            sums.own(kept[group.rows], best, block)
+            sums.own(places[group.rows], best, block)
             samples.append(_draw(block, best, task, rng, _rows_seen(block, task.proposals) if counted else None))
     return sums.visit(samples)
 
@@ -125,32 +120,17 @@ def check_products(rows: Rows, posterior: Posterior) -> None:
         )
 
 
-def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.ndarray]:
-    """The rows of a partition that weigh something, their weights and places; others are as if they were not there."""
-    rows, weights = partition.load()
-    if weights is None or weights.all():
-        return rows, weights, np.arange(partition.rows)
-    kept = np.flatnonzero(weights)
-    return rows[kept], weights[kept], kept
-
-
 def groups_of_rows(rows: int, owners: np.ndarray | None, task: LocalStepTask) -> Iterator[RowGroup]:
     """Rows that are looked at together, one group of none where there are none.
 
     They are blocks whose boundaries depend on F only; or, where rows have candidates, what :func:`row_groups` makes of
     their `owners`.
     """
-    step = block_rows(task.posterior.coefficients.shape[0])
+    columns = task.posterior.coefficients.shape[0]
     if task.candidates is not None:
         assert owners is not None, "the last visit of rows with candidates found their owners"
-        return row_groups(owners, task.candidates, step)
-    return (RowGroup(slice(start, start + step), None) for start in range(0, max(1, rows), step))
-
-
-def block_rows(columns: int) -> int:
-    """Rows of a block whose features have `columns` columns."""
-    fewest = max(FEWEST_WIDE_ROWS, min(FEWEST_BLOCK_ROWS, MOST_BLOCK_NUMBERS // columns))
-    return min(MOST_BLOCK_ROWS, max(fewest, BLOCK_NUMBERS // columns))
+        return row_groups(owners, task.candidates, block_rows(columns))
+    return (RowGroup(block, None) for block in blocks(rows, columns))
 
 
 def _local_step(

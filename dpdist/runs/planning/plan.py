@@ -7,9 +7,9 @@ from typing import Any
 
 from dpdist.data.base import Source, TableSource, rows_with_weight
 from dpdist.execution import Backend
+from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import feature_columns
-from dpdist.inference.mixture.local_step import block_rows
 from dpdist.inference.mixture.problem import Problem
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.calibration import calibrate, planned

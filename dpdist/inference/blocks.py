@@ -1,0 +1,38 @@
+"""The rows of a partition that count, and the blocks in which they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dpdist.data.base import Partition
+from dpdist.models.families.base import Rows
+
+#: Numbers in a block's features: small enough for the cache, large enough for the matrix product.
+BLOCK_NUMBERS = 2**19
+#: Bounds on the rows of a block. Every block adds (K, F) sums to those before it: few rows would not be worth that.
+FEWEST_BLOCK_ROWS, MOST_BLOCK_ROWS = 512, 4096
+#: Numbers that fewest rows may take together (128 MiB); of wider rows there are fewer, though never below these.
+MOST_BLOCK_NUMBERS, FEWEST_WIDE_ROWS = 2**24, 64
+
+
+def block_rows(columns: int) -> int:
+    """Rows of a block whose features have `columns` columns."""
+    fewest = max(FEWEST_WIDE_ROWS, min(FEWEST_BLOCK_ROWS, MOST_BLOCK_NUMBERS // columns))
+    return min(MOST_BLOCK_ROWS, max(fewest, BLOCK_NUMBERS // columns))
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """The blocks of so many rows, whose features have `columns` columns; one of none where there are no rows."""
+    step = block_rows(columns)
+    return (slice(start, start + step) for start in range(0, max(1, rows), step))
+
+
+def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.ndarray]:
+    """The rows of a partition that weigh something, their weights and places; others are as if they were not there."""
+    rows, weights = partition.load()
+    if weights is None or weights.all():
+        return rows, weights, np.arange(partition.rows)
+    places = np.flatnonzero(weights)
+    return rows[places], weights[places], places
