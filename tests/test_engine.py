@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import dpdist
 from dpdist.data.arrays import ArraySource
-from dpdist.data.base import Cut, weight_of
+from dpdist.data.base import Partitioning, weight_of
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.mixture.batches import batches_that_pay
@@ -304,9 +304,9 @@ def test_rows_without_weight_are_as_if_absent_from_a_whole_fit() -> None:
     masked = np.where(kept[:, None], rows, 1e30)
     for schedule in (Memoized(4), Stochastic(4)):
         given = {"schedule": schedule, "initial": "k-means++", "initial_components": 5, "max_laps": 15}
-        one = mixture(**given).fit(ArraySource(masked, kept.astype(float), cut=Cut((0, 100, 200, 300, 500))))
+        one = mixture(**given).fit(ArraySource(masked, kept.astype(float), cut=Partitioning((0, 100, 200, 300, 500))))
         ends = np.cumsum(kept)[[99, 199, 299, 499]]
-        two = mixture(**given).fit(ArraySource(rows[kept], cut=Cut((0, *map(int, ends)))))
+        two = mixture(**given).fit(ArraySource(rows[kept], cut=Partitioning((0, *map(int, ends)))))
         np.testing.assert_allclose(one.history_.elbo, two.history_.elbo, rtol=1e-10)
 
 
@@ -341,7 +341,7 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
 def test_every_total_holds_the_weight_of_all_rows(schedule, weighted) -> None:
     rows, weights = clusters(1, 730), np.random.default_rng(1).uniform(0, 5, 730)
     weights[100:200] = 0.0
-    cut = Cut((0, 100, 200, 240, 500, 730))  # batches of unequal rows and weights, one of none
+    cut = Partitioning((0, 100, 200, 240, 500, 730))  # batches of unequal rows and weights, one of none
     source = ArraySource(rows, weights if weighted else None, cut=cut)
     whole = weights.sum() if weighted else 730
     batches = [sum(weight_of(source, part) for part in source.partitions[batch::4]) for batch in range(4)]
@@ -372,7 +372,7 @@ def test_a_run_is_quiet_where_its_elbo_neither_rises_nor_falls_by_the_tolerance(
 
 
 def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
-    source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
+    source = ArraySource(clusters(1, 730), cut=Partitioning((0, 400, 500, 730)))
     schedule = Stochastic(3, delay=2.0, forgetting=0.7)
     problem, state = begun(mixture(schedule=schedule, initial="k-means++", initial_components=3), source)
     rows, before = [400, 100, 230], state.start
@@ -385,7 +385,7 @@ def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
 
 
 def test_a_memoized_total_has_the_start_in_place_of_batches_not_yet_seen() -> None:
-    source = ArraySource(clusters(1, 730), cut=Cut((0, 400, 500, 730)))
+    source = ArraySource(clusters(1, 730), cut=Partitioning((0, 400, 500, 730)))
     rows = [400, 100, 230]
     for keep in (True, False):
         schedule = Memoized(3, keep_start=keep)
@@ -509,7 +509,7 @@ def test_memoized_trace_equals_the_oracle_at_every_visit() -> None:
     task = tuple(tuple(int(b) for b in order) for order in numbers["batch_orders"])
     schedule = Ordered(len(numbers["batch_sizes"]), keep_start=False, task=task)
     problem = oracle_problem(numbers, rows, 5.0, "final", schedule)
-    cut = Cut((0, *(int(stop) for stop in np.cumsum(numbers["batch_sizes"]))))
+    cut = Partitioning((0, *(int(stop) for stop in np.cumsum(numbers["batch_sizes"]))))
     source = ArraySource(rows, cut=cut)
     start = Summary(resp.T @ problem.model.family.features(rows), np.zeros(resp.shape[1]))
     trace = [

@@ -23,7 +23,7 @@ from dpdist.inference.moves.merge import Merge
 from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.moves.split import Split
-from dpdist.inference.sample import Sample, gathered, join_samples
+from dpdist.inference.sample import Sample, append_part, join_samples
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
@@ -195,7 +195,7 @@ def test_parts_that_are_gathered_are_few_and_the_sample_that_all_are(seed, sizes
     every = [sample_of(seed + i, size, 3, most) for i, size in enumerate(sizes)]
     parts: tuple[Sample, ...] = ()
     for sample in every:
-        parts = gathered(parts, sample)
+        parts = append_part(parts, sample)
     held = [len(part.keys) for part in parts]
     assert all(first > second for first, second in pairwise(held))
     found, expected = join_samples(parts), join_samples(every)
@@ -211,7 +211,7 @@ def test_a_row_is_copied_a_few_times_however_many_parts_come(monkeypatch) -> Non
     )
     parts: tuple[Sample, ...] = ()
     for i in range(64):
-        parts = gathered(parts, sample_of(i, 10, 3, 1000))
+        parts = append_part(parts, sample_of(i, 10, 3, 1000))
     assert sum(copied) == 640 * np.log2(64)
 
 

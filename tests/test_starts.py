@@ -9,7 +9,7 @@ import pytest
 
 import dpdist
 from dpdist.data import ArraySource
-from dpdist.data.base import Cut
+from dpdist.data.base import Partitioning
 from dpdist.execution import SerialBackend
 from dpdist.execution.connecting import local_backend
 from dpdist.inference import starts
@@ -58,9 +58,12 @@ def test_rows_without_weight_are_as_if_absent_from_a_start(case: FamilyCase, sta
     initial = given.get(start_name, (start_name, start_name))
     usual = {"family": case.make(), "initial_components": 3, "initial_rows": 300}
     ends = np.cumsum(kept)[[99, 299, 399]]
-    one = start(mixture(**usual, initial=initial[0]), ArraySource(masked, weights, cut=Cut((0, 100, 200, 300, 400))))
+    one = start(
+        mixture(**usual, initial=initial[0]), ArraySource(masked, weights, cut=Partitioning((0, 100, 200, 300, 400)))
+    )
     two = start(
-        mixture(**usual, initial=initial[1]), ArraySource(rows[kept], weights[kept], cut=Cut((0, *map(int, ends))))
+        mixture(**usual, initial=initial[1]),
+        ArraySource(rows[kept], weights[kept], cut=Partitioning((0, *map(int, ends)))),
     )
     if start_name in given:  # other draws are keyed by the partition, of which the one without weight is missing
         np.testing.assert_allclose(one.stats, two.stats, rtol=1e-9, atol=1e-7)

@@ -20,7 +20,7 @@ from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.merges import propose_pairs
 from dpdist.inference.topics.model import TopicModel
-from dpdist.kernels.sticks import share_out
+from dpdist.kernels.sticks import multiplier_of
 from dpdist.kernels.topics import expect_counts, union_evidences
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
 from dpdist.models.families.multinomial import entries_of
@@ -70,7 +70,7 @@ def test_evidence_that_unions_gain_is_that_of_their_counts() -> None:
 def test_shares_add_up_to_one(size: int) -> None:
     excess = np.random.default_rng(size).gamma(0.1, 1e3, size=size)
     excess -= excess.min()
-    assert (1 / (share_out(excess) + excess)).sum() == pytest.approx(1.0, abs=1e-13)
+    assert (1 / (multiplier_of(excess) + excess)).sum() == pytest.approx(1.0, abs=1e-13)
 
 
 def test_expected_counts_are_of_the_words_that_documents_have() -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
 from dpdist.data import as_source
-from dpdist.estimators.variational import load
+from dpdist.estimators.opening import load
 from dpdist.execution import Backend
 from dpdist.report import plot
 from dpdist.report.page import write_page

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
-from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows, require_shape
+from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows, require_shape
 from dpdist.data.columns import Names
 from dpdist.data.exact import EXACT, require_exact
 from dpdist.models.families.base import Rows, is_sparse
@@ -44,7 +44,7 @@ class ArraySource(TableSource):
         values: object,
         weights: Weights = None,
         partition_rows: int | None = None,
-        cut: Cut | None = None,
+        cut: Partitioning | None = None,
         names: Names | None = None,
     ) -> None:
         self.values = _as_csr(values) if sparse.issparse(values) else _as_array(values)
@@ -52,7 +52,7 @@ class ArraySource(TableSource):
         super().__init__(self.values, "the data", weights, names)
         rows = self.shape[0]
         self._given = (
-            Cut((*range(0, rows, partition_rows), rows)) if cut is None and partition_rows is not None else cut
+            Partitioning((*range(0, rows, partition_rows), rows)) if cut is None and partition_rows is not None else cut
         )
         self.cut = self._given or cut_rows(rows, self._row_bytes)
 
@@ -60,7 +60,7 @@ class ArraySource(TableSource):
     def _row_bytes(self) -> int:
         return int(self.shape[1] * self.values.dtype.itemsize)
 
-    def cut_for(self, work_rows: int | None) -> Cut | None:
+    def cut_for(self, work_rows: int | None) -> Partitioning | None:
         return cut_rows(self.shape[0], self._row_bytes, None, work_rows) if self._given is None else None
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> ArrayPartition:

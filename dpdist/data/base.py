@@ -188,7 +188,7 @@ def spread_over(count: int, most: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Partitioning:
     """Boundaries of partitions: rows ``bounds[i]`` to ``bounds[i + 1]``."""
 
     bounds: tuple[int, ...]
@@ -205,7 +205,7 @@ class Cut:
         return hashlib.sha256(np.array(self.bounds, dtype=np.int64).tobytes()).hexdigest()[:16]
 
 
-def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int | None = None) -> Cut:
+def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int | None = None) -> Partitioning:
     """Cut `rows` into partitions by a rule that knows the data and the model, never the workers.
 
     Parameters
@@ -221,14 +221,14 @@ def cut_rows(rows: int, row_bytes: int, chunk: int | None = None, work_rows: int
         most = min(most, max(FEWEST_ROWS, work_rows * max(1, -(-read // READ_BYTES))))
     wanted = max(1, min(max(-(-rows // TARGET_PARTITIONS), FEWEST_ROWS), most))
     if chunk is None or chunk >= rows:
-        return Cut((*_even(0, rows, wanted), rows))
+        return Partitioning((*_even(0, rows, wanted), rows))
     if chunk <= wanted:
         step = chunk * max(1, wanted // chunk)
-        return Cut((*range(0, rows, step), rows))
+        return Partitioning((*range(0, rows, step), rows))
     bounds: list[int] = []
     for start in range(0, rows, chunk):
         bounds += _even(start, min(start + chunk, rows), wanted)
-    return Cut((*bounds, rows))
+    return Partitioning((*bounds, rows))
 
 
 def _even(start: int, stop: int, wanted: int) -> list[int]:
@@ -265,7 +265,7 @@ class TableSource(Source):
         If the table or the weights are not such.
     """
 
-    cut: Cut
+    cut: Partitioning
     #: Rows of a partition at most, as somebody bounded them; None where nobody did.
     most_rows: int | None = None
 
@@ -295,7 +295,7 @@ class TableSource(Source):
         again.cut, again.most_rows, again.digests = cut, rows, None
         return again
 
-    def cut_for(self, work_rows: int | None) -> Cut | None:
+    def cut_for(self, work_rows: int | None) -> Partitioning | None:
         """The cut into partitions of at most about so many rows; None where the cut is given."""
         return None
 

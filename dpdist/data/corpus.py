@@ -24,7 +24,7 @@ from scipy import sparse
 
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
 from dpdist.core.strings import part_strings
-from dpdist.data.base import Cut, Partition, Source
+from dpdist.data.base import Partition, Partitioning, Source
 from dpdist.data.columns import Names
 from dpdist.data.zarr import (
     COMPLETE,
@@ -88,14 +88,14 @@ class CorpusSource(Source):
 
     Attributes
     ----------
-    cut : Cut
+    cut : Partitioning
         Boundaries of the partitions, fixed when the corpus was written.
     """
 
     sparse = True
 
     def __init__(self, path: str, label: str, bounds: tuple[int, ...], words: int, digest: str) -> None:
-        self.path, self.label, self.cut, self._digest = path, label, Cut(bounds), digest
+        self.path, self.label, self.cut, self._digest = path, label, Partitioning(bounds), digest
         self.shape, self.weights = (bounds[-1], words), None
 
     @classmethod

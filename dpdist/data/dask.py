@@ -23,7 +23,7 @@ from distributed import Future, futures_of
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArrayPartition
-from dpdist.data.base import Cut, Partition, TableSource, Weights
+from dpdist.data.base import Partition, Partitioning, TableSource, Weights
 from dpdist.data.columns import Names
 from dpdist.execution.base import Remote
 from dpdist.models.families.base import Rows
@@ -76,7 +76,7 @@ class DaskSource(TableSource):
         super().__init__(array, "the dask.array", weights, names)
         self.array = _brought_forward(array.rechunk({1: -1}))
         sizes = [int(size) for size in self.array.chunks[0] if size]
-        self.cut = Cut((0, *(int(stop) for stop in np.cumsum(sizes))))
+        self.cut = Partitioning((0, *(int(stop) for stop in np.cumsum(sizes))))
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> Partition:
         key = self._keys[index]

@@ -23,7 +23,7 @@ from zarr.storage import StorePath, WrapperStore
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
 from dpdist.core.places.connections import is_object_url
 from dpdist.core.places.zarr_store import zarr_store
-from dpdist.data.base import Cut, Partition, TableSource, Weights, cut_rows
+from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
 from dpdist.data.files import refuse_other_folder
 from dpdist.models.families.base import Rows
@@ -120,7 +120,7 @@ class ZarrSource(TableSource):
         _warn_of_absent_chunks(node, str(path))
         return source
 
-    def cut_for(self, work_rows: int | None) -> Cut:
+    def cut_for(self, work_rows: int | None) -> Partitioning:
         """Whole chunks, or even parts of large ones."""
         chunk = int((self.array.shards or self.array.chunks)[0])
         return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, chunk, work_rows)

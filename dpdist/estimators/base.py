@@ -86,7 +86,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
     @property
     def scattered_(self) -> np.ndarray:
         """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool."""
-        return ~self._predictor.gathered(~self._threshold(None).scattered)
+        return ~self._predictor.any_of_groups(~self._threshold(None).scattered)
 
     def _threshold(self, rate: float | None) -> Threshold:
         check_is_fitted(self)

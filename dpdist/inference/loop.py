@@ -19,7 +19,7 @@ from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.execution.base import Backend, Ref
-from dpdist.inference.sample import gathered
+from dpdist.inference.sample import append_part
 from dpdist.inference.schedules.base import Schedule
 from dpdist.inference.schedules.tree import Sums, SumTree
 from dpdist.inference.state import Info, State
@@ -188,7 +188,7 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
             state,
             visited=position,
             batch_summaries=ledger.batch_summaries(),
-            samples=gathered(state.samples, seen.sample),
+            samples=append_part(state.samples, seen.sample),
             queue=tuple(total for _, _, total in under_way),
             running=ledger.running(),
         )

@@ -177,4 +177,4 @@ class Flagged:
         """Which components of the model, or groups of its cut, are not of scattered rows alone, (K,) bool."""
         if self.threshold is None:
             return np.ones(len(self.whole.ids), dtype=bool)
-        return self.whole.gathered(~self.threshold.scattered)
+        return self.whole.any_of_groups(~self.threshold.scattered)

@@ -194,7 +194,7 @@ class Predictor(ABC):
             found["log_density"] = self.log_density(partition)
         return found
 
-    def gathered(self, of_components: np.ndarray) -> np.ndarray:
+    def any_of_groups(self, of_components: np.ndarray) -> np.ndarray:
         """Of what is true of components of :attr:`uncut`, of which of these it is true of one at least, (K,) bool."""
         return of_components
 

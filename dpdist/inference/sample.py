@@ -70,7 +70,7 @@ class Sample:
         return self.rows[mine], self.weights[mine]
 
 
-def gathered(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
+def append_part(parts: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
     """Parts of a sample with another part after them, few whatever their number was.
 
     Parts that hold no more rows than what comes after them are joined with it, so that a row is copied some times and

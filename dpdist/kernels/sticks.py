@@ -150,7 +150,7 @@ def climb_sticks(
 
 
 @jit
-def share_out(excess: np.ndarray) -> float:
+def multiplier_of(excess: np.ndarray) -> float:
     """The x with ``sum_k 1 / (x + excess_k) = 1``, whose smallest is zero: by Newton's method from x = 1, below
     it, from where steps lead ever nearer, for the sum is convex."""
     x = 1.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
-from dpdist.data.base import Cut, Partition, Source, TableSource, Weights, cut_rows
+from dpdist.data.base import Partition, Partitioning, Source, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
 from dpdist.data.tables import Choice, files_of, open_table
 from dpdist.data.tables.base import NoColumnError
@@ -55,7 +55,7 @@ class FileSource(TableSource):
         self._chunk = table.chunk
         self.cut = self.cut_for(None)
 
-    def cut_for(self, work_rows: int | None) -> Cut:
+    def cut_for(self, work_rows: int | None) -> Partitioning:
         return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, self._chunk, work_rows)
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> FilePartition:

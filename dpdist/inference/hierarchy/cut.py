@@ -109,8 +109,8 @@ class Cut(Predictor):
     def uncut(self) -> Predictor:
         return self.whole.uncut
 
-    def gathered(self, of_components: np.ndarray) -> np.ndarray:
-        return np.asarray(self.whole.gathered(of_components) @ self._members > 0)
+    def any_of_groups(self, of_components: np.ndarray) -> np.ndarray:
+        return np.asarray(self.whole.any_of_groups(of_components) @ self._members > 0)
 
     def weights(self) -> tuple[np.ndarray, float]:
         weights, rest = self.whole.weights()

@@ -22,7 +22,7 @@ import numpy as np
 
 from dpdist.core.checks import SCALE, check_fields
 from dpdist.core.errors import PrecisionError
-from dpdist.kernels.sticks import climb_sticks, share_out, stick_bound
+from dpdist.kernels.sticks import climb_sticks, multiplier_of, stick_bound
 
 #: Steps of Newton's method, at most; a few are enough.
 _MOST = 200
@@ -136,7 +136,7 @@ class HierarchicalDirichletProcess:
         """The lambda that makes weights add up to one."""
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
-        return float(share_out(pull - least)) - least
+        return float(multiplier_of(pull - least)) - least
 
     def _value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[float, np.ndarray, np.ndarray]:
         topics = len(sticks.first)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.base import Cut, Partition, TableSource, cut_rows
+from dpdist.data.base import Partition, Partitioning, TableSource, cut_rows
 from dpdist.data.convert import chunk_rows
 
 #: Of drawn rows: how far apart the means of clusters are, in standard deviations of a cluster.
@@ -32,7 +32,7 @@ class UnwrittenSource(TableSource):
         super().__init__(_Nothing((rows, columns), np.dtype(dtype)), "rows that are not there yet", None, None)
         self.cut = self.cut_for(None)
 
-    def cut_for(self, work_rows: int | None) -> Cut:
+    def cut_for(self, work_rows: int | None) -> Partitioning:
         size = self.shape[1] * self.dtype.itemsize
         return cut_rows(self.shape[0], size, chunk_rows(self.shape[0], size), work_rows)
 

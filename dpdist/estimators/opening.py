@@ -1,0 +1,139 @@
+"""Estimators from disk: loaded, gone on with, or extended by new rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+import numpy.typing as npt
+
+from dpdist.data import as_source
+from dpdist.estimators.fitted import chosen_backend
+from dpdist.estimators.mixture import Mixture
+from dpdist.estimators.sva import SVA
+from dpdist.estimators.topic_model import HDPTopicModel
+from dpdist.execution import Backend
+from dpdist.runs.extending import prepare_extension
+from dpdist.runs.limits import Limits
+from dpdist.runs.opening import gone_on, open_run, run_at
+from dpdist.runs.run import Run
+from dpdist.storage.checkpoint import FINDINGS, RunStore
+from dpdist.storage.importing import imported_class, made
+from dpdist.storage.preparing import PreparationStore
+
+Fit = TypeVar("Fit", Mixture, SVA, HDPTopicModel)
+#: What comes back from disk.
+_ESTIMATORS = (Mixture, SVA, HDPTopicModel)
+
+
+def resume(
+    path: str | os.PathLike[str],
+    x: object,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    max_laps: int | None = None,
+    max_time: float | None = None,
+    holdout: object = None,
+    backend: Backend | None = None,
+) -> Mixture | SVA | HDPTopicModel:
+    """Go on with the run or the pass in a checkpoint, to the bits it would have had undisturbed.
+
+    Parameters
+    ----------
+    path : folder that a fit wrote its checkpoint to
+    x, sample_weight : the data it began with
+    max_laps, max_time : when to stop; default: as the run was told
+    holdout : rows whose score is followed; default: those at the path that the run was told. Rows in memory are not
+        kept, and not scored from here on unless they are given again
+    backend : where to run; default: the active Dask client, else this process
+
+    Returns
+    -------
+    model : the estimator that began the run, with its parameters, `max_laps` and `max_time` apart where given; fitted
+
+    Raises
+    ------
+    CheckpointError
+        If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
+        be imported.
+    """
+    model, source = _estimator_of(run_at(path)), as_source(x, sample_weight)
+    run = gone_on(path, source, chosen_backend(backend), max_laps, max_time, holdout)
+    model.set_params(**Limits(max_laps, max_time).given)
+    return _at_its_end(model, run)
+
+
+def extend(
+    path: str | os.PathLike[str],
+    x: object,
+    *,
+    sample_weight: npt.ArrayLike | None = None,
+    out: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    again: bool = False,
+    backend: Backend | None = None,
+) -> SVA:
+    """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
+
+    Parameters
+    ----------
+    path : model of a sequential pass, or a run or model fitted otherwise
+    x, sample_weight : the new rows
+    out : folder for the result; default: the model itself gets a new generation, which needs a sequential model
+    overwrite : whether to replace what is at `out`
+    again : whether to take rows that the model was made from already, which then count twice. They are told by a digest
+        of all rows in their partitions; a model written by ``save`` knows none
+    backend : where to run; default: the active Dask client, else this process
+
+    Returns
+    -------
+    model : fitted to old and new rows
+
+    Raises
+    ------
+    InputError, CheckpointError
+        If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
+    """
+    source = as_source(x, sample_weight, open_run(path).problem().names)
+    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {}, again)
+    assert run.store is not None, "an extension is kept"
+    return _at_its_end(_estimator_of(run.store), run)
+
+
+def _at_its_end(model: Fit, run: Run) -> Fit:
+    """The estimator fitted by a run, which is followed to its end; it may be there already."""
+    if run.fitted is not None:
+        model.adopt(run.problem, run.fitted, run.history)
+    for _ in model.follow(run):
+        pass
+    return model
+
+
+def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
+    """The fitted model in a saved model or a run's checkpoint.
+
+    Parameters
+    ----------
+    path : folder written by an estimator's ``save``, or by ``dpdist fit``, ``sva`` or ``topics``
+
+    Returns
+    -------
+    model : DPMixture, FiniteMixture, SVA or HDPTopicModel, whichever it was, with its parameters
+
+    Raises
+    ------
+    CheckpointError
+        If there is no fitted model there, or a class of your own that it needs cannot be imported.
+    """
+    store = open_run(path)
+    model = _estimator_of(store)
+    model.adopt(store.problem(), store.model(), store.history())
+    model.__dict__.update({f"{name}_": store.finding(name) for name in FINDINGS if store.holds(name)})
+    return model
+
+
+def _estimator_of(store: RunStore | PreparationStore) -> Mixture | SVA | HDPTopicModel:
+    """The estimator that was asked for what is stored, not fitted."""
+    asked = store.asked()
+    found: Mixture | SVA | HDPTopicModel = made(imported_class(asked.estimator, _ESTIMATORS), asked.parameters)
+    return found
