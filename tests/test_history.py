@@ -34,6 +34,10 @@ def test_what_is_written_is_read(tmp_path) -> None:
         assert read.times == each.times
 
 
+def test_what_moves_gained_is_of_those_that_were_taken() -> None:
+    assert [history().gained(lap) for lap in (1, 2)] == [0.0, 1.5]
+
+
 def test_other_programs_read_every_component_of_a_proposal(tmp_path) -> None:
     history().write(zarr.create_group(str(tmp_path / "history")))
     stored = xr.open_zarr(tmp_path / "history", consolidated=False)

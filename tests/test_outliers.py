@@ -109,6 +109,39 @@ def test_a_background_has_its_share_of_the_density_and_its_rows(case) -> None:
 
 
 @every_family
+def test_draws_beyond_the_components_are_of_what_is_not_seen_and_of_the_background(case) -> None:
+    backed, groups = Backed(case, 1), np.array([0, 1, 0, 1])
+    places, rng = np.repeat([K, K + 1], 20), np.random.default_rng(0)
+    stats = np.stack([*backed.predictor.total.stats, np.zeros_like(backed.outside), backed.outside])
+    expected = backed.family.sample(stats, places, np.random.default_rng(0))
+    np.testing.assert_array_equal(backed.predictor.sample(places, rng), expected)
+    drawn = Cut(backed.predictor, groups).sample(places - K + 2, np.random.default_rng(0))
+    np.testing.assert_array_equal(drawn, expected)
+
+
+def test_samples_are_as_often_of_the_background_as_it_is_expected() -> None:
+    rng = np.random.default_rng(0)
+    x = np.concatenate([0.1 * rng.normal(size=(400, 2)), 10 * rng.normal(size=(150, 2))])
+    model = mixture(background=0.3, moves=[], max_laps=5).fit(x)
+    drawn, components = model.sample(20_000)
+    assert (components == -1).mean() == pytest.approx(0.3, abs=0.02)
+    edges = np.linspace(-5, 5, 401)
+    middles = np.stack(np.meshgrid(*[(edges[1:] + edges[:-1]) / 2] * 2), axis=-1).reshape(-1, 2)
+    within = np.exp(model.score_samples(middles)).sum() * (edges[1] - edges[0]) ** 2
+    assert (np.abs(drawn) < 5).all(axis=1).mean() == pytest.approx(within, abs=0.02)
+
+
+def test_rows_whose_totals_are_open_have_no_threshold() -> None:
+    x = np.random.default_rng(0).multinomial(20, [0.2, 0.3, 0.5], size=60)
+    model = mixture(family="multinomial", max_laps=2).fit(x)
+    for ask in (lambda: model.predict(x, outliers=True), lambda: model.scattered_, model.outlier_threshold):
+        with pytest.raises(dpdist.InputError, match=r"Multinomial leaves its total open.*background=0\.01"):
+            ask()
+    backed = mixture(family="multinomial", max_laps=2, background=0.01).fit(x)
+    assert set(backed.predict(x, outliers=True)) <= {-1, 0}
+
+
+@every_family
 def test_densities_under_components_make_up_the_models_and_those_of_cuts(case) -> None:
     backed = Backed(case, 2)
     part, plain = ArraySource(backed.rows, partition_rows=N).partitions[0], replace(backed.model, background=None)

@@ -96,7 +96,7 @@ def test_the_topics_are_found_and_described(fitted) -> None:
 
 def test_proportions_are_those_of_a_document_settled_and_of_the_model_where_it_is_empty(fitted) -> None:
     x = blocks(seed=1)[:20]
-    model = clone(fitted).set_params(effort=dpdist.Effort(1e-8, 2000), max_laps=4).fit(blocks())
+    model = clone(fitted).set_params(max_laps=4).fit(blocks())
     shares = model.transform(x)
     np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-12)
     np.testing.assert_allclose(shares[5], model.topic_weights_ / model.topic_weights_.sum(), rtol=1e-12)

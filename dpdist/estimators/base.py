@@ -194,21 +194,23 @@ class Clustering(DensityMixin, Estimator[Asks]):
         super().save(path, overwrite)
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Draw rows from the posterior predictive, the leftover stick included.
+        """Draw rows from the posterior predictive, the leftover stick and the background included.
 
         Returns
         -------
         x : (n_samples, D) raw rows; with PCA, on the plane that it keeps
-        components : (n_samples,) positions; K for a component not yet seen
+        components : (n_samples,) positions; K for a component not yet seen, -1 for the background
         """
         check_is_fitted(self)
         n_samples = COUNT.take("n_samples", n_samples)
         rng = check_random_state(self.random_state)
         generator = np.random.default_rng(rng.randint(2**31 - 1))
         weights, rest = self._predictor.weights()
-        shares = np.append(weights, rest)
+        shares, outside = np.append(weights, rest), self._predictor.background()
+        if outside is not None:
+            shares = np.append((1 - outside.share) * shares, outside.share)
         components = generator.choice(len(shares), size=n_samples, p=shares / shares.sum())
-        return self._predictor.draw(components, generator), components
+        return self._predictor.draw(components, generator), np.where(components > len(weights), -1, components)
 
     @property
     def components_(self) -> xr.Dataset:

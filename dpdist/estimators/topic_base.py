@@ -33,7 +33,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         """Expected proportions of the topics in documents, (N, K), rows sum to 1.
 
         They are posterior means over the topics in use; the mass that the model leaves to topics not in use is left
-        out. A document without words has the global weights. Computed to about 1e-6 of a token.
+        out. A document without words has the global weights. Documents are iterated until the expected tokens of their
+        topics change by 1e-6 an update on average, further than in a fit.
 
         Parameters
         ----------

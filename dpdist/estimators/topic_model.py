@@ -59,7 +59,7 @@ class HDPTopicModel(TopicEstimator):
     topic_ids_ : (K,) int64
         Stable identities, kept through reordering, resuming and saving.
     topic_sizes_ : (K,)
-        Expected tokens of each topic in the corpus.
+        Expected tokens of each topic in the corpus; after `partial_fit` as its last mini-batches, scaled up, suggest.
     history_ : xarray.Dataset
         ELBO, K and seconds by lap, or by mini-batch of `partial_fit`; every proposal, its gain and what became of it.
     converged_ : bool

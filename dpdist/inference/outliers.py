@@ -65,7 +65,17 @@ def outlier_threshold(predictor: Predictor, backend: Backend, seed: int, rate: f
     backend : where draws are scored
     seed : key of the draws
     rate : the share, above 0 and below 1; default: what keeps outliers that are of clusters to one in twenty
+
+    Raises
+    ------
+    InputError
+        If the family's densities are of rows given their totals, and so of long and short rows not to be compared.
     """
+    if predictor.family is not None and not predictor.family.whole_rows:
+        raise InputError(
+            f"outliers by density need a family that says all of a row; {type(predictor.family).__name__} leaves its "
+            "total open, and long rows have lower densities. Fit with background=0.01, which tells rows of no cluster."
+        )
     known = _KNOWN.setdefault(predictor.uncut, {})
     if (seed, rate) not in known:
         known[seed, rate] = _threshold(predictor.uncut, backend, seed, rate)

@@ -122,7 +122,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A predictive draw for each of some components (n,); K is one not yet seen. Prepared coordinates."""
+        """A predictive draw for each of some components (n,), prepared; K is one not yet seen, K + 1 the background."""
 
     @abstractmethod
     def describe(self) -> Description:

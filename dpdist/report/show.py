@@ -131,6 +131,6 @@ def _laps(history: History) -> Table:
     for name in ("lap", "K", "ELBO", "gained by moves", "seconds"):
         table.add_column(name, justify="right")
     for row in history.laps[-LAST:]:
-        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{row.elbo - row.elbo_before_moves:.4f}")
+        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{history.gained(row.lap):.4f}")
         table.add_row(str(row.lap), str(row.n_components), *bound, f"{row.seconds:.2f}")
     return table

@@ -145,6 +145,11 @@ class History:
         judged = (row for row in self.proposals if row.lap == lap)
         return dict(Counter(row.kind for row in judged if row.reason is Reason.ACCEPTED))
 
+    def gained(self, lap: int) -> float:
+        """Nats by which moves taken in a lap raised the ELBO."""
+        judged = (row for row in self.proposals if row.lap == lap)
+        return math.fsum(row.gain for row in judged if row.reason is Reason.ACCEPTED)
+
     @property
     def kinds(self) -> list[str]:
         """Every kind of proposal there was, by name; in alphabetical order."""

@@ -117,7 +117,7 @@ class Cut(Predictor):
         return weights @ self._members, rest
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        weights, drawn = self.whole.weights()[0], np.full(len(components), len(self.groups))
+        weights, drawn = self.whole.weights()[0], components - self._size + len(self.groups)  # what is no cluster
         for group, held in enumerate(self._held()):
             mine = np.flatnonzero(components == group)
             drawn[mine] = rng.choice(held, size=len(mine), p=weights[held] / weights[held].sum())

@@ -96,7 +96,8 @@ class MixturePredictor(Predictor):
         return self.model.allocation.weights(self.total.counts)
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns))])
+        beyond = [] if self.model.background is None else [self.model.background.stats[None]]
+        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns)), *beyond])
         with one_thread():
             return self.model.family.sample(stats, components, rng)
 

@@ -36,6 +36,8 @@ from dpdist.models.families.base import Rows
 
 #: Types of counts that matrices of documents may have.
 COUNTED = [np.dtype(kind) for kind in "?bBhHiIlLqQfd"]
+#: How far documents are iterated whose topics are asked for.
+SETTLED = Effort(tolerance=1e-6, most=1000)
 #: NumPy draws from no more tokens than these.
 MOST_DRAWN = 10**9
 
@@ -47,7 +49,6 @@ class DocumentPredictor:
     Parameters
     ----------
     model : the prior, with the hyperparameters that were learned
-    effort : how far documents are iterated
     words : (W, K) expected tokens of each word in each topic, in the whole corpus
     global_weights : (K + 1,); the last is the mass of all topics not in use
     tokens : in the whole corpus; online as the topics have them, near their number
@@ -56,7 +57,6 @@ class DocumentPredictor:
     """
 
     model: TopicModel
-    effort: Effort
     words: np.ndarray
     global_weights: np.ndarray
     tokens: float
@@ -128,7 +128,7 @@ class DocumentPredictor:
         documents = checked_documents(partition)
         unknown = DocumentTopics.unknown(documents.shape[0])
         with one_thread():
-            _, _, used = local_step(self.posterior, documents, unknown, NO_PAIRS, self.effort)
+            _, _, used = local_step(self.posterior, documents, unknown, NO_PAIRS, SETTLED)
             parameters = self.prior + used.matrix(len(self.prior)).toarray()
         shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
         return shares
@@ -163,7 +163,7 @@ def predictor_of_topics(
             assert isinstance(total, TopicSummary), "a topic model's total"
             model, tokens = learned(problem.model, total, problem.learn), float(total.totals[TOKENS])
             weights = model.sticks(total).weights
-    return DocumentPredictor(model, problem.effort, total.words, weights, tokens, ids, problem.words)
+    return DocumentPredictor(model, total.words, weights, tokens, ids, problem.words)
 
 
 def complete_documents(

@@ -81,6 +81,8 @@ class Family(ABC):
     #: Whether a component learns its covariance, so that it may come to spread over several clusters; then
     #: :meth:`empirical` says how wide one is.
     spreads: bool = False
+    #: Whether a component says all of a row; else its density is of a row given its total.
+    whole_rows: bool = True
     #: The numbers that rows may hold; None for any.
     support: Support | None = None
 

@@ -33,6 +33,7 @@ class Multinomial(LinearFamily):
 
     name = "multinomial"
     support = COUNTS
+    whole_rows = False
 
     def with_defaults(self, moments: Moments) -> Multinomial:
         return filled(self, moments.dimension, pseudocount=0.5)
