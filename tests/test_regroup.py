@@ -132,13 +132,20 @@ def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
     assert tried and all(len(group) == 2 for group in tried) and move.unfinished(end, resting)
 
 
+@pytest.mark.parametrize(
+    ("made", "limit"),
+    [({}, "MOST_LAPS"), ({"regroup": np.array([6])}, "MOST_LAPS"), ({"split": np.array([6])}, "LAPS_MEANWHILE")],
+    ids=["nothing changed", "regroups changed", "splits changed"],
+)
 @pytest.mark.parametrize("groups", [1, 2, 5])
-def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, monkeypatch) -> None:
+def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, made, limit, monkeypatch) -> None:
     """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
-    end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=2, rows=200)
+    end, move = replace(end_of(*drawn()), settled=True, made=made), Regroup(smallest=2, largest=2, rows=200)
     share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
-    monkeypatch.setattr(regroup, "MOST_LAPS", share)
+    monkeypatch.setattr(regroup, "MOST_LAPS", np.inf)
+    monkeypatch.setattr(regroup, "LAPS_MEANWHILE", np.inf)
+    monkeypatch.setattr(regroup, limit, share)
     found = move.births(end, np.zeros(7, bool), move.none(), ())
     assert len(found) == min(groups, 4) and move.unfinished(end, move.resting(end, move.none(), list(found))) == (
         groups < 4

@@ -8,8 +8,8 @@ row is divided among the components found, as a split's rows are.
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
-Searches of a lap's end stop at some times the lap's own products: with fewer of them a run comes as far in that time,
-but takes more laps for it.
+Searches of a lap's end stop at some times the lap's own products, and sooner while other moves still change components:
+groups would be searched that are about to change. With fewer searches a run comes as far in its time, in more laps.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ from dpdist.models.mixture import Model
 
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
-#: What searches of a lap's end may cost in units of the lap's own products, and in multiplications where these are few.
-MOST_LAPS, MOST_PRODUCTS = 12, 9e9
+#: What searches of a lap's end may cost in units of the lap's own products: while other moves change components, and
+#: once they do not; and in multiplications where these are few.
+LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
@@ -105,7 +106,8 @@ class Regroup(Dividing):
             # Where a search made it, it was split in vain; where no more may be, nothing is split.
             free &= proposals.tried(end.ids) | fresh | end.full
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
-        sketch, left = Sketch.of(end, free), _most_work(end)
+        changing = any(len(places) for kind, places in end.made.items() if kind != self.kind)
+        sketch, left = Sketch.of(end, free), _most_work(end, LAPS_MEANWHILE if changing else MOST_LAPS)
         for wave in count():
             groups = self._groups(sketch, searched, wave, left)
             if not groups:
@@ -169,10 +171,10 @@ class Regroup(Dividing):
         return _sampled([end.samples[k] for k in group], end.summary.counts[list(group)], self.rows, rng)
 
 
-def _most_work(end: LapEnd) -> float:
-    """Products of a row with a component's columns that searches of a lap's end may take."""
+def _most_work(end: LapEnd, laps: float) -> float:
+    """Products of a row with a component's columns that searches of a lap's end may take: those of so many laps."""
     stats = end.summary.stats
-    return float(max(MOST_LAPS * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
+    return float(max(laps * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
 
 
 def _sampled(
