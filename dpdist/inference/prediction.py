@@ -45,7 +45,7 @@ def label_outputs(top: int, components: int) -> Outputs:
 
 
 def labels_of(places: np.ndarray, shares: np.ndarray, top: int) -> dict[str, np.ndarray]:
-    """The same of rows whose best components (n, L) and their probabilities are known."""
+    """Label columns of rows whose best components (n, L), the best first, and their probabilities (n, L) are known."""
     more = {"top_label": places, "top_probability": shares}
     return {"label": places[:, 0], **(more if top > 1 else {})}
 

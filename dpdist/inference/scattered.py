@@ -56,7 +56,7 @@ def scattered_components(predictor: Predictor, backend: Backend, seed: int) -> n
 
 
 def chosen_components(shares: np.ndarray, gains: np.ndarray, log_density: np.ndarray) -> np.ndarray:
-    """The same by densities of draws.
+    """Which components are of scattered rows, by densities of draws of every component, (K,) bool; never all.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Info(NamedTuple):
     lap : int
     elbo : exact ELBO after the lap's moves, nats, whole data; NaN where a method has none
     elbo_before_moves : the same before them
-    rows : number of rows, each counting as much as its weight
+    rows : number of rows, each counting as much as its weight; of a pass, rows passed so far
     n_components : K after the moves
     ids, counts : (K,) after the moves
     records : every proposal judged

@@ -1,6 +1,6 @@
 """Empty charts in Bokeh, their colours, and how axes, legends and numbers are shown.
 
-Colours of text, axes and grids are CSS variables of the page, so that light and dark need no drawing of their own.
+Colours of text and grids are CSS variables of the page, so that light and dark need no drawing of their own.
 """
 
 from __future__ import annotations

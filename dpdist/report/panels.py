@@ -1,7 +1,4 @@
-"""The drawn panels of a page, in Bokeh: the course of a run, its moves, time, sizes, and the map of its clusters.
-
-Colours of text, axes and grids are CSS variables of the page, so that light and dark need no drawing of their own.
-"""
+"""The drawn panels of a page, in Bokeh: the course of a run, its moves, time, sizes, and the map of its clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows cut into inner and outer ones, where no two rows are nearest to what lies within and to what lies around it.
+"""Seedings that cut rows into inner and outer ones, for clusters around others or within them.
 
 A cluster around another, or one whose columns vary where those of the other are constant, has no seed of its own: what
 tells its rows is how far they lie from the middle, by their density or in a single column. A small cluster within a

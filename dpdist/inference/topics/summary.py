@@ -87,7 +87,7 @@ class TopicSummary:
         return TopicSummary(factor * self.words, factor * self.entropy, factor * self.groups, factor * self.totals)
 
     def take(self, topics: Sequence[int] | np.ndarray) -> TopicSummary:
-        """The summary with the topics in another order."""
+        """The summary of some topics, in the order given; totals stay those of all documents."""
         index = np.asarray(topics, dtype=np.intp)
         if np.array_equal(index, np.arange(len(self.entropy))):
             return self
