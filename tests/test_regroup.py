@@ -15,6 +15,7 @@ from dpdist.execution import SerialBackend
 from dpdist.inference.moves import regroup
 from dpdist.inference.moves.arrange import SampledRows, _changes, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
+from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.searched import SearchedGroups
@@ -55,6 +56,13 @@ def end_of(rows: np.ndarray, labels: np.ndarray, **changed) -> LapEnd:
     places = np.arange(components)
     end = LapEnd(model, SerialBackend(), 0, 5, False, places + 10, summary, places, samples)
     return replace(end, **changed)
+
+
+class Tried(Divisions):
+    """Splits of a move before, all of which were tried."""
+
+    def tried(self, ids: np.ndarray) -> np.ndarray:
+        return np.ones(len(ids), dtype=bool)
 
 
 class Judging(Divisions):
@@ -133,25 +141,35 @@ def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "limit"),
-    [({}, "MOST_LAPS"), ({"regroup": np.array([6])}, "MOST_LAPS"), ({"split": np.array([6])}, "LAPS_MEANWHILE")],
-    ids=["nothing changed", "regroups changed", "splits changed"],
+    ("made", "refused", "limit"),
+    [
+        ({}, {}, "MOST_LAPS"),
+        ({"regroup": np.arange(7)}, {}, "MOST_LAPS"),
+        ({"split": np.arange(3)}, {}, "MOST_LAPS"),
+        ({"split": np.arange(4)}, {}, "LAPS_MEANWHILE"),
+        ({"split": np.arange(2)}, {12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE"),
+        ({"split": np.arange(2)}, {12: 6, 13: 7, 14: 6}, "MOST_LAPS"),
+        ({}, {10: 7, 12: 7, 13: 7, 14: 7}, "LAPS_MEANWHILE"),
+    ],
+    ids=["nothing", "by regroups", "few by splits", "most by splits", "with those refused", "with less", "refused"],
 )
 @pytest.mark.parametrize("groups", [1, 2, 5])
-def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, made, limit, monkeypatch) -> None:
+def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, made, refused, limit, monkeypatch) -> None:
     """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
     end, move = replace(end_of(*drawn()), settled=True, made=made), Regroup(smallest=2, largest=2, rows=200)
     share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
+    cooldowns = Cooldowns.of({i: Cooldown(1, until, 150.0) for i, until in refused.items()})
+    splits = Tried(*vars(replace(Divisions.begun([], []), cooldowns=cooldowns)).values())
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 0.0)
     monkeypatch.setattr(regroup, "MOST_LAPS", np.inf)
     monkeypatch.setattr(regroup, "LAPS_MEANWHILE", np.inf)
     monkeypatch.setattr(regroup, limit, share)
-    found = move.births(end, np.zeros(7, bool), move.none(), ())
+    found = move.births(end, np.zeros(7, bool), move.none(), (splits,))
     assert len(found) == min(groups, 4) and move.unfinished(end, move.resting(end, move.none(), list(found))) == (
         groups < 4
     )
     monkeypatch.setattr(regroup, "MOST_PRODUCTS", 1e9)
-    assert len(move.births(end, np.zeros(7, bool), move.none(), ())) == 4
+    assert len(move.births(end, np.zeros(7, bool), move.none(), (splits,))) == 4
 
 
 def test_a_wave_that_found_something_is_the_last_where_work_is_spent(monkeypatch) -> None:

@@ -74,6 +74,10 @@ class Proposals(ABC):
         """
         return np.ones(len(ids), dtype=bool)
 
+    def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
+        """(K,) bool, components with `ids` that the move leaves alone for some laps after `lap`, having tried them."""
+        return np.zeros(len(ids), dtype=bool)
+
     def reserved(self) -> np.ndarray:
         """Components that moves later in the list had better leave alone, because they are being worked on."""
         return np.zeros(0, dtype=np.intp)

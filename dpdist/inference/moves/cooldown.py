@@ -77,6 +77,10 @@ class Cooldowns:
         exhausted: np.ndarray = self.refused(ids) >= tries
         return exhausted
 
+    def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
+        """(K,) bool, which components are left alone in the lap after `lap`, however often they were refused."""
+        return np.array([i in self.entries and self.entries[i].until > lap + 1 for i in ids.tolist()], dtype=bool)
+
     def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
         """(K,) bool, which components may be tried in `lap`."""
         ready = [i not in self.entries or self.entries[i].until <= lap for i in ids.tolist()]

@@ -119,6 +119,9 @@ class Divisions(Proposals):
         tried[self.groups[self.ages > 0, 0]] = True
         return tried
 
+    def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
+        return self.cooldowns.cooling(ids, lap)
+
 
 class Dividing(Move[Divisions]):
     """A move that proposes divisions.

@@ -8,8 +8,9 @@ row is divided among the components found, as a split's rows are.
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
-Searches of a lap's end stop at some times the lap's own products, and sooner while other moves still change components:
-groups would be searched that are about to change. With fewer searches a run comes as far in its time, in more laps.
+Searches of a lap's end stop at some times the lap's own products: with fewer of them a run comes as far in that time,
+but takes more laps for it. While most components were split or refused a split in the last few laps, and will be tried
+again, they stop much sooner, for what is searched then is about to change.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from dpdist.models.mixture import Model
 
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
-#: What searches of a lap's end may cost in units of the lap's own products: while other moves change components, and
-#: once they do not; and in multiplications where these are few.
+#: What searches of a lap's end may cost in units of the lap's own products: while other moves are at most components,
+#: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
@@ -106,8 +107,7 @@ class Regroup(Dividing):
             # Where a search made it, it was split in vain; where no more may be, nothing is split.
             free &= proposals.tried(end.ids) | fresh | end.full
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
-        changing = any(len(places) for kind, places in end.made.items() if kind != self.kind)
-        sketch, left = Sketch.of(end, free), _most_work(end, LAPS_MEANWHILE if changing else MOST_LAPS)
+        sketch, left = Sketch.of(end, free), _most_work(end, LAPS_MEANWHILE if self._early(end, others) else MOST_LAPS)
         for wave in count():
             groups = self._groups(sketch, searched, wave, left)
             if not groups:
@@ -125,6 +125,15 @@ class Regroup(Dividing):
             if not (better or calm):
                 break
         return births | sketch.divisions(end)
+
+    def _early(self, end: LapEnd, others: Sequence[Proposals]) -> bool:
+        """Whether other moves made most components at this end, or leave them alone only for a while."""
+        lately = np.zeros(len(end.ids), dtype=bool)
+        for kind, places in end.made.items():
+            lately[places] |= kind != self.kind
+        for proposals in others:
+            lately |= proposals.cooling(end.ids, end.lap)
+        return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:
         """Groups of a component with its nearest that were not searched, the smallest first."""
