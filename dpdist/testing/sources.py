@@ -1,0 +1,31 @@
+"""The laws of sources of rows."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from dpdist.data.base import Source
+from dpdist.models.families.base import dense_rows, is_sparse
+
+
+def check_source(source: Source) -> None:
+    """Hold a source to covering its rows once, in order, the same each time it is read."""
+    partitions = source.partitions
+    assert [p.index for p in partitions] == list(range(len(partitions))), "partitions are numbered in order"
+    edges = [p.start for p in partitions] + [partitions[-1].stop]
+    assert {type(number) for number in (*source.shape, *edges)} == {int}, "its numbers are Python's, which JSON writes"
+    assert edges[0] == 0 and edges[-1] == source.shape[0], "partitions cover the rows"
+    assert all(p.stop == q.start for p, q in itertools.pairwise(partitions)), "without gaps"
+    for partition in partitions:
+        rows, weights = partition.load()
+        assert rows.shape == (partition.rows, source.shape[1]), "a partition loads the rows it names"
+        assert is_sparse(rows) == source.sparse, "rows are sparse or dense as the source says"
+        assert rows.dtype.kind in "biuf", "rows are numbers"
+        assert weights is None or weights.shape == (partition.rows,), "weights are one a row"
+        assert weights is None or bool((np.isfinite(weights) & (weights >= 0)).all()), "weights are no less than 0"
+        again = partition.load()[0]
+        np.testing.assert_array_equal(dense_rows(again), dense_rows(rows), "a partition loads the same rows each time")
+    assert source.names is None or len(source.names) == source.shape[1], "names are one a column"
+    assert source.fingerprint() == source.fingerprint(), "a fingerprint does not change by itself"

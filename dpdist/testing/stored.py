@@ -1,0 +1,48 @@
+"""Whether parts come back from disk as they were."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+from zarr.storage import MemoryStore
+
+from dpdist.storage import codec
+
+
+def check_stored(part: Any) -> None:
+    """Hold a part (family, likelihood, allocation, schedule, move) to coming back from disk as it was.
+
+    Raises
+    ------
+    InputError
+        If it cannot be stored: its class is not at the top of a module, or a field is nothing that can be written.
+    """
+    group = zarr.create_group(store=MemoryStore())
+    codec.write(group, part)
+    same_part("what is read is what was stored", codec.read(group), part)
+
+
+def same_part(law: str, found: Any, expected: Any) -> None:
+    """A part is of the same class as another and has the same fields, as a law has it."""
+    assert type(found) is type(expected), law
+    for field in fields(expected):
+        if field.init:
+            _same_value(f"{law}: {field.name}", getattr(found, field.name), getattr(expected, field.name))
+
+
+def _same_value(law: str, found: Any, expected: Any) -> None:
+    """Parts, arrays and lists are compared by what they hold; numbers by value, NumPy's or Python's."""
+    if is_dataclass(expected):
+        same_part(law, found, expected)
+    elif isinstance(expected, list | tuple):
+        assert type(found) is type(expected) and len(found) == len(expected), law
+        for each, other in zip(found, expected, strict=True):
+            _same_value(law, each, other)
+    elif isinstance(expected, dict):
+        assert isinstance(found, dict), law
+        _same_value(law, [*found, *found.values()], [*expected, *expected.values()])
+    else:
+        np.testing.assert_array_equal(found, expected, law, strict=isinstance(expected, np.ndarray))
