@@ -19,7 +19,7 @@ from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.searched import SearchedGroups
-from dpdist.inference.moves.sketch import Found, Sketch
+from dpdist.inference.moves.sketch import Found, Sketch, union_of
 from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
@@ -216,15 +216,26 @@ def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> 
         np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats[list(group)].sum(axis=0))
 
 
-def test_no_two_groups_of_a_wave_rest_on_the_same_change() -> None:
-    """Components 0 and 3 were replaced together by two; what is searched beside one of these waits for the other."""
-    end = replace(end_of(*drawn()), settled=True)
+@pytest.mark.parametrize("most", [4, 6, 8])
+def test_groups_of_a_wave_are_disjoint_and_what_rests_on_the_same_changes_is_replaced_together(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Components 0 and 3 were replaced together by two, so changes beside either are one change."""
+    monkeypatch.setattr(regroup, "MOST_TOGETHER", most)
+    end, shared = replace(end_of(*drawn()), settled=True), 0
     sketch = Sketch.of(end, np.ones(7, dtype=bool))
     sketch = sketch.after([(0, 3)], [Found(end.summary.stats[[0, 3]], [end.samples[0], end.samples[3]])])
     for wave in range(20):
         groups = Regroup(smallest=2, largest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
-        rests = [sketch.union(group) for group in groups]
-        assert sum(map(len, rests)) == len(frozenset().union(*rests)) and len(groups) > 1
+        assert sum(map(len, groups)) == len(set().union(*groups)) and groups
+        rests = [union_of(sketch.replaced[k] for k in group) for group in groups]
+        shared += sum(map(len, rests)) > len(union_of(rests))
+        found = [Found(sketch.end.summary.stats[list(g)], [sketch.end.samples[k] for k in g]) for g in groups]
+        classes = set(sketch.after(groups, found).replaced)
+        assert sorted(k for each in classes for k in each) == list(range(7))
+        assert all(len(each) <= most for each in classes)
+        assert all(any(rest <= each for each in classes) for rest in rests)
+    assert shared
 
 
 @pytest.mark.parametrize(("most", "found"), [(None, 7), (6, 6), (5, 5)])

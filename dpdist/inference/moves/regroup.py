@@ -30,7 +30,7 @@ from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
 from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.moves.searched import SearchedGroups
-from dpdist.inference.moves.sketch import Found, Sketch
+from dpdist.inference.moves.sketch import Found, Sketch, joined, union_of
 from dpdist.inference.moves.split import Split
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import Model
@@ -151,16 +151,16 @@ class Regroup(Dividing):
     def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
-        Changes that rest on each other replace at most so many components of the lap's end together; no two groups of
-        a wave rest on the same.
+        Changes that rest on each other, those of this wave among them, replace at most so many components of the lap's
+        end together.
         """
-        end, groups, taken = sketch.end, list[tuple[int, ...]](), set[int]()
+        end, groups, free, together = sketch.end, list[tuple[int, ...]](), sketch.free.copy(), sketch.replaced
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
             for group in self._left(end, searched, k):
-                union = sketch.union(group)
-                if work > 0 and sketch.free[list(group)].all() and len(union) <= MOST_TOGETHER and not union & taken:
+                union = union_of([together[k] for k in group])
+                if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER:
                     groups.append(group)
-                    taken |= union
+                    free[list(group)], together = False, joined(together, union)
                     work -= self._work(end, group)
                     break
         return groups

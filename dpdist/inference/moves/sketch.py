@@ -6,7 +6,7 @@ each on what the waves before have found, and only in the end is all that change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,10 +57,6 @@ class Sketch:
         standing = [next(iter(self.replaced[k])) for k in group if len(self.replaced[k]) == 1]
         return tuple(standing) if len(standing) == len(group) else ()
 
-    def union(self, group: Sequence[int]) -> frozenset[int]:
-        """What a change of the group would replace, together with the changes on which it rests."""
-        return frozenset().union(*(self.replaced[k] for k in group))
-
     def after(self, groups: Sequence[tuple[int, ...]], found: Sequence[Found]) -> Sketch:
         """With disjoint `groups` replaced."""
         gone = {k for group in groups for k in group}
@@ -68,10 +64,12 @@ class Sketch:
         stats = np.concatenate([self.end.summary.stats[kept], *(each.stats for each in found)])
         samples = [self.end.samples.get(k) for k in kept] + [part for each in found for part in each.samples]
         fresh = int(self.end.ids.max()) + 1 + np.arange(sum(len(each.stats) for each in found))
-        replaced = [self.replaced[k] for k in kept]
+        together = self.replaced
+        for group in groups:
+            together = joined(together, union_of([together[k] for k in group]))
+        replaced = [together[k] for k in kept]
         for group, each in zip(groups, found, strict=True):
-            union = self.union(group)
-            replaced = [union if union & own else own for own in replaced] + [union] * len(each.stats)
+            replaced += [together[group[0]]] * len(each.stats)
         components = len(replaced)
         end = replace(
             self.end,
@@ -96,3 +94,13 @@ class Sketch:
             tuple(sorted(group)): self.end.summary.stats[[k for k, own in enumerate(self.replaced) if own == group]]
             for group in changed
         }
+
+
+def union_of(groups: Iterable[frozenset[int]]) -> frozenset[int]:
+    """All that is in any of them."""
+    return frozenset().union(*groups)
+
+
+def joined(groups: Sequence[frozenset[int]], union: frozenset[int]) -> tuple[frozenset[int], ...]:
+    """The same, but for those that have something in common with a union, in the place of which it stands."""
+    return tuple(union if union & group else group for group in groups)
