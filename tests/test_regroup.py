@@ -216,7 +216,7 @@ def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> 
         np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats[list(group)].sum(axis=0))
 
 
-@pytest.mark.parametrize("most", [4, 6, 8])
+@pytest.mark.parametrize("most", [3, 4, 8])
 def test_groups_of_a_wave_are_disjoint_and_what_rests_on_the_same_changes_is_replaced_together(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +235,7 @@ def test_groups_of_a_wave_are_disjoint_and_what_rests_on_the_same_changes_is_rep
         assert sorted(k for each in classes for k in each) == list(range(7))
         assert all(len(each) <= most for each in classes)
         assert all(any(rest <= each for each in classes) for rest in rests)
-    assert shared
+    assert shared or most == 3
 
 
 @pytest.mark.parametrize(("most", "found"), [(None, 7), (6, 6), (5, 5)])
