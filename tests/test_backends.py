@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -327,3 +328,15 @@ def test_likely_pairs_are_found_in_parts_that_know_nothing_of_workers(dask_backe
     here = screened_gains(model, total, backend)
     assert backend.calls > 3, "several tasks"
     np.testing.assert_array_equal(screened_gains(model, total, dask_backend), here)
+
+
+def test_an_asynchronous_client_is_refused() -> None:
+    async def fit() -> None:
+        async with (
+            LocalCluster(n_workers=1, processes=False, dashboard_address=None, asynchronous=True) as cluster,
+            Client(cluster, asynchronous=True),
+        ):
+            mixture().fit(clusters(0))
+
+    with pytest.raises(dpdist.InputError, match=r"got an asynchronous one. Use Client\(address\) in another thread"):
+        asyncio.run(fit())

@@ -35,7 +35,7 @@ def test_what_is_written_is_read(tmp_path) -> None:
 
 
 def test_what_moves_gained_is_of_those_that_were_taken() -> None:
-    assert [history().gained(lap) for lap in (1, 2)] == [0.0, 1.5]
+    assert history().gained() == {1: 0.0, 2: 1.5}
 
 
 def test_other_programs_read_every_component_of_a_proposal(tmp_path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dpdist
+from dpdist.cli import job_commands
 from dpdist.cli.root import app
 from dpdist.cluster import coordinator
 from dpdist.cluster.coordinator import coordinate, prepared
@@ -22,7 +23,7 @@ from dpdist.cluster.kinds.local import LocalConfig
 from dpdist.cluster.running import FAILED
 from dpdist.cluster.submission import Job
 from dpdist.cluster.submission.process import ProcessSubmitter
-from dpdist.cluster.submitted import Request, forget, latest_request, newest_request
+from dpdist.cluster.submitted import Address, Request, forget, latest_request, newest_request, record
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.places import place_of
 from dpdist.execution import SerialBackend
@@ -97,6 +98,30 @@ def test_a_submitted_pass_killed_before_it_wrote_anything_takes_no_limits(
     assert "is a pass, which ends with its rows; leave out max_laps" in dying("resume", path, "--max-laps", 2)
     with pytest.raises(dpdist.CheckpointError, match=r"no checkpoint yet; .* dpdist resume .* --cluster FILE"):
         open_run(path)
+
+
+def test_a_request_that_could_not_be_written_is_in_nobodys_way(dying: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    np.save(tmp_path / "rows.npy", clusters(2))
+    (tmp_path / "fit.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
+    (path / "requests").mkdir(parents=True)
+    dying("submit", tmp_path / "fit.toml", "--out", path)
+    assert latest_request(place_of(str(path)))[0] == 1
+
+
+def test_a_run_that_was_followed_to_its_end_is_not_told_again(
+    dying: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, told, ends = tmp_path / "run.zarr", list[str](), [None] * 3 + ["it has ended"]
+    np.save(tmp_path / "rows.npy", clusters(2))
+    (tmp_path / "fit.toml").write_text(f'data = "{tmp_path / "rows.npy"}"\n')
+    dying("submit", tmp_path / "fit.toml", "--out", path)
+    record(place_of(str(path)), 1, Address("tcp://127.0.0.1:1"))
+    monkeypatch.setattr(LocalConfig, "watch", lambda self, address: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(job_commands, "follow", lambda client, console, run: told.append(run) or "the end")
+    monkeypatch.setattr(job_commands, "_ending", lambda place: ends.pop(0))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert "it has ended" in called("attach", path) and len(told) == 1 and not ends
 
 
 class Here(SerialBackend):
@@ -239,11 +264,11 @@ def test_a_submission_that_fails_leaves_the_name_free(folder, dying, monkeypatch
 
 def test_damaged_records_are_told_with_what_helps(folder, dying, here) -> None:
     assert submitted(dying, *FIT) == 0
-    for record, remedy in (
+    for name, remedy in (
         ("jobs/000001-end.json", "remove it, which only"),
         ("requests/000001.json", "then go on with: dpdist resume"),
     ):
-        path = Path("run.zarr", record)
+        path = Path("run.zarr", name)
         path.write_bytes(path.read_bytes()[:-5])
         assert "is damaged" in called("status", "run.zarr") and remedy in called("status", "run.zarr")
         path.unlink()

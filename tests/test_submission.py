@@ -431,5 +431,6 @@ def test_a_slurm_that_does_not_answer_is_unknown_not_ended(
 
 def test_missing_commands_of_slurm_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="sbatch was not found: run this on a host of the SLURM cluster"):
-        Run.submitted(submitter(), tmp_path / "run")
+    for start in (lambda: Run.submitted(submitter(), tmp_path / "run"), submitter().cluster.launch):
+        with pytest.raises(InputError, match="sbatch was not found: run this on a host of the SLURM cluster"):
+            start()

@@ -134,11 +134,12 @@ def attach(
     """Watch a run as if it ran here; Ctrl-C leaves it running."""
     place = place_of(absolute(run))
     number, request = latest_request(place)
-    deadline, seen, shown = time.monotonic() + wait, False, 0
+    deadline, seen, shown, ended = time.monotonic() + wait, False, 0, None
     try:
         while (sentence := _ending(place)) is None:
-            if (listening := recorded(place, number, Address)) is not None:
-                seen = _watched(request, listening.address) or seen
+            if (listening := recorded(place, number, Address)) is not None and listening != ended:
+                followed, to_its_end = _watched(request, listening.address)
+                seen, ended = followed or seen, listening if to_its_end else None
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
             if not seen and commits(place):  # the laps that checkpoints tell of, for who cannot reach the scheduler
@@ -277,16 +278,18 @@ def _is_coming_up(place: Place, number: int, lease: int) -> bool:
     return state is JobState.WAITING or (state is JobState.RUNNING and lease <= latest_request(place)[1].lease)
 
 
-def _watched(request: Request, address: str) -> bool:
-    """Follow a run on its scheduler until one of the two ends; whether there was something to see."""
+def _watched(request: Request, address: str) -> tuple[bool, bool]:
+    """Follow a run on its scheduler until one of the two ends; whether there was something to see, and it was the run
+    that ended."""
     try:
         client = parse_cluster(request.cluster).watch(address)
     except InputError:
-        return False  # between two lives of the coordinator, or out of reach from here
+        return False, False  # between two lives of the coordinator, or out of reach from here
     with closing(client), suppress(ConnectionError):
         if follow(client, MESSAGES, request.identity) is None:
             raise KeyboardInterrupt
-    return True
+        return True, True
+    return True, False
 
 
 def _ending(place: Place) -> str | None:

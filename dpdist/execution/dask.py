@@ -346,10 +346,15 @@ async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome],
 
 
 def refuse_other_versions(client: Client) -> None:
-    """Raise :class:`InputError` if a worker runs other versions than this process.
+    """Raise :class:`InputError` if a worker runs other versions than this process, or a client does not wait.
 
     A scheduler that dies as it is asked may be followed by another at its address, which is asked again.
     """
+    if client.asynchronous:
+        raise InputError(
+            "a Dask client should wait for its answers; got an asynchronous one. Use Client(address) in another "
+            "thread, as with asyncio.to_thread, or backend=dpdist.execution.SerialBackend()."
+        )
     ask_all, ours = partial(client.get_versions, packages=list(VERSIONED)), code_versions()
     found = try_until(ask_all, time.monotonic() + _REPLACED, pause=0.1, may_pass=lambda _: True)
     for address, told in found["workers"].items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpdist.inference.sva.sequence import SVAProblem
+from dpdist.runs.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -181,4 +181,4 @@ class RunFigures:
     @property
     def laps_are(self) -> str:
         """What a lap is called."""
-        return "round" if self.method == SVAProblem.method else "lap"
+        return METHODS[self.method].lap

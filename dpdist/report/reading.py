@@ -12,6 +12,7 @@ from scipy.cluster.hierarchy import dendrogram
 
 from dpdist.core.errors import InputError
 from dpdist.inference.hierarchy.tree import Tree
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor
@@ -129,7 +130,7 @@ def _with(figures: RunFigures, **more: Any) -> RunFigures:
 
 
 def _laps(view: View) -> tuple[LapFigures, ...]:
-    elapsed, found = 0.0, []
+    elapsed, found, gained = 0.0, [], view.history.gained()
     for row, times, per_unit in zip(view.history.laps, view.history.times, view.per_unit, strict=True):
         elapsed += row.seconds
         spent = {name: value for name, value in times._asdict().items() if name not in ("workers", "threads")}
@@ -143,7 +144,7 @@ def _laps(view: View) -> tuple[LapFigures, ...]:
                 elapsed=elapsed,
                 elbo=_number(row.elbo),
                 per_unit=_number(per_unit),
-                gained=_number(row.elbo - row.elbo_before_moves),
+                gained=None if _number(row.elbo) is None else gained[row.lap],
                 holdout=_number(row.holdout_score),
                 spent=spent,
                 use=times.workers / offered if offered else None,
@@ -157,7 +158,7 @@ def _proposals(history: History) -> tuple[ProposalFigures, ...]:
         ProposalFigures(
             lap=row.lap,
             kind=row.kind,
-            accepted=row.reason.name == "ACCEPTED",
+            accepted=row.reason is Reason.ACCEPTED,
             reason=row.reason.value,
             gain=float(row.gain),
             components=row.members,

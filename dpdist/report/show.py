@@ -75,7 +75,8 @@ def shown_tables(path: str) -> Group:
     store = open_run(path)
     parts = METHODS[store.method].parts
     moves = [_moves(values)] if any(values["moves"].values()) else []
-    return Group(_facts(values, parts), _components(values, parts), *moves, _laps(store.history()))
+    lap = METHODS[store.method].lap
+    return Group(_facts(values, parts, lap), _components(values, parts), *moves, _laps(store.history(), lap))
 
 
 def move_counts(history: History) -> dict[str, dict[str, int]]:
@@ -91,13 +92,13 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
 _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "converged", "rest_weight"}
 
 
-def _facts(values: dict[str, Any], parts: str) -> Table:
+def _facts(values: dict[str, Any], parts: str, lap: str) -> Table:
     table = Table(title=values["path"], show_header=False)
     table.add_row(parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
             table.add_row(name.replace("_", " "), f"{value:.6f}" if isinstance(value, float) else f"{value}")
-    table.add_row("laps", f"{values['laps']} in {values['seconds']:.1f} s")
+    table.add_row(f"{lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
     table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
     return table
 
@@ -126,11 +127,11 @@ def _moves(values: dict[str, Any]) -> Table:
     return table
 
 
-def _laps(history: History) -> Table:
-    table = Table(title=f"last laps of {len(history.laps)}")
-    for name in ("lap", "K", "ELBO", "gained by moves", "seconds"):
+def _laps(history: History, lap: str) -> Table:
+    table, gained = Table(title=f"last {lap}s of {len(history.laps)}"), history.gained()
+    for name in (lap, "K", "ELBO", "gained by moves", "seconds"):
         table.add_column(name, justify="right")
     for row in history.laps[-LAST:]:
-        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{history.gained(row.lap):.4f}")
+        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{gained[row.lap]:.4f}")
         table.add_row(str(row.lap), str(row.n_components), *bound, f"{row.seconds:.2f}")
     return table

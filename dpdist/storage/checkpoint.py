@@ -205,7 +205,8 @@ class RunStore(GenerationStore):
         """As :meth:`fitted`; :class:`InputError` before the first lap."""
         fitted = self.fitted()
         if fitted is None:
-            raise InputError(f"{self.path} holds no finished lap yet; go on with: dpdist resume {self.path}")
+            way_on = f"wait for one, or go on with: dpdist resume {self.path}"
+            raise InputError(f"{self.path} holds no finished lap yet; {way_on}")
         return fitted
 
     def history(self) -> History:

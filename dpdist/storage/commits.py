@@ -171,9 +171,10 @@ def forget_requests(place: Place) -> None:
 
 
 def _only_leftovers(place: Place) -> bool:
-    """Whether a folder is empty, or all that is here was left by a run killed before its first commit."""
+    """Whether a folder is empty, or all that is here was left by a run killed before its first commit, or by a request
+    that could not be written."""
     found = set(place.names(""))
-    return not found or (found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found)
+    return found <= {"requests"} or (found <= {"zarr.json", "leases", "problems", "preparing"} and "leases" in found)
 
 
 def named_groups(found: Iterable[Commit | None]) -> set[str]:

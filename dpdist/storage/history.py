@@ -145,10 +145,12 @@ class History:
         judged = (row for row in self.proposals if row.lap == lap)
         return dict(Counter(row.kind for row in judged if row.reason is Reason.ACCEPTED))
 
-    def gained(self, lap: int) -> float:
-        """Nats by which moves taken in a lap raised the ELBO."""
-        judged = (row for row in self.proposals if row.lap == lap)
-        return math.fsum(row.gain for row in judged if row.reason is Reason.ACCEPTED)
+    def gained(self) -> dict[int, float]:
+        """Nats by which the moves taken in each lap raised the ELBO."""
+        found = {row.lap: 0.0 for row in self.laps}
+        for row in self.proposals:
+            found[row.lap] += row.gain if row.reason is Reason.ACCEPTED else 0.0
+        return found
 
     @property
     def kinds(self) -> list[str]:

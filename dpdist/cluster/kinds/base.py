@@ -77,7 +77,7 @@ class ClusterConfig(BaseModel, ABC):
     private_keys : whether files of keys have to be their owner's alone
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     library: ClassVar[tuple[str, str] | None] = None
     roles: ClassVar[tuple[Role, ...]] = ROLES

@@ -46,7 +46,7 @@ def _quantity(value: str) -> str:
 class Resources(BaseModel):
     """What a container gets. Its memory is requested in full, so that no node promises it twice."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     memory: Annotated[str, AfterValidator(_quantity)] = "4Gi"
     cpu: str = "1"

@@ -39,7 +39,7 @@ class SecurityConfig(BaseModel):
         ``<role>.key``
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     tls: bool = True
     certificates: PathText | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _WALLTIME = re.compile(
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?|((?P<hh>\d+):)?(?P<mm>\d+):(?P<ss>\d+)|(?P<mmm>\d+)"
 )
+#: What is said where one of SLURM's commands is missing.
+NOT_FOUND = "{} was not found: run this on a host of the SLURM cluster, where its commands are on the PATH."
 _UNITS = {"d": 86400, "h": 3600, "hh": 3600, "m": 60, "mm": 60, "mmm": 60, "s": 1, "ss": 1}
 
 
@@ -61,7 +64,7 @@ class JobConfig(BaseModel):
     options : what else dask-jobqueue's ``SLURMCluster`` takes, whose words all of these are
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     cores: Count
     memory: Memory
@@ -140,6 +143,8 @@ class SlurmConfig(ClusterConfig):
         return self.jobs * (self.job.processes or self.job.cores)
 
     def launch(self) -> DaskBackend:
+        if shutil.which("sbatch") is None:
+            raise InputError(NOT_FOUND.format("sbatch"))
         cluster = self.cluster()
         # scale() would never replace a job that ended.
         cluster.adapt(minimum_jobs=self.jobs, maximum_jobs=self.jobs)

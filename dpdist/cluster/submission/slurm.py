@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from dpdist.cluster.kinds.slurm import JobConfig, SlurmConfig, walltime_seconds
+from dpdist.cluster.kinds.slurm import NOT_FOUND, JobConfig, SlurmConfig, walltime_seconds
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission.base import Job, JobState, Submitter, checked_name, made_folder, open_private
 from dpdist.core.errors import InputError
@@ -189,9 +189,7 @@ def _slurm(*command: str) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except FileNotFoundError as error:
-        raise InputError(
-            f"{command[0]} was not found: run this on a host of the SLURM cluster, where its commands are on the PATH."
-        ) from error
+        raise InputError(NOT_FOUND.format(command[0])) from error
     except subprocess.TimeoutExpired as error:
         raise InputError(f"{command[0]} gave no answer within {error.timeout:g} s; try again later.") from error
     if done.returncode:

@@ -95,7 +95,8 @@ class Divisions(Proposals):
         removed, rows = np.array(self.removed(proposal)), self.rows_of(proposal)
         old = summary.stats[removed] / np.maximum(summary.counts[removed], 1e-300)[:, None]
         new = measured.stats[rows] / np.maximum(measured.counts[rows], 1e-300)[:, None]
-        distances = ((old[:, None] - new[None]) ** 2).sum(axis=2)
+        with np.errstate(over="ignore"):  # of what is infinitely far apart the order is of no consequence
+            distances = ((old[:, None] - new[None]) ** 2).sum(axis=2)
         heirs: dict[int, int] = {}
         for member, place in zip(
             *np.unravel_index(distances.argsort(axis=None, kind="stable"), distances.shape), strict=True

@@ -33,6 +33,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     parts : what its components are called
     unit : what its bound is told per
     row : what an observation is called
+    lap : what a lap is called
     updates : of each row in a lap, about
     ended : why a run is over whose state is quiet
     endless : whether laps could go on for ever, so that a run which ended may be gone on with
@@ -42,6 +43,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
     parts: ClassVar[str] = "clusters"
     unit: ClassVar[str] = "row"
     row: ClassVar[str] = "row"
+    lap: ClassVar[str] = "lap"
     updates: ClassVar[int] = 1
     ended: ClassVar[str] = CONVERGED
     endless: ClassVar[bool] = True

@@ -101,6 +101,7 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
     """Models that grow in one pass over the rows (SVA), whose laps are its rounds; parameters as for its base."""
 
     command = "sva"
+    lap = "round"
     ended = "all rows were passed"
     endless = False
 
