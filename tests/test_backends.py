@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import signal
+import threading
 import time
 import uuid
 from functools import cache
@@ -19,6 +20,7 @@ import xarray as xr
 import zarr
 from dask.tokenize import tokenize
 from distributed import Client, LocalCluster
+from distributed.client import AllExit
 
 import dpdist
 from dpdist.core.errors import InputError
@@ -340,3 +342,13 @@ def test_an_asynchronous_client_is_refused() -> None:
 
     with pytest.raises(dpdist.InputError, match=r"got an asynchronous one. Use Client\(address\) in another thread"):
         asyncio.run(fit())
+
+
+def test_waits_that_end_each_other_are_told_to_nobody_and_all_else_is(dask_backend, caplog) -> None:
+    loop = dask_backend.client.loop.asyncio_loop
+    for error in (AllExit(), ValueError("lost")):
+        done = threading.Event()
+        loop.call_soon_threadsafe(loop.call_exception_handler, {"message": "never retrieved", "exception": error})
+        loop.call_soon_threadsafe(done.set)
+        assert done.wait(10)
+    assert [str(record.exc_info[1]) for record in caplog.records if record.name == "asyncio"] == ["lost"]

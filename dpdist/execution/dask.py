@@ -24,6 +24,7 @@ import dask
 from dask._task_spec import List, Task, TaskRef
 from dask.typing import Key
 from distributed import Client, Future, Scheduler
+from distributed.client import AllExit
 from distributed.scheduler import KilledWorker
 
 from dpdist.core.errors import InputError
@@ -102,6 +103,8 @@ class DaskBackend(Backend):
         self._seconds: dict[str, float] = {}
         self._require_cluster()
         refuse_other_versions(client)
+        if (loop := client.loop.asyncio_loop).get_exception_handler() is None:
+            loop.set_exception_handler(_told_but_for_ended_waits)
         client.subscribe_topic(topic, self._heard)
 
     def share(self, value: Value, label: str | None = None) -> Ref[Value]:
@@ -336,6 +339,12 @@ def _leaves(arguments: Sequence[object]) -> Iterator[object]:
 
 def _name(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", "call").strip("_")
+
+
+def _told_but_for_ended_waits(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """As an event loop tells what nobody waits for; what Dask's waits end each other with is of no interest then."""
+    if not isinstance(context.get("exception"), AllExit):
+        loop.default_exception_handler(context)
 
 
 async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome], BaseException | None]:

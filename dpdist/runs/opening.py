@@ -68,9 +68,14 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
         raise InputError(
             "the run's data were in memory; go on from Python, or give them, as in dpdist resume RUN --data PATH"
         )
-    if isinstance(run, PreparationStore):
-        return chosen_source(path, settings.get("columns"), settings.get("drop") or ())
-    return as_source(path, known=run.problem().names)
+    try:
+        if isinstance(run, PreparationStore):
+            return chosen_source(path, settings.get("columns"), settings.get("drop") or ())
+        return as_source(path, known=run.problem().names)
+    except InputError as error:
+        if moved is not None:
+            raise
+        raise InputError(f"{error} If the data of the run are elsewhere now, say where with --data.") from error
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
