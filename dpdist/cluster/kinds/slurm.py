@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _WALLTIME = re.compile(
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?|((?P<hh>\d+):)?(?P<mm>\d+):(?P<ss>\d+)|(?P<mmm>\d+)"
 )
+_UNITS = {"d": 86400, "h": 3600, "hh": 3600, "m": 60, "mm": 60, "mmm": 60, "s": 1, "ss": 1}
 #: What is said where one of SLURM's commands is missing.
 NOT_FOUND = "{} was not found: run this on a host of the SLURM cluster, where its commands are on the PATH."
-_UNITS = {"d": 86400, "h": 3600, "hh": 3600, "m": 60, "mm": 60, "mmm": 60, "s": 1, "ss": 1}
 
 
 def walltime_seconds(text: str) -> int:

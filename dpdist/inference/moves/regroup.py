@@ -37,7 +37,7 @@ from dpdist.models.mixture import Model
 
 #: Components of the lap's end that may be replaced together: the more there are, the more is lost if it does not gain.
 MOST_TOGETHER = 8
-#: What searches of a lap's end may cost in units of the lap's own products: while other moves are at most components,
+#: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
 #: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
