@@ -117,6 +117,9 @@ def changed(values: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         (changed(SSH, "connect_options.known_hosts", ""), "host keys are always checked"),
         (changed(SSH, "worker_options.protocol", "tcp"), r"worker_options.protocol is decided by \[security\]"),
         (changed(SSH, "scheduler_options.security", {}), r"scheduler_options.security is decided by \[security\]"),
+        (changed(SSH, "worker_options.n_worker", 3), r"worker_options.n_worker is none of Dask's options; .*n_workers"),
+        (changed(SSH, "worker_options.n_workers", "3"), "n_workers should be a whole number from 1 on; got '3'"),
+        (changed(SSH, "scheduler_options.nthreads", 1), "scheduler_options.nthreads is none of Dask's options"),
         (changed(SSH, "worker_options.local_directory", "it's"), "cannot hold a single quote"),
         (
             changed(SCHEDULER, "address", "node1:8786"),

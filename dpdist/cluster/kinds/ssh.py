@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import shlex
@@ -10,7 +11,7 @@ import sys
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from distributed import SSHCluster
+from distributed import Nanny, Scheduler, SSHCluster, Worker
 from pydantic import Field, model_validator
 
 from dpdist.cluster.certificates import Role
@@ -29,6 +30,11 @@ _LOGGER = logging.getLogger(__name__)
 _IDLE = "30 minutes"
 #: A worker that does not find its scheduler for so long ends by itself, too.
 _ALONE = "5 minutes"
+#: What Dask's processes take by name; SSHCluster starts so many workers on a host.
+_TAKEN = {
+    "worker_options": {"n_workers", *inspect.signature(Nanny).parameters, *inspect.signature(Worker).parameters},
+    "scheduler_options": {*inspect.signature(Scheduler).parameters},
+}
 #: Set by [security], and by nothing else.
 _RESERVED = ("protocol", "security")
 
@@ -60,10 +66,15 @@ class SSHConfig(ClusterConfig):
         for name, value in (("connect_options", self.connect_options), ("remote_python", self.remote_python)):
             if isinstance(value, list) and len(value) != len(self.hosts):
                 raise ValueError(f"{name} is a list of {len(value)}, but there are {len(self.hosts)} hosts")
-        for name in ("worker_options", "scheduler_options"):
-            for key in _RESERVED:
-                if key in getattr(self, name):
+        for name, taken in _TAKEN.items():
+            for key in getattr(self, name):
+                if key in _RESERVED:
                     raise ValueError(f"{name}.{key} is decided by [security]: remove it")
+                if key not in taken:
+                    raise ValueError(f"{name}.{key} is none of Dask's options; known are {', '.join(sorted(taken))}")
+        workers = self.worker_options.get("n_workers", 1)
+        if type(workers) is not int or workers < 1:
+            raise ValueError(f"worker_options.n_workers should be a whole number from 1 on; got {workers!r}")
         if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")
         # SSHCluster puts these between single quotes on a command line.
