@@ -75,7 +75,8 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
     except InputError as error:
         if moved is not None:
             raise
-        raise InputError(f"{error} If the data of the run are elsewhere now, say where with --data.") from error
+        way_on = "If the run's data are elsewhere now, say where, as in dpdist resume RUN --data PATH"
+        raise InputError(f"{error} {way_on}") from error
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
