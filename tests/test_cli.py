@@ -310,7 +310,7 @@ COMMANDS = ("cli", "cluster")
 
 def test_who_dies_as_it_is_asked_for_versions_may_be_followed_by_another() -> None:
     class Client:
-        asynchronous, tries = False, 0
+        tries = 0
 
         def get_versions(self, packages: list[str]) -> dict[str, dict[str, object]]:
             self.tries += 1

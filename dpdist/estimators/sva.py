@@ -170,9 +170,10 @@ class SVA(Clustering[SVASpec]):
 
     def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
         """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
-        known = self._problem.names if hasattr(self, "_problem") else None
-        source, backend = as_source(x, sample_weight, known), SerialBackend()
-        if hasattr(self, "_problem"):
+        goes_on = hasattr(self, "_problem")
+        source = as_source(x, sample_weight, self._problem.names if goes_on else None)
+        backend = SerialBackend()
+        if goes_on:
             problem, running, history = self._problem, self._fitted.total, self._history
             check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
         else:

@@ -81,7 +81,7 @@ class DaskBackend(Backend):
     Raises
     ------
     InputError
-        If a worker runs other versions than this process.
+        If a worker runs other versions than this process, or the client is asynchronous.
     """
 
     def __init__(
@@ -92,6 +92,11 @@ class DaskBackend(Backend):
         workers: int = 0,
         ending: Callable[[], None] = lambda: None,
     ) -> None:
+        if client.asynchronous:
+            raise InputError(
+                "a Dask client should wait for its answers; got an asynchronous one. Use Client(address) in another "
+                "thread, as with asyncio.to_thread, or backend=dpdist.execution.SerialBackend()."
+            )
         self._ending = ending
         self.client, self._owned, self.limits = client, owned, limits or TaskLimits()
         self._run, self._calls = uuid.uuid4().hex[:12], itertools.count()
@@ -355,15 +360,10 @@ async def _gather(client: Client, futures: list[Future]) -> tuple[list[Outcome],
 
 
 def refuse_other_versions(client: Client) -> None:
-    """Raise :class:`InputError` if a worker runs other versions than this process, or a client does not wait.
+    """Raise :class:`InputError` if a worker runs other versions than this process.
 
     A scheduler that dies as it is asked may be followed by another at its address, which is asked again.
     """
-    if client.asynchronous:
-        raise InputError(
-            "a Dask client should wait for its answers; got an asynchronous one. Use Client(address) in another "
-            "thread, as with asyncio.to_thread, or backend=dpdist.execution.SerialBackend()."
-        )
     ask_all, ours = partial(client.get_versions, packages=list(VERSIONED)), code_versions()
     found = try_until(ask_all, time.monotonic() + _REPLACED, pause=0.1, may_pass=lambda _: True)
     for address, told in found["workers"].items():

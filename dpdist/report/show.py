@@ -73,9 +73,8 @@ def shown_tables(path: str) -> Group:
     if "preparing" in values:
         return Group(f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}")
     store = open_run(path)
-    parts = METHODS[store.method].parts
+    parts, lap = METHODS[store.method].parts, METHODS[store.method].lap
     moves = [_moves(values)] if any(values["moves"].values()) else []
-    lap = METHODS[store.method].lap
     return Group(_facts(values, parts, lap), _components(values, parts), *moves, _laps(store.history(), lap))
 
 

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from dpdist.cluster.certificates import Role
 from dpdist.cluster.kinds.base import HIDDEN_DASHBOARD, ClusterConfig
+from dpdist.core.checks import COUNT
 from dpdist.core.errors import InputError
 from dpdist.execution.connecting import backend_on
 from dpdist.execution.dask import DaskBackend
@@ -73,7 +74,7 @@ class SSHConfig(ClusterConfig):
                 if key not in taken:
                     raise ValueError(f"{name}.{key} is none of Dask's options; known are {', '.join(sorted(taken))}")
         workers = self.worker_options.get("n_workers", 1)
-        if type(workers) is not int or workers < 1:
+        if not COUNT.holds(workers):
             raise ValueError(f"worker_options.n_workers should be a whole number from 1 on; got {workers!r}")
         if any(not _checks_host_keys(options) for options in _as_list(self.connect_options)):
             raise ValueError("connect_options.known_hosts should be the path of a file: host keys are always checked")

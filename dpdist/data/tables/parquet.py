@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: How the names begin that pandas and Dask give to a Parquet column holding an index without a name.
 _UNNAMED_INDEX = ("__index_level_", "__null_dask_index__")
+#: Rows read at once to find a vector.
+_LOOKED_AT = 64
 
 
 def open_parquet(path: Path, choice: Choice) -> Table:
@@ -103,7 +105,7 @@ def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
 
 def _list_width(file: ParquetFile, name: str) -> int:
     """Length of the first vector that is there."""
-    for batch in file.iter_batches(columns=[name]):
+    for batch in file.iter_batches(_LOOKED_AT, columns=[name]):
         column = batch.column(0).drop_null()
         if len(column):
             return len(column[0])

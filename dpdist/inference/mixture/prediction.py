@@ -62,9 +62,8 @@ class MixturePredictor(Predictor):
 
     def density(self) -> Callable[[Rows], np.ndarray]:
         family, (weights, rest), found = self.model.family, self.weights(), self.model.background
-        stats, shares = np.concatenate([self.total.stats, np.zeros((1, self.columns))]), np.append(weights, rest)
+        stats, shares = self._every(), np.append(weights, rest)
         if found is not None:
-            stats = np.concatenate([stats, found.stats[None]])
             shares = np.append((1 - found.share) * shares, found.share)
         with np.errstate(divide="ignore"):
             log_weights = np.log(shares)
@@ -96,10 +95,13 @@ class MixturePredictor(Predictor):
         return self.model.allocation.weights(self.total.counts)
 
     def sample(self, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        beyond = [] if self.model.background is None else [self.model.background.stats[None]]
-        stats = np.concatenate([self.total.stats, np.zeros((1, self.columns)), *beyond])
         with one_thread():
-            return self.model.family.sample(stats, components, rng)
+            return self.model.family.sample(self._every(), components, rng)
+
+    def _every(self) -> np.ndarray:
+        """Statistics of the components, of one not yet seen, and of the background if there is one."""
+        beyond = [] if self.model.background is None else [self.model.background.stats[None]]
+        return np.concatenate([self.total.stats, np.zeros((1, self.columns)), *beyond])
 
     def describe(self) -> Description:
         return self.model.family.describe(self.total.stats)

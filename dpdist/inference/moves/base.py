@@ -75,7 +75,7 @@ class Proposals(ABC):
         return np.ones(len(ids), dtype=bool)
 
     def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, components with `ids` that the move leaves alone for some laps after `lap`, having tried them."""
+        """(K,) bool, components with `ids` that the move leaves alone in `lap` for a while, having tried them."""
         return np.zeros(len(ids), dtype=bool)
 
     def reserved(self) -> np.ndarray:

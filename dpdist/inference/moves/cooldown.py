@@ -78,13 +78,12 @@ class Cooldowns:
         return exhausted
 
     def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
-        """(K,) bool, which components are left alone in the lap after `lap`, however often they were refused."""
-        return np.array([i in self.entries and self.entries[i].until > lap + 1 for i in ids.tolist()], dtype=bool)
+        """(K,) bool, which components are left alone in `lap`, however often they were refused."""
+        return np.array([i in self.entries and self.entries[i].until > lap for i in ids.tolist()], dtype=bool)
 
     def allow(self, ids: np.ndarray, lap: int, tries: int) -> np.ndarray:
         """(K,) bool, which components may be tried in `lap`."""
-        ready = [i not in self.entries or self.entries[i].until <= lap for i in ids.tolist()]
-        return np.asarray(np.array(ready, dtype=bool) & ~self.exhausted(ids, tries))
+        return np.asarray(~self.cooling(ids, lap) & ~self.exhausted(ids, tries))
 
     def after(self, end: LapEnd, refused: Iterable[int], laps: int) -> Cooldowns:
         """The cooldowns after a lap: those of components that no move touched and whose counts hardly changed.

@@ -132,7 +132,7 @@ class Regroup(Dividing):
         for kind, places in end.made.items():
             lately[places] |= kind != self.kind
         for proposals in others:
-            lately |= proposals.cooling(end.ids, end.lap)
+            lately |= proposals.cooling(end.ids, end.lap + 1)
         return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:

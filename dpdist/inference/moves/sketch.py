@@ -67,9 +67,8 @@ class Sketch:
         together = self.replaced
         for group in groups:
             together = joined(together, union_of([together[k] for k in group]))
-        replaced = [together[k] for k in kept]
-        for group, each in zip(groups, found, strict=True):
-            replaced += [together[group[0]]] * len(each.stats)
+        new = [together[group[0]] for group, each in zip(groups, found, strict=True) for _ in each.stats]
+        replaced = [*(together[k] for k in kept), *new]
         components = len(replaced)
         end = replace(
             self.end,
@@ -103,4 +102,4 @@ def union_of(groups: Iterable[frozenset[int]]) -> frozenset[int]:
 
 def joined(groups: Sequence[frozenset[int]], union: frozenset[int]) -> tuple[frozenset[int], ...]:
     """The same, but for those that have something in common with a union, in the place of which it stands."""
-    return tuple(union if union & group else group for group in groups)
+    return tuple(group if group.isdisjoint(union) else union for group in groups)
