@@ -580,7 +580,7 @@ def test_text_that_was_read_is_not_read_again(tmp_path, out, rows, by_twos, monk
         write_csv(tmp_path / f"{part}.csv", rows[part * 1000 : (part + 1) * 1000])
     source = f"{tmp_path}/*.csv"
     interrupted(source, out)
-    monkeypatch.setattr("dpdist.data.convert.open_table", None)
+    monkeypatch.setattr("dpdist.data.convert.open_file", None)
     assert_same(written(source, out), rows)
     assert as_source(out).names == tuple(f"column {i}" for i in range(COLUMNS))
     assert sorted(path.name for path in out.iterdir()) == ["c", "zarr.json"]

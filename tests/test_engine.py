@@ -384,6 +384,15 @@ def test_a_stochastic_step_averages_the_batch_amplified_to_all_rows() -> None:
         before = step.state.running
 
 
+def test_a_stochastic_run_without_moves_predicts_with_the_model_of_its_bound() -> None:
+    source = ArraySource(clusters(1, 730), cut=Partitioning((0, 400, 500, 730)))
+    schedule = Stochastic(3, delay=2.0, forgetting=0.7)
+    problem, state = begun(mixture(schedule=schedule, moves=(), initial="k-means++", initial_components=3), source)
+    (last,) = [step for step in some_steps(problem, source, state, 3) if step.info is not None]
+    assert last.info.total is last.state.running.summary
+    assert last.info.elbo == pytest.approx(problem.model.elbo(last.exact.summary, last.info.total), rel=1e-12)
+
+
 def test_a_memoized_total_has_the_start_in_place_of_batches_not_yet_seen() -> None:
     source = ArraySource(clusters(1, 730), cut=Partitioning((0, 400, 500, 730)))
     rows = [400, 100, 230]

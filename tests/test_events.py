@@ -189,6 +189,18 @@ def test_a_lap_adds_up(kind: str) -> None:
     assert ends == list(range(1, 10)) and moved > 0
 
 
+def test_what_is_new_and_gone_is_not_told_where_the_lap_before_is_not_known() -> None:
+    x = np.random.default_rng(0).poisson(np.kron(np.eye(4), np.full((40, 5), 3.0)) + 0.1)
+    model = dpdist.HDPTopicModel(
+        initial_topics=30, schedule=dpdist.schedules.Stochastic(4), weights="point", max_laps=2
+    )
+    run = model.prepare(source_of(x, 40))
+    for _, _step in zip(range(2), run, strict=False):
+        pass
+    told = [event for event in events_of(run) if isinstance(event, LapEvent)]
+    assert (told[0].new, told[0].gone) == (None, None) and told[1].new is not None
+
+
 def test_a_pass_shows_its_rounds_with_their_scores_and_pace() -> None:
     rows = clusters(0, rows=2000)
     held, source = source_of(rows[:100]), source_of(rows, 400)

@@ -22,7 +22,7 @@ RECORDS = (
 
 def history() -> History:
     """Of two laps, the second with proposals."""
-    laps = [LapRow(lap, 10.0, -5.0, -6.0, 3, 0.1, math.nan) for lap in (1, 2)]
+    laps = [LapRow(lap, 10.0, 40.0, -5.0, -6.0, 3, 0.1, math.nan) for lap in (1, 2)]
     return History(laps, [ProposalRow.of(2, record) for record in RECORDS], [UNTIMED, UNTIMED])
 
 

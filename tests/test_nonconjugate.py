@@ -13,6 +13,7 @@ from scipy.stats import beta
 from scipy.stats import dirichlet as dirichlet_law
 from sklearn.metrics import adjusted_rand_score
 
+import dpdist
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.inference.sva import nonconjugate
 from dpdist.inference.sva.base import OpeningRule
@@ -374,3 +375,15 @@ def test_a_likelihood_of_ones_own_recovers_its_clusters() -> None:
 def test_a_row_without_finite_density_stops_the_pass_with_a_sentence() -> None:
     with pytest.raises(PrecisionError, match="not finite under every component"):
         advance(NonConjugate(Laplace(), 1), np.array([[0.0], [np.nan]]))
+
+
+def test_a_pass_counts_the_prior_by_what_rows_weigh() -> None:
+    """A tenth of ten rows each is a row; the prior is one of all the rows either way."""
+    x, law = proportions(400, 3, seed=0, centres=1), filled(20.0, eta=300.0)
+
+    def location(rows: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+        model = dpdist.SVA(law, concentration=1e-9, max_components=1, prune=0.0, merge=None)
+        return model.fit(rows, sample_weight=weights).view().predictor.described()["probability"][1][0]
+
+    tenfold = np.repeat(x, 10, axis=0)
+    np.testing.assert_allclose(location(tenfold, np.full(len(tenfold), 0.1)), location(x, None), atol=2e-3)

@@ -29,6 +29,7 @@ from dpdist.inference.schedules import Batch, Memoized, Stochastic
 from dpdist.inference.topics.kept import DocumentFiles
 from dpdist.inference.topics.online_engine import batch_steps
 from dpdist.inference.topics.problem import OnlinePlan
+from dpdist.report.reading import course_of
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import open_run, resumed
 from dpdist.runs.run import Run
@@ -161,6 +162,18 @@ def test_mini_batches_alone_find_topics(documents: int | None) -> None:
     assert model.score(test) > unigram(x, test) + 0.2
     assert model.n_iter_ == 16 and "goes on" in model.stop_reason_
     assert model.history_["lap"].values.tolist() == [*range(1, 17)]
+
+
+@pytest.mark.parametrize("documents", [None, 600])
+def test_the_bound_of_mini_batches_is_told_per_token_that_it_is_of(documents: int | None) -> None:
+    """Mini-batches grow, and the corpus with them unless it is told."""
+    x, model, seen, expected = blocks(), model_of(), 0, []
+    for start, stop in ((0, 50), (50, 150), (150, 400)):
+        model.partial_fit(x[start:stop], documents=documents)
+        seen += stop - start
+        expected.append(model.elbo_ / (x[start:stop].sum() * (documents or seen) / (stop - start)))
+    assert [lap.per_unit for lap in course_of(model).laps] == pytest.approx(expected)
+    assert model.view().fitted.per_unit == pytest.approx(expected[-1])
 
 
 def test_a_mini_batch_without_words_changes_nothing_but_rates_and_never_breaks_the_model(fitted) -> None:

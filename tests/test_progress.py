@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,9 +33,6 @@ from dpdist.cluster.metrics import (
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.schedules import Memoized
-from dpdist.inference.topics.online import OnlineState
-from dpdist.inference.topics.summary import TopicSummary
-from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.events import (
     TOPIC,
     TOPICS,
@@ -52,7 +48,6 @@ from dpdist.runs.events import (
     to_dict,
 )
 from dpdist.runs.methods.mixture import MemoizedMixture
-from dpdist.runs.methods.topics import MemoizedTopics, OnlineTopics
 from dpdist.runs.progress import LiveProgress, event_line, lap_line
 from tests.runs import begun, clusters, mixture, source_of
 
@@ -148,10 +143,6 @@ def test_a_lap_is_a_line() -> None:
 
 
 def test_the_bound_of_documents_is_told_per_token() -> None:
-    topics = TopicSummary(np.full((4, 2), 62.5), np.zeros(2), np.zeros((3, 4)), np.array([0.0, 0.0, 10.0, 500.0]))
-    online = OnlineState(topics.words, np.full(3, 1 / 3), 0, np.arange(2), 2)
-    assert MemoizedTopics().units(topics, 10) == OnlineTopics().units(online, 10) == 500.0
-    assert MemoizedMixture().units(Summary.zeros(2, 3), 10) == 10
     told = replace(lap(1), per_unit=-2.469, unit="token")
     assert lap_line(told).startswith("lap    1   K     7   ELBO/token    -2.469000 ")
     assert from_dict(to_dict(told)) == told

@@ -21,17 +21,18 @@ from scipy import sparse
 import dpdist
 from dpdist import plot
 from dpdist.cli.root import app
-from dpdist.data import as_source
+from dpdist.data import ArraySource, as_source
 from dpdist.execution.serial import SerialBackend
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence
 from dpdist.report import reading
-from dpdist.report.components import apart
+from dpdist.report.components import apart, profiles_of
 from dpdist.report.figures import RunFigures
 from dpdist.report.layout import plane, stress
 from dpdist.report.page import json_of, page_of, write_page
 from dpdist.report.pictures import address, as_image
 from dpdist.report.reading import course_of, figures_of
+from dpdist.report.rows import rows_of
 from dpdist.report.watch import write_report
 from dpdist.runs.opening import grow_stored_tree, stored_model
 from dpdist.storage.checkpoint import RunStore
@@ -383,7 +384,7 @@ def test_notebooks_show_runs_and_models(folder) -> None:
 
 
 def test_what_is_no_number_is_null() -> None:
-    lap = LapRow(1, 2.0, math.nan, math.nan, 1, 0.5, math.nan)
+    lap = LapRow(1, 2.0, 2.0, math.nan, math.nan, 1, 0.5, math.nan)
     assert same(None, lap.elbo)
     assert "NaN" not in json_of(course_of(dpdist.SVA().fit(clusters(0, rows=300))))
 
@@ -493,3 +494,32 @@ def test_a_picture_needs_a_value_a_column(tmp_path, monkeypatch) -> None:
     with pytest.raises(dpdist.InputError, match="describe no mean, share, rate or covariance to draw"):
         figures_of(model, image_shape="2x2")
     assert figures_of(model).components
+
+
+@pytest.mark.parametrize("kind", ["Poisson", "Multinomial"])
+def test_the_nearest_rows_of_counts_are_typical_ones(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    rates = np.array([[8.0, 8.0, 40.0], [30.0, 5.0, 5.0]])
+    rows = rng.poisson(rates[rng.integers(2, size=600)])
+    model = dpdist.DPMixture(getattr(dpdist.families, kind)(), random_state=0).fit(rows)
+    for each in figures_of(model, rows).components:
+        near = rows[[row.place for row in each.nearest]]
+        shares = near / near.sum(axis=1, keepdims=True)
+        rate = rates[0 if shares[:, 2].mean() > 0.5 else 1]
+        np.testing.assert_allclose(shares, np.tile(rate / rate.sum(), (len(near), 1)), atol=0.08)
+        if kind == "Poisson":
+            np.testing.assert_allclose(near, np.tile(rate, (len(near), 1)), atol=6)
+
+
+def test_the_whole_of_weighted_rows_is_weighted() -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = (
+        np.concatenate([rng.normal(0, 1, (200, 1)), rng.normal(10, 1, (200, 1))]),
+        np.repeat([1.0, 9.0], 200),
+    )
+    model = dpdist.DPMixture(random_state=0).fit(rows, sample_weight=weights)
+    some = rows_of(model.view(), ArraySource(rows, weights), 400)
+    found = profiles_of(model.view().predictor, some)
+    mean = np.average(rows[:, 0], weights=weights)
+    assert found.whole == pytest.approx(mean)
+    assert found.spread == pytest.approx(np.sqrt(np.average((rows[:, 0] - mean) ** 2, weights=weights)))

@@ -292,6 +292,22 @@ def test_damaged_metadata_are_told_as_such(tmp_path) -> None:
         as_source(str(tmp_path / "rows.zarr"))
 
 
+@pytest.mark.parametrize("held", ["here", "lazy", "derived"])
+def test_masked_entries_of_a_dask_array_are_refused(held: str) -> None:
+    masked = np.ma.masked_equal(ROWS, ROWS[3, 0])
+    array = {
+        "here": da.from_array(masked, chunks=(5, -1)).persist(),
+        "lazy": da.from_array(masked, chunks=(5, -1)),
+        "derived": da.ma.masked_equal(da.from_array(ROWS, chunks=(5, -1)), ROWS[3, 0]),
+    }[held]
+    with pytest.raises(InputError, match=r"should have no masked entries; got some\."):
+        [part.load() for part in as_source(array).partitions]
+    plain = as_source(da.from_array(np.ma.array(ROWS), chunks=(5, -1)))
+    loaded = [part.load()[0] for part in plain.partitions]
+    assert not any(isinstance(rows, np.ma.MaskedArray) for rows in loaded)
+    np.testing.assert_array_equal(np.concatenate(loaded), ROWS)
+
+
 def test_masked_weights_are_refused() -> None:
     weights = np.ma.masked_equal(np.arange(len(ROWS)), 3)
     with pytest.raises(InputError, match=r"sample_weight should have no masked entries; got some\."):

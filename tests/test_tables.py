@@ -140,6 +140,41 @@ def test_tables_of_every_kind_are_the_same_rows_with_their_names(kind: str) -> N
     assert isinstance(source, ArraySource) == (kind not in ("dask", "lazy columns"))
 
 
+def test_files_come_in_the_order_of_the_numbers_in_their_names(tmp_path: Path) -> None:
+    for kind, write in (("parquet", pd.DataFrame.to_parquet), ("csv", pd.DataFrame.to_csv)):
+        (tmp_path / kind).mkdir()
+        for place in range(12):
+            write(FRAME[100 * place : 100 * place + 100], tmp_path / kind / f"part.{place}.{kind}", index=False)
+    for pattern in ("parquet", "parquet/*.parquet", "csv/part.*.csv"):
+        np.testing.assert_allclose(rows_of(as_source(f"{tmp_path}/{pattern}")), ROWS[:1200], rtol=1e-12)
+
+
+def test_a_folder_has_the_rows_of_what_is_not_hidden_and_empty_files_add_none(tmp_path: Path) -> None:
+    folder = as_folder(tmp_path / "parts")
+    for beside in ("_temporary/0/x.parquet", ".part-0.parquet", "_part.parquet"):
+        (folder / beside).parent.mkdir(parents=True, exist_ok=True)
+        FRAME[:50].to_parquet(folder / beside)
+    for empty in ("part-", "part-00", "part-9"):
+        FRAME[:0].to_parquet(folder / f"{empty}.parquet")
+    assert_array_equal(rows_of(as_source(str(folder))), ROWS)
+    named = [tmp_path / "none.csv", tmp_path / "some.csv"]
+    FRAME[:0].to_csv(named[0], index=False)
+    FRAME.to_csv(named[1], index=False)
+    np.testing.assert_allclose(rows_of(as_source([str(each) for each in named])), ROWS, rtol=1e-12)
+    convert([str(each) for each in named], tmp_path / "rows.zarr", backend=SerialBackend())
+    np.testing.assert_allclose(zarr.open_array(tmp_path / "rows.zarr")[:], ROWS, rtol=1e-12)
+    for nothing in ([str(named[0])], [str(named[0])] * 2, [str(folder / "part-.parquet")]):
+        with pytest.raises(InputError, match="has 0 sample"):
+            as_source(nothing)
+
+
+def test_columns_in_the_names_of_folders_are_refused_unless_others_are_chosen(tmp_path: Path) -> None:
+    FRAME.assign(k=np.arange(len(FRAME)) % 2).to_parquet(tmp_path / "parts", partition_cols=["k"])
+    with pytest.raises(InputError, match="holds a column 'k' in the names of its folders, as in k=0, which is not"):
+        as_source(str(tmp_path / "parts"))
+    assert chosen_source(str(tmp_path / "parts"), ["a", "b"], ()).shape == (len(FRAME), 2)
+
+
 def test_a_group_is_its_only_table(tmp_path: Path) -> None:
     xr.Dataset({"x": (("row", "column"), ROWS), "a": ("row", ROWS[:, 0])}).to_zarr(
         tmp_path / "x.zarr", consolidated=False

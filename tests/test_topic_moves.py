@@ -231,3 +231,20 @@ def test_no_moves_are_tried_while_a_lap_changes_the_learned_pseudocount_by_a_ten
     monkeypatch.setattr(lap_moves, "learned", lambda model, *_: replace(model, pseudocount=factor * model.pseudocount))
     HDPTopicModel(initial_topics=3, max_laps=2, schedule=Memoized(batches=1)).fit(blocks(4, 100))
     assert len(tried) == (0 if forming else 2)
+
+
+def test_what_accepted_moves_gained_is_what_the_bound_rose_by() -> None:
+    """Also where a birth or a delete brings merges of its own; a better order of topics adds a little."""
+    rng = np.random.default_rng(0)
+    words = rng.dirichlet(np.full(60, 0.1), 8)
+    x = np.array([rng.multinomial(50, rng.dirichlet(np.full(8, 0.3)) @ words) for _ in range(500)])
+    model = HDPTopicModel(random_state=0, initial_topics=30, max_laps=12, learn=()).fit(x)
+    history, gained = model.view().history, model.view().history.gained()
+    brought = {
+        row.lap for row in history.proposals if row.kind in ("birth", "delete") and row.reason is Reason.ACCEPTED
+    }
+    merged = {row.lap for row in history.proposals if row.kind == "merge" and row.reason is Reason.ACCEPTED}
+    assert brought & merged, "of an accepted delete the merges are told beside"
+    for row in history.laps:
+        rose = row.elbo - row.elbo_before_moves
+        assert gained[row.lap] - 1e-6 <= rose <= gained[row.lap] + 5, row.lap

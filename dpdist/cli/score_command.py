@@ -16,6 +16,7 @@ from dpdist.cluster.foreground import (
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
+from dpdist.data.base import total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Predictor, mean_log_density
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
@@ -67,7 +68,11 @@ def score(
 def _score_rows(model: Predictor, source: Source, backend: Backend) -> Scored:
     found, rows = mean_log_density(backend, source, model), source.shape[0]
     values: dict[str, object] = {"per_row": found, "rows": rows, "n_components": len(model.ids)}
-    return values, f"{found:.6f} nats a row over {rows} rows"
+    told = f"{found:.6f} nats a row over {rows} rows"
+    if source.weights is None:
+        return values, told
+    weight = total_weight(source)
+    return values | {"weight": weight}, f"{told}, each counting as its weight, {weight:g} in all"
 
 
 def _score_documents(

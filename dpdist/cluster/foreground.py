@@ -17,7 +17,7 @@ from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
 from dpdist.runs.methods.base import AnyMethod
-from dpdist.runs.opening import is_under_way
+from dpdist.runs.opening import after_stop
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.run import Run
 
@@ -107,7 +107,6 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
         with obeying_signals(), LiveProgress(MESSAGES) as progress:
             run = drive(prepare, launch, progress)
     except (KeyboardInterrupt, OrderedToEnd) as order:
-        how = f"nothing is lost. Go on with: dpdist resume {shlex.quote(path)}"
-        say(MESSAGES, f"stopped; {how if is_under_way(path) else 'nothing was begun yet. Give the command again.'}")
+        say(MESSAGES, f"stopped; {after_stop(path)}")
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
     say(OUTPUT, f"{outcome_of(run)} Look closer with: dpdist show {shlex.quote(path)}")

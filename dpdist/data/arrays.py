@@ -10,7 +10,7 @@ from scipy import sparse
 
 from dpdist.core.checks import shown
 from dpdist.core.errors import InputError, InputKindError
-from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows, require_shape
+from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows, require_shape, unmasked
 from dpdist.data.columns import Names
 from dpdist.data.exact import EXACT, require_exact
 from dpdist.models.families.base import Rows, is_sparse
@@ -103,8 +103,8 @@ def _require_places(values: sparse.sparray) -> None:
 
 
 def _as_array(values: object) -> np.ndarray:
-    if np.ma.is_masked(values):
-        raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
+    if isinstance(values, np.ma.MaskedArray):
+        values = unmasked(values)
     try:
         array = np.asarray(values)
         if not array.ndim:

@@ -78,6 +78,8 @@ class Partition(ABC):
         """
         with phase(Phase.LOAD):
             rows, weights = self.read()
+            if isinstance(rows, np.ma.MaskedArray):
+                rows = unmasked(rows)
             # Sums go along the rows as they lie in memory: in one order, so that the same rows give the same bits.
             rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
         if rows.shape[0] != self.rows:
@@ -321,6 +323,13 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
             f"{label} has 0 {missing} (shape={tuple(shape)}) while a minimum of 1 is required; "
             "give it at least one row and one column."
         )
+
+
+def unmasked(values: np.ma.MaskedArray) -> np.ndarray:
+    """What an array holds of which no entry is masked; raises :class:`InputError` if one is."""
+    if np.ma.is_masked(values):
+        raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
+    return np.asarray(values)
 
 
 def require_weights(weights: Weights, rows: int) -> np.ndarray | None:

@@ -32,7 +32,7 @@ from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.columns import as_names
 from dpdist.data.files import TEXT, ending_of, stamp_of
 from dpdist.data.filling import Filling
-from dpdist.data.tables import Choice, Table, check_file, files_of, join_tables, open_table
+from dpdist.data.tables import Choice, Table, check_file, files_of, join_tables, open_file
 from dpdist.data.zarr import COMPLETE, NAMES
 from dpdist.execution import Backend, SerialBackend
 
@@ -82,8 +82,8 @@ def convert(
         If something is at `out` and `overwrite` is false, or it is not Zarr, or another process is writing there.
     """
     given = [source] if isinstance(source, str | os.PathLike) else source
-    files = tuple(files_of([os.fspath(each) for each in given]))
     choice = Choice(None if columns is None else tuple(columns), tuple(drop))
+    files = tuple(files_of([os.fspath(each) for each in given], choice))
     for file in files:
         check_file(file)
     plan = digest_of(json.dumps([[stamp_of(file) for file in files], choice.take, choice.drop]).encode())
@@ -158,7 +158,7 @@ def _keep_text(work: _Work, number: int) -> None:
     kept = work.kept(number)
     if kept.is_there():
         return
-    table = open_table(work.files[number], work.choice)
+    table = open_file(work.files[number], work.choice)
     rows, columns = table.shape
     size = chunk_rows(rows, columns * table.dtype.itemsize)
     array, written = kept.array(_metadata(table, size)), 0
@@ -174,7 +174,7 @@ def _keep_text(work: _Work, number: int) -> None:
 def _table(work: _Work) -> Table:
     """The rows of all files, each part of which can be read."""
     texts = {i for i, file in enumerate(work.files) if ending_of(file) in TEXT}
-    tables = [_kept(work.kept(i)) if i in texts else open_table(file, work.choice) for i, file in enumerate(work.files)]
+    tables = [_kept(work.kept(i)) if i in texts else open_file(file, work.choice) for i, file in enumerate(work.files)]
     return join_tables(tables, work.files)
 
 

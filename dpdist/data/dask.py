@@ -40,7 +40,7 @@ class DaskPartition(Partition):
     graph: Mapping[Hashable, object]
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        return np.asarray(dask.get(self.graph, self.key)), self.weights
+        return np.asanyarray(dask.get(self.graph, self.key)), self.weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class PersistedPartition(Partition, Remote):
     future: Future
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        return np.asarray(self.future.result()), self.weights
+        return np.asanyarray(self.future.result()), self.weights
 
     @property
     def completion(self) -> Callable[[np.ndarray], ArrayPartition]:

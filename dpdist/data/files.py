@@ -41,7 +41,14 @@ def holds_files(path: str) -> bool:
     if not folder.is_dir():
         return ending_of(path) in ENDINGS
     zarr = any((folder / mark).is_file() for mark in ("zarr.json", ".zarray", ".zgroup"))
-    return not zarr and ending_of(path) != ".zarr" and next(folder.rglob("*.parquet"), None) is not None
+    return not zarr and ending_of(path) != ".zarr" and next(parquet_in(folder), None) is not None
+
+
+def parquet_in(folder: Path) -> Iterator[Path]:
+    """The Parquet files in a folder and those in it, but what is hidden or was left by a job that failed."""
+    for each in folder.rglob("*.parquet"):
+        if each.is_file() and not any(part.startswith((".", "_")) for part in each.relative_to(folder).parts):
+            yield each
 
 
 def refuse_other_folder(path: str) -> None:

@@ -80,8 +80,9 @@ class Info(NamedTuple):
     ----------
     lap : int
     elbo : exact ELBO after the lap's moves, nats, whole data; NaN where a method has none
-    elbo_before_moves : the same before them
+    elbo_before_moves : the same before them, and before hyperparameters were learned anew
     rows : number of rows, each counting as much as its weight; of a pass, rows passed so far
+    units : rows or tokens that the bound is of
     n_components : K after the moves
     ids, counts : (K,) after the moves
     records : every proposal judged
@@ -95,6 +96,7 @@ class Info(NamedTuple):
     elbo: float
     elbo_before_moves: float
     rows: float
+    units: float
     n_components: int
     ids: np.ndarray
     counts: np.ndarray

@@ -17,7 +17,7 @@ from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.inference.blocks import blocks
 from dpdist.inference.prediction import Predictor
-from dpdist.models.families.base import fill_zeros
+from dpdist.models.families.base import Rows, fill_zeros
 from dpdist.report.rows import SomeRows
 
 #: Clusters between which distances are measured, and rows drawn from each, at most.
@@ -62,7 +62,8 @@ def profiles_of(predictor: Predictor, some: SomeRows) -> Profiles | None:
         centre, directions = np.asarray(described[name][1]), False
         if name == "probability" and np.allclose(centre.sum(axis=1), 1.0):
             rows = rows / fill_zeros(rows.sum(axis=1, keepdims=True))
-    whole, spread = rows.mean(axis=0), fill_zeros(rows.std(axis=0))
+    whole = np.average(rows, axis=0, weights=some.weights)
+    spread = fill_zeros(np.sqrt(np.average((rows - whole) ** 2, axis=0, weights=some.weights)))
     standard = centre / spread if directions else (centre - whole) / spread
     return Profiles(centre, whole, spread, standard, directions)
 
@@ -112,20 +113,31 @@ def apart(predictor: Predictor, places: np.ndarray) -> Apart:
 def nearest_rows(predictor: Predictor, some: SomeRows, places: np.ndarray, count: int) -> dict[int, np.ndarray]:
     """For some clusters, the rows (at most `count`) among those labelled so whose log density there is highest.
 
+    Where densities are of counts given their sum, of which short rows have the highest, it is that per count.
+
     Returns
     -------
     rows : position of a cluster -> positions among `some` rows, the nearest first
     """
-    score, apply = predictor.scorer(), predictor.preparation.apply
+    score, apply, family = predictor.scorer(), predictor.preparation.apply, predictor.family
     with one_thread():
         parts = blocks(some.rows.shape[0], predictor.columns)
-        logits = np.concatenate([score(apply(some.rows[block])) for block in parts])
-    labels, best = logits.argmax(axis=1), logits.max(axis=1)
-    found = {}
-    for k in places.tolist():
-        own = np.flatnonzero(labels == k)
-        found[k] = own[np.argsort(-best[own], kind="stable")[:count]]
+        labels = np.concatenate([score(apply(some.rows[block])).argmax(axis=1) for block in parts])
+        found = {}
+        for k in places.tolist():
+            own = np.flatnonzero(labels == k)
+            rows, density = apply(some.rows[own]), predictor.densities(np.array([k]))
+            near = np.concatenate([density(rows[block])[:, 0] for block in blocks(len(own), predictor.columns)])
+            if family is not None and not family.whole_rows:
+                near = _per_count(near, rows)
+            found[k] = own[np.argsort(-near, kind="stable")[:count]]
     return found
+
+
+def _per_count(densities: np.ndarray, rows: Rows) -> np.ndarray:
+    """Log densities (n,) of rows of counts, each divided by the row's sum; a row without counts is near nothing."""
+    sums = np.asarray(rows.sum(axis=1), dtype=np.float64).ravel()
+    return np.where(sums > 0, densities / fill_zeros(sums), -np.inf)
 
 
 def picture_shape(shape: str, columns: int) -> tuple[int, ...]:

@@ -28,12 +28,14 @@ class SomeRows:
     Parameters
     ----------
     rows : (n, D) raw; CSR where documents are
+    weights : (n,) float64; None if all count alike
     places : (n,) where in the data each stands; None for draws from the model
     origin : where they come from, in a sentence
     names : of the columns, if they have any
     """
 
     rows: Rows
+    weights: np.ndarray | None
     places: np.ndarray | None
     origin: str
     names: tuple[str, ...] | None
@@ -70,15 +72,18 @@ def _some(source: Source, most: int, documents: bool) -> SomeRows:
         needed = min(len(partitions), int(np.ceil(most / sizes.mean())))
         chosen = np.unique(np.linspace(0, len(partitions) - 1, needed).round().astype(int))
         each = -(-most // len(chosen))
-    loaded, places = [], []
+    loaded, weighed, places = [], [], []
     for part in (partitions[i] for i in chosen):
-        rows = checked_documents(part) if documents else part.load()[0]
+        rows, weights = (checked_documents(part), None) if documents else part.load()
         loaded.append(rows[:each])
+        weighed.append(None if weights is None else weights[:each])
         places.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
     rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(dense_rows, loaded)])
     what = "documents" if documents else "rows"
     told = f"all {count:,}" if rows.shape[0] == count else f"{rows.shape[0]:,} of the {count:,}"
-    return SomeRows(rows, np.concatenate(places), f"{told} {what} of {source.label}", source.names)
+    own = [weights for weights in weighed if weights is not None]
+    weights = np.concatenate(own) if own else None
+    return SomeRows(rows, weights, np.concatenate(places), f"{told} {what} of {source.label}", source.names)
 
 
 def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:
@@ -86,4 +91,4 @@ def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:
     rng, shares = generator(0, "rows of a report"), predictor.shares()
     rows = predictor.draw(rng.choice(len(shares), size=count, p=shares), rng)
     told = f"{count:,} rows drawn from the model, because {why.rstrip('.')}"
-    return SomeRows(rows, None, told, predictor.preparation.names)
+    return SomeRows(rows, None, None, told, predictor.preparation.names)

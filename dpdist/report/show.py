@@ -51,7 +51,7 @@ def shown_values(path: str) -> dict[str, Any]:
         "rows": fitted.rows,
         "n_components": len(fitted.ids),
         "elbo": fitted.elbo if has_bound else None,
-        f"elbo_per_{method.unit}": fitted.elbo / method.units(fitted.total, fitted.rows) if has_bound else None,
+        f"elbo_per_{method.unit}": fitted.per_unit if has_bound else None,
         "holdout_score": held[-1] if held else None,
         "partitions": partitions or None,
         "useful_workers": method.useful_workers(problem, partitions) if partitions else None,

@@ -178,20 +178,25 @@ class Pace:
     ----------
     batch_rows : rows of each batch of a lap
     state : of the run, before its first step here
-    ids : of the components at the end of the lap before
+    ids : of the components at the end of the lap before; None where it is not known
     clock : seconds
     """
 
     def __init__(
-        self, batch_rows: Sequence[int], state: State, ids: np.ndarray, clock: Callable[[], float] = time.monotonic
+        self,
+        batch_rows: Sequence[int],
+        state: State,
+        ids: np.ndarray | None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rows, self._clock, self._ids = batch_rows, clock, ids
         self._began, self._before = clock(), self._visited(state)
 
     @classmethod
     def of(cls, run: Run) -> Pace:
-        """How a run goes from here on."""
-        ids = run.state.ids if run.fitted is None else run.fitted.ids
+        """How a run goes from here on; amid the first lap components may be others than when it began."""
+        begun = None if run.state.visited else run.state.ids
+        ids = begun if run.fitted is None else run.fitted.ids
         return cls(run.method.batch_rows(run.problem, run.source), run.state, ids)
 
     def after(self, step: Step) -> tuple[int, float]:
@@ -203,9 +208,11 @@ class Pace:
             self._began, self._before = now, visited
         return rows, pace
 
-    def turnover(self, info: Info) -> tuple[int, int]:
-        """Components of a lap's end that those of the lap before are not, and the other way round."""
+    def turnover(self, info: Info) -> tuple[int | None, int | None]:
+        """Components of a lap's end that those of the lap before are not, and the other way round, where known."""
         before, self._ids = self._ids, info.ids
+        if before is None:
+            return None, None
         return len(np.setdiff1d(info.ids, before)), len(np.setdiff1d(before, info.ids))
 
     def _visited(self, state: State) -> int:
@@ -220,12 +227,12 @@ def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> Ba
         return BatchEvent(lap=state.lap, done=state.visited, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
     accepted = Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)
-    event = event_of_lap(method, LapRow.of(info), method.units(info.total, info.rows), accepted)
+    event = event_of_lap(method, LapRow.of(info), accepted)
     return replace(event, of=info.of, batches=len(state.order), new=new, gone=gone, rows_per_second=speed)
 
 
-def event_of_lap(method: AnyMethod, row: LapRow, units: float, accepted: Mapping[str, int]) -> LapEvent:
-    """What the history tells of a lap; `units` are those of the data that the method's bound is told per."""
+def event_of_lap(method: AnyMethod, row: LapRow, accepted: Mapping[str, int]) -> LapEvent:
+    """What the history tells of a lap."""
     has_bound = not math.isnan(row.elbo)
     return LapEvent(
         lap=row.lap,
@@ -233,7 +240,7 @@ def event_of_lap(method: AnyMethod, row: LapRow, units: float, accepted: Mapping
         n_components=row.n_components,
         seconds=float(row.seconds),
         elbo=float(row.elbo) if has_bound else None,
-        per_unit=float(row.elbo / units) if has_bound else None,
+        per_unit=float(row.per_unit) if has_bound else None,
         unit=method.unit,
         holdout=None if math.isnan(row.holdout_score) else float(row.holdout_score),
         accepted=dict(accepted),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -53,12 +54,16 @@ def end_of(run: RunStore | PreparationStore) -> str | None:
     return None if fitted is None else fitted.stop
 
 
-def is_under_way(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a run at `path` that has not ended."""
+def after_stop(path: str) -> str:
+    """What there is at `path` after a command was stopped, and what to do."""
+    named = shlex.quote(path)
     try:
-        return end_of(run_at(path)) is None
+        ended = end_of(run_at(path))
     except CheckpointError:
-        return False
+        return "nothing was begun yet. Give the command again."
+    if ended is None:
+        return f"nothing is lost. Go on with: dpdist resume {named}"
+    return f"{path} has ended ({ended}), and nothing was begun after that. Look closer with: dpdist show {named}"
 
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
@@ -173,11 +178,8 @@ def _limits_of(run: RunStore | PreparationStore) -> Limits:
 
 def stored_laps(store: RunStore) -> list[LapEvent]:
     """What the finished laps of a run showed."""
-    fitted, history, method = store.fitted(), store.history(), METHODS[store.method]
-    if fitted is None:
-        return []
-    units = method.units(fitted.total, fitted.rows)
-    return [event_of_lap(method, row, units, history.accepted(row.lap)) for row in history.laps]
+    history, method = store.history(), METHODS[store.method]
+    return [event_of_lap(method, row, history.accepted(row.lap)) for row in history.laps]
 
 
 def stored_model(path: str | os.PathLike[str]) -> Any:

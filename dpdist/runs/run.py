@@ -203,7 +203,8 @@ class Run(Viewable):
     def _finish_lap(self, state: State, info: Info, began: float) -> str | None:
         self.history.add(info, self._times())
         stop = self.method.ended if state.quiet else self.limits.met(info.lap, began)
-        self.fitted = Fitted(info.ids, info.total, info.elbo, info.rows, state.next_id, stop, stop == CONVERGED)
+        sizes = info.rows, info.units
+        self.fitted = Fitted(info.ids, info.total, info.elbo, *sizes, state.next_id, stop, stop == CONVERGED)
         return stop
 
     def _times(self) -> LapTimes:

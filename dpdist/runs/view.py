@@ -71,10 +71,7 @@ class View:
     @property
     def per_unit(self) -> list[float]:
         """The ELBO after each lap, nats a row or token; NaN where there is none."""
-        if self.fitted is None:
-            return []
-        units = self.method.units(self.fitted.total, self.fitted.rows)
-        return [row.elbo / units for row in self.history.laps]
+        return [row.per_unit for row in self.history.laps]
 
 
 class Viewable(ABC):

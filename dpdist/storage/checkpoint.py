@@ -89,6 +89,7 @@ class Fitted(NamedTuple, Generic[Total]):
     total : what the model is made from: the summary of the whole data, or the state of a method without summaries
     elbo : exact ELBO, nats; NaN where the method has none
     rows : number of rows
+    units : rows or tokens that the ELBO is of
     next_id : first id that no component had yet
     stop : why the run ended; None while it goes on
     converged : whether it ended by convergence
@@ -98,9 +99,15 @@ class Fitted(NamedTuple, Generic[Total]):
     total: Annotated[Total, BESIDE]
     elbo: float
     rows: float
+    units: float
     next_id: int
     stop: str | None = None
     converged: bool = False
+
+    @property
+    def per_unit(self) -> float:
+        """The ELBO a row or token; NaN where the method has none."""
+        return self.elbo / self.units
 
 
 #: A model whatever it is made from.

@@ -30,7 +30,7 @@ from dpdist.storage.arrays import Entry, arrays_of, put_all
 from dpdist.storage.importing import fields_of, imported_enum, imported_part, is_own, made, path_of_class
 
 #: Version of the layout; a reader refuses others.
-FORMAT = 12
+FORMAT = 13
 _BOUNDARIES = Stored(("word_boundary",), "where each word begins in the text, and the last one ends")
 
 

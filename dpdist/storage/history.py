@@ -29,6 +29,7 @@ class LapRow(NamedTuple):
 
     lap: Annotated[int, Stored(("lap",), "number of a lap, or of a round of partitions")]
     rows: Annotated[float, Stored(("lap",), "rows in all, each counting as its weight; of a pass rows passed so far")]
+    units: Annotated[float, Stored(("lap",), "rows or tokens that the ELBO is of")]
     elbo: Annotated[float, Stored(("lap",), "ELBO after the lap's moves, whole data; NaN where there is none", "nat")]
     elbo_before_moves: Annotated[float, Stored(("lap",), "the same before the lap's moves", "nat")]
     n_components: Annotated[int, Stored(("lap",), "components after the lap")]
@@ -41,7 +42,12 @@ class LapRow(NamedTuple):
     def of(cls, info: Info) -> LapRow:
         """The row of a finished lap."""
         bounds = info.elbo, info.elbo_before_moves
-        return cls(info.lap, float(info.rows), *bounds, info.n_components, info.seconds, info.score)
+        return cls(info.lap, float(info.rows), float(info.units), *bounds, info.n_components, info.seconds, info.score)
+
+    @property
+    def per_unit(self) -> float:
+        """The ELBO a row or token; NaN where there is none."""
+        return self.elbo / self.units
 
 
 class LapTimes(NamedTuple):

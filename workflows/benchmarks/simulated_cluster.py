@@ -109,7 +109,7 @@ class Sleeping(Work):
         """The end of a lap without moves."""
         time.sleep(self.shared.end)
         state, exact = last.state, last.exact.summary
-        info = Info(state.lap, 0.0, 0.0, rows, COMPONENTS, state.ids, exact.counts, (), seconds, exact)
+        info = Info(state.lap, 0.0, 0.0, rows, rows, COMPONENTS, state.ids, exact.counts, (), seconds, exact)
         return last._replace(state=next_lap(self.schedule, 0, replace(state, start=None)), info=info)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.files import COMPRESSED, TEXT, ending_of, parted, require_file
+from dpdist.data.base import require_shape
+from dpdist.data.files import COMPRESSED, TEXT, ending_of, parquet_in, parted, require_file
 from dpdist.data.tables.arrays import open_hdf5, open_npy, open_vectors
 from dpdist.data.tables.base import Choice, Table
 from dpdist.data.tables.parquet import open_parquet, parquet_cells
 from dpdist.data.tables.text import open_text, text_cells
 
-__all__ = ["READERS", "Choice", "Table", "cells_of", "check_file", "files_of", "join_tables", "open_table"]
+__all__ = ["READERS", "Choice", "Table", "cells_of", "check_file", "files_of", "join_tables", "open_file", "open_table"]
 
 #: What opens a file, by its ending; see :class:`Table`.
 READERS: dict[str, Callable[[Path, Choice], Table]] = {
@@ -46,23 +48,37 @@ def open_table(source: str | Sequence[str], choice: Choice = Choice()) -> Table:
 
     Parameters
     ----------
-    source : paths on local disk; a pattern such as ``part-*.csv`` is the files that it fits, by name
+    source : paths on local disk; a pattern such as ``part-*.csv`` is the files that it fits, by name, numbers in
+        names by size: part-2 before part-10
     choice : the columns to take
 
     Raises
     ------
     InputError
-        If there is no such file, no reader for its ending, or several do not have the same columns.
+        If there is no such file, no reader for its ending, none holds a row, or several do not have the same columns.
     """
-    files = files_of(source)
-    return join_tables([_reader(file)(Path(file), choice) for file in files], files)
+    files = files_of(source, choice)
+    return join_tables([open_file(file, choice) for file in files], files)
 
 
-def files_of(source: str | Sequence[str]) -> list[str]:
-    """The files that paths, folders and patterns stand for, each with a reader."""
+def open_file(path: str, choice: Choice) -> Table:
+    """The rows of a file, which may have none; raises :class:`InputError` as :func:`open_table` does."""
+    return _reader(path)(Path(path), choice)
+
+
+def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
+    """The files that paths, folders and patterns stand for, each with a reader.
+
+    Raises
+    ------
+    InputError
+        If there are none, or if all columns are asked for, and folders have one in their names.
+    """
     given = [source] if isinstance(source, str) else list(source)
     if not given:
         raise InputError("at least one file is needed; none was named.")
+    for each in given if choice.take is None else ():
+        _refuse_named_folders(each)
     return [file for each in given for file in _files(each)]
 
 
@@ -75,24 +91,46 @@ def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
         If the files have no columns of their own names, or not this one.
     """
     cells = {**dict.fromkeys(TEXT, text_cells), ".parquet": parquet_cells}
-    for file in files_of(source):
+    for file in files_of(source, Choice([name])):
         if ending_of(file) not in cells:
             raise InputError(f"{file} has no column '{name}': only text and Parquet have columns with names.")
         yield from cells[ending_of(file)](Path(file), name, size)
 
 
 def _files(path: str) -> list[str]:
-    if Path(path).is_dir() and ending_of(path) != ".zarr":
-        found = sorted(str(each) for each in Path(path).rglob("*.parquet") if each.is_file())
+    if _is_folder(path):
+        found = sorted((str(each) for each in parquet_in(Path(path))), key=_by_number)
         if not found:
             raise InputError(f"the folder {path} should hold Parquet files; it has none. Name the files themselves.")
         return found
     if glob.has_magic(path) and not Path(path).exists():
-        fitting = sorted(glob.glob(path))  # noqa: PTH207 (a whole pattern, maybe absolute)
+        fitting = sorted(glob.glob(path), key=_by_number)  # noqa: PTH207 (a whole pattern, maybe absolute)
         if not fitting:
             raise InputError(f"there is no file like {path}; check the pattern.")
         return fitting
     return [path]
+
+
+def _is_folder(path: str) -> bool:
+    return Path(path).is_dir() and ending_of(path) != ".zarr"
+
+
+def _by_number(path: str) -> list[tuple[int, str]]:
+    """What sorts paths as people do, and Dask: part.2 before part.10."""
+    parts = re.split(r"([0-9]+)", path)
+    return [(int(part), part) if place % 2 else (0, part) for place, part in enumerate(parts)]
+
+
+def _refuse_named_folders(path: str) -> None:
+    """Raise :class:`InputError` if the names of folders in a folder of Parquet files hold a column."""
+    folders = {each.parent for each in parquet_in(Path(path))} if _is_folder(path) else set()
+    named = sorted({part for folder in folders for part in folder.relative_to(path).parts if "=" in part})
+    if named:
+        column = named[0].partition("=")[0]
+        raise InputError(
+            f"the folder {path} holds a column '{column}' in the names of its folders, as in {named[0]}, which is not "
+            "read. Choose columns of the files with columns=['A', 'B'], or write them anew without partition columns."
+        )
 
 
 def _reader(path: str) -> Callable[[Path, Choice], Table]:
@@ -114,14 +152,23 @@ def check_file(path: str) -> None:
 
 
 def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
-    """Tables of some files below one another; raises :class:`InputError` if they do not have the same columns."""
-    first = tables[0]
-    if len(tables) == 1:
+    """Tables of some files below one another, of which those without rows do not matter.
+
+    Raises
+    ------
+    InputError
+        If none has a row, or they do not have the same columns.
+    """
+    held = [(table, file) for table, file in zip(tables, files, strict=True) if table.shape[0]]
+    if not held:
+        require_shape(tables[0].shape, files[0])
+    (first, first_file), tables = held[0], [table for table, _ in held]
+    if len(held) == 1:
         return first
-    for table, file in zip(tables, files, strict=True):
+    for table, file in held[1:]:
         if (table.shape[1], table.names) != (first.shape[1], first.names):
             raise InputError(
-                f"{file} should have the columns of {files[0]}, {_told(first)}; got {_told(table)}. "
+                f"{file} should have the columns of {first_file}, {_told(first)}; got {_told(table)}. "
                 "Choose columns that all have with columns=['A', 'B'], or convert them one by one."
             )
     dtype = np.result_type(*(table.dtype for table in tables))

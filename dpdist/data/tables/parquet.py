@@ -34,13 +34,13 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         index = _index_columns(schema)
     names = choice.of(schema.names, path, index)
     rows = file.metadata.num_rows
-    require_shape((rows, len(names)), str(path))
     types = [schema.field(name).type for name in names]
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     ends = [0, *np.cumsum(sizes).tolist()]
     if len(names) == 1 and _is_list(types[0]):
         width, numbers = _list_width(file, names[0]), types[0].value_type
-        require_shape((rows, width), str(path))
+        if rows:
+            require_shape((rows, width), str(path))
         dtype = _arrow_dtype(numbers, names[0], path)
         block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
         told = None

@@ -83,7 +83,7 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
     InputError
         As :func:`dpdist.data.tables.open_table` does, or if text is too large to be held in memory.
     """
-    files = files_of(paths)
+    files = files_of(paths, choice)
     table = open_table(files, choice)
     if table.part is not None:
         return FileSource(files, choice, weights)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from dpdist.core.errors import InputError
-from dpdist.data.base import require_shape
 from dpdist.data.exact import require_exact
 from dpdist.data.files import reading
 from dpdist.data.tables.base import Choice, Table
@@ -66,12 +65,12 @@ class _Dialect:
 def open_text(path: Path, choice: Choice) -> Table:
     """The columns of numbers in text; the rows are an estimate."""
     with reading(path, "text of numbers"):
-        dialect, names = _looked_at(path)
+        dialect, names, looked_at = _looked_at(path)
     # pandas writes its index as a first column without a name
     chosen = choice.of(names, path, [""] if names[0] == "" else [])
     place = {name: i for i, name in enumerate(names)}
     places = [place[name] for name in chosen]
-    rows = max(1, _count_lines(path) - dialect.header)
+    rows = max(1, _count_lines(path) - dialect.header) if looked_at else 0
 
     def blocks(size: int) -> Iterator[np.ndarray]:
         with reading(path, "text of numbers"):
@@ -85,7 +84,7 @@ def open_text(path: Path, choice: Choice) -> Table:
 def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
     """The cells of a column as they are written, some rows at a time."""
     with reading(path, f"text with a column '{name}'"):
-        dialect, names = _looked_at(path)
+        dialect, names, _ = _looked_at(path)
         Choice([name]).of(names, path)
         written = {"header": 0 if dialect.header else None, "usecols": [names.index(name)], "chunksize": size}
         with pd.read_csv(path, sep=dialect.separator, **written, **_AS_WRITTEN) as frames:
@@ -93,8 +92,8 @@ def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
                 yield frame.iloc[:, 0].tolist()
 
 
-def _looked_at(path: Path) -> tuple[_Dialect, list[str]]:
-    """How a file is written and what its columns are called, by its first lines."""
+def _looked_at(path: Path) -> tuple[_Dialect, list[str], int]:
+    """How a file is written and what its columns are called, by its first lines, and how many rows these hold."""
     separator = _separator(path)
     head = pd.read_csv(path, sep=separator, header=None, nrows=_LOOKED_AT, **_AS_WRITTEN)
     cells = [[str(cell) for cell in row] for row in head.to_numpy()]
@@ -102,8 +101,7 @@ def _looked_at(path: Path) -> tuple[_Dialect, list[str]]:
     decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
     dialect = _Dialect(separator, decimal, _names_columns(cells, decimal, path))
     names = cells[0] if dialect.header else [str(i) for i in range(len(cells[0]))]
-    require_shape((len(head) - dialect.header, len(names)), str(path))
-    return dialect, names
+    return dialect, names, len(head) - dialect.header
 
 
 def _separator(path: Path) -> str:

@@ -226,7 +226,8 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
         changing, elbo = moved.accepted > 0 or moved.pending, problem.model.elbo(total)
     else:
         following, component_map, records, seen = replace(state, start=None), None, (), exact.summary.counts
-        total, changing, elbo = exact.summary, False, before
+        # A stochastic run's model, of which this is the bound, is that of its running total.
+        total, changing, elbo = (state.running or exact).summary, False, before
     dense, resting = state.candidates is None, settled and not changing
     if not problem.candidates.serve(len(following.ids)) or problem.candidates.pause(
         state.lap, dense, resting, changing
@@ -234,7 +235,9 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
         candidates = None
     quiet = resting and dense
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet, candidates=candidates)
-    info = Info(state.lap, elbo, before, rows, len(following.ids), following.ids, total.counts, records, seconds, total)
+    info = Info(
+        state.lap, elbo, before, rows, rows, len(following.ids), following.ids, total.counts, records, seconds, total
+    )
     return last._replace(
         state=_with_sampling_probabilities(problem, following, seen, total.stats),
         info=info,

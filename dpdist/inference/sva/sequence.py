@@ -163,6 +163,7 @@ def _info_of(running: SVAState, lap: int, left: int, seconds: float) -> Info:
         elbo=math.nan,
         elbo_before_moves=math.nan,
         rows=running.rows,
+        units=running.rows,
         n_components=len(running.table),
         ids=running.ids,
         counts=running.weights,

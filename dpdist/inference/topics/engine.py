@@ -115,6 +115,7 @@ class _TopicWork(Work):
             moves.elbo,
             before,
             rows,
+            float(total.totals[TOKENS]),
             len(total.entropy),
             following.ids,
             total.counts,

@@ -70,13 +70,23 @@ class TopicLapMoves:
 
 @dataclass(frozen=True, eq=False)
 class _Merged:
-    """The corpus under one set of topics, judged by a `model`, with the merges that raise its bound."""
+    """The corpus under one set of topics, judged by a `model`, with the merges that raise its bound.
+
+    Parameters
+    ----------
+    model, total : after the merges
+    merging : what they are
+    ids : of the topics left
+    records : every merge that was judged
+    before, bound : without them, and with them
+    """
 
     model: TopicModel
     total: TopicSummary
     merging: Merging
     ids: np.ndarray
     records: tuple[Record, ...]
+    before: float
     bound: float
 
 
@@ -99,6 +109,13 @@ class _Judged:
         if self.candidate is not None and self.reason is Reason.ACCEPTED:
             return self.candidate
         return self.current
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What is told: of candidates that were accepted what they gain without their merges, which are told beside."""
+        if self.verdict is None or self.best is self.current:
+            return (*(() if self.verdict is None else (self.verdict,)), *self.best.records)
+        return self.verdict._replace(gain=self.best.before - self.current.before), *self.best.records
 
     @property
     def fitted_on(self) -> _Merged | None:
@@ -156,7 +173,7 @@ def take_topic_moves(
         component_map=TopicMap(accepted, best.merging, fitted_on, after),
         total=best.total,
         elbo=best.bound if following is None else following.elbo(best.total),
-        records=(*(() if judged.verdict is None else (judged.verdict,)), *best.records),
+        records=judged.records,
         warm_start=warm_start,
         ids=best.ids,
         # Topics just added have taken ids; those fitted on have had theirs since they were added.
@@ -207,7 +224,8 @@ def _merged(model: TopicModel, measured: Measured, pairs: np.ndarray, ids: np.nd
     records = tuple(
         Record("merge", tuple(int(ids[k]) for k in pairs[one.proposal]), one.gain, one.reason) for one in judged
     )
-    return _Merged(model, joined, merging, ids[merging.left(len(ids))], records, model.elbo(joined))
+    bounds = model.elbo(measured.summary), model.elbo(joined)
+    return _Merged(model, joined, merging, ids[merging.left(len(ids))], records, *bounds)
 
 
 def _better_order(model: TopicModel, total: TopicSummary) -> np.ndarray:

@@ -48,7 +48,7 @@ from dpdist.inference.topics.online_splits import (
     restricted_form,
 )
 from dpdist.inference.topics.problem import PointProblem
-from dpdist.inference.topics.summary import TopicSummary
+from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.topics.trials import Merging
 
 
@@ -61,6 +61,7 @@ class OnlineStep(NamedTuple):
     elbo : bound in nats. Batch: of the corpus, after the update. Online: of the mini-batch scaled to the corpus,
         under the topics before it
     documents : in the mini-batch
+    tokens : that the bound is of: of the mini-batch, scaled alike
     records : every merge, split and delete judged
     seconds : wall time
     """
@@ -68,6 +69,7 @@ class OnlineStep(NamedTuple):
     state: OnlineState
     elbo: float
     documents: float
+    tokens: float
     records: tuple[Record, ...]
     seconds: float
 
@@ -122,6 +124,7 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
         elbo=step.elbo,
         elbo_before_moves=step.elbo,
         rows=rows,
+        units=step.tokens,
         n_components=len(state.ids),
         ids=state.ids,
         counts=state.words.sum(axis=0),
@@ -157,7 +160,7 @@ def batch_steps(
             after = updated(with_learned(problem, state), state, summary, 1.0)
             state = replace(after, lap=state.lap + 1, known=topics)
             elbo = point_elbo(with_learned(problem, state).model, summary, state.words, state.weights)
-        yield OnlineStep(state, elbo, summary.documents, (), time.perf_counter() - began)
+        yield OnlineStep(state, elbo, summary.documents, float(summary.totals[TOKENS]), (), time.perf_counter() - began)
 
 
 def online_steps(problem: PointProblem, source: Source, state: OnlineState, backend: Backend) -> Iterator[OnlineStep]:
@@ -250,7 +253,8 @@ def _online_step(
     if problem.plan.delete and len(state.ids) == len(merged.ids):  # after a split documents are known no more
         state, deletes = _delete(with_learned(problem, state), backend, batch, state)
         records += deletes
-    return OnlineStep(state, elbo, corpus / scale, tuple(records), time.perf_counter() - began)
+    tokens = float(summary.totals[TOKENS])
+    return OnlineStep(state, elbo, corpus / scale, tokens, tuple(records), time.perf_counter() - began)
 
 
 @phase(Phase.MOVES)

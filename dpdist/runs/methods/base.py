@@ -89,8 +89,7 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
 
     def outcome(self, fitted: Fitted[Total]) -> str:
         """What a run found, in a sentence."""
-        nats = fitted.elbo / self.units(fitted.total, fitted.rows)
-        told = f"ELBO {fitted.elbo:.4f} ({nats:.6f} a {self.unit})"
+        told = f"ELBO {fitted.elbo:.4f} ({fitted.per_unit:.6f} a {self.unit})"
         return f"{len(fitted.ids)} {self.parts_of(len(fitted.ids))}, {told}, {fitted.stop}."
 
     def parts_of(self, count: int) -> str:
@@ -105,16 +104,6 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         ----------
         predictor : of the same model
         """
-
-    def units(self, total: Total, rows: float) -> float:
-        """What the bound is told per: rows, unless a method says otherwise.
-
-        Parameters
-        ----------
-        total : as a lap ended with it
-        rows : in all
-        """
-        return rows
 
     @abstractmethod
     def batch_rows(self, problem: Problem, source: Source) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.base import Source
+from dpdist.data.base import Source, total_weight
 from dpdist.execution.base import Backend
 from dpdist.inference.empirical import empirical_family
 from dpdist.inference.loop import Step
@@ -78,7 +78,7 @@ def _learner_for(
             "merge='distance', or None."
         )
     likelihood, preparation = _prepared_likelihood(spec.family, spec.row_transform, source, backend)
-    rows = None if stream else float(source.shape[0])
+    rows = None if stream else total_weight(source)
     seed = spec.random_state
     return NonConjugate(likelihood, preparation.width, seed, spec.forgetting, rows, spec.own_clock), preparation
 
@@ -138,7 +138,7 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
 
 def passed(running: SVAState, stop: str | None) -> Fitted[SVAState]:
     """A pass as a fitted model, which has no bound."""
-    return Fitted(running.ids, running, math.nan, running.rows, running.next_id, stop)
+    return Fitted(running.ids, running, math.nan, running.rows, running.rows, running.next_id, stop)
 
 
 def prepared_extension(base: Problem, fitted: Fitted[Summary], spec: SVASpec) -> tuple[SVAProblem, SVAState]:

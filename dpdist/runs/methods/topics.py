@@ -128,10 +128,6 @@ class MemoizedTopics(Topics[PosteriorProblem, TopicSummary]):
     ) -> Iterator[Step]:
         return topic_steps(problem, source, state, backend, path)
 
-    def units(self, total: TopicSummary, rows: float) -> float:
-        """Tokens."""
-        return float(total.totals[TOKENS])
-
 
 class OnlineTopics(Topics[PointProblem, OnlineState]):
     """Topic models with point estimates of their weights, by passes over a corpus, online or batch.
@@ -161,10 +157,6 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
         online = isinstance(problem.schedule, Stochastic)
         told = "the last mini-batch, scaled to the corpus" if online else "the corpus"
         return {"elbo_of": told, **super().values(problem, fitted, predictor)}
-
-    def units(self, total: OnlineState, rows: float) -> float:
-        """Tokens, as the running total expects them of the corpus."""
-        return float(total.words.sum())
 
 
 def found_topics(problem: AnyTopicProblem, census: Census, topics: int, backend: Backend) -> TopicSummary:
@@ -259,7 +251,7 @@ def continue_online(
     """
     step = partial_step(problem, documents, float(corpus), state)
     info = lap_info(step, len(history.laps) + 1, seen)
-    return info, Fitted(info.ids, info.total, info.elbo, seen, info.total.next_id, GOES_ON)
+    return info, Fitted(info.ids, info.total, info.elbo, seen, info.units, info.total.next_id, GOES_ON)
 
 
 def as_online(problem: AnyTopicProblem, fitted: AnyFitted, asked: PointProblem) -> tuple[PointProblem, OnlineState]:
