@@ -500,7 +500,11 @@ def test_a_picture_needs_a_value_a_column(tmp_path, monkeypatch) -> None:
 def test_the_nearest_rows_of_counts_are_typical_ones(kind: str) -> None:
     rng = np.random.default_rng(0)
     rates = np.array([[8.0, 8.0, 40.0], [30.0, 5.0, 5.0]])
-    rows = rng.poisson(rates[rng.integers(2, size=600)])
+    means = rates[rng.integers(2, size=600)]
+    counts = rng.integers(3, 100, size=600)
+    rows = (
+        rng.poisson(means) if kind == "Poisson" else rng.multinomial(counts, means / means.sum(axis=1, keepdims=True))
+    )
     model = dpdist.DPMixture(getattr(dpdist.families, kind)(), random_state=0).fit(rows)
     for each in figures_of(model, rows).components:
         near = rows[[row.place for row in each.nearest]]
