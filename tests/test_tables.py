@@ -380,6 +380,14 @@ def test_labels_that_cannot_be_written_are_refused_and_nothing_is(
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
+@pytest.mark.parametrize("kind", ["category", "string", "object"])
+def test_a_column_of_words_of_a_dask_frame_is_named(kind: str) -> None:
+    frame = dd.from_pandas(NAMED.astype({"who": kind}), npartitions=2)
+    with pytest.raises(InputError, match=r"column 'who' should hold numbers; got .*\. Encode it, or leave it out"):
+        as_source(frame)
+    assert_array_equal(rows_of(as_source(frame[["a", "b", "c"]])), ROWS)
+
+
 def test_rows_that_look_like_columns_are_told() -> None:
     wide = np.random.default_rng(0).normal(size=(20, 120))
     with pytest.warns(UserWarning, match=r"20 rows of 120 columns; a row should be an observation\. .*transpose"):

@@ -72,6 +72,9 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     data = _one_table(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
+        for name, dtype in data.dtypes.items():
+            if dtype.kind == "O":
+                raise InputError(f"column '{name}' should hold numbers; got {dtype}. Encode it, or leave it out.")
         inner = data.to_dask_array(lengths=True)
     if _is_of(inner, "Array", "dask.array"):
         from dpdist.data.dask import DaskSource  # imported with what it takes: workers of other sources start without

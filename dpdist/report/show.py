@@ -96,10 +96,16 @@ def _facts(values: dict[str, Any], parts: str, lap: str) -> Table:
     table.add_row(parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
-            table.add_row(name.replace("_", " "), f"{value:.6f}" if isinstance(value, float) else f"{value}")
+            table.add_row(name.replace("_", " "), _told(value))
     table.add_row(f"{lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
     table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
     return table
+
+
+def _told(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else f"{value:.6f}"
+    return f"{value}"
 
 
 def _components(values: dict[str, Any], parts: str) -> Table:
