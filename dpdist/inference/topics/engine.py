@@ -14,11 +14,17 @@ from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
 from dpdist.inference.topics.kept import DocumentFiles, WarmStart, tokens_beside
-from dpdist.inference.topics.lap_moves import take_topic_moves, wanted_documents, warm_start_of_removal
+from dpdist.inference.topics.lap_moves import (
+    TopicLapMoves,
+    take_topic_moves,
+    wanted_documents,
+    warm_start_of_removal,
+)
 from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary
 from dpdist.inference.topics.trials import TopicTrials
+from dpdist.models.families.base import Rows
 
 
 def first_topic_state(problem: PosteriorProblem, source: Source, start: TopicSummary) -> State:
@@ -87,15 +93,10 @@ class _TopicWork(Work):
         before = (trials.model or problem.model).elbo(exact.summary)
         change = np.inf if state.elbo is None else abs(before - state.elbo)
         settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
-        sample = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
-        sample = None if sample is None or not sample.shape[0] else sample
+        sample = _sample(problem, state)
         moves = take_topic_moves(problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id)
-        after, start = moves.component_map.after, moves.warm_start
         batch_summaries = tuple(map(moves.component_map.batch_summary, state.batch_summaries))
-        if after.kind == "delete" and after.age == 0:
-            known = [each.documents for each in batch_summaries if each.documents is not None]
-            beside = tokens_beside(self._files, known, after.removed, len(moves.ids), backend)
-            start = warm_start_of_removal(moves.total, after, beside)
+        after, start = moves.component_map.after, self._warm_start(backend, moves, batch_summaries)
         following = next_lap(
             problem.schedule,
             problem.seed,
@@ -124,6 +125,23 @@ class _TopicWork(Work):
             total,
         )
         return last._replace(state=following, info=info, component_map=moves.component_map)
+
+    def _warm_start(
+        self, backend: Backend, moves: TopicLapMoves, batch_summaries: Sequence[TopicBatchSummary]
+    ) -> TopicBatchSummary | None:
+        """What stands for documents not fitted yet under the candidates of the next lap; None if there is no need."""
+        after = moves.component_map.after
+        if after.kind != "delete" or after.age > 0:
+            return moves.warm_start
+        known = [each.documents for each in batch_summaries if each.documents is not None]
+        beside = tokens_beside(self._files, known, after.removed, len(moves.ids), backend)
+        return warm_start_of_removal(moves.total, after, beside)
+
+
+def _sample(problem: PosteriorProblem, state: State) -> Rows | None:
+    """The documents drawn in a lap; None if there are none."""
+    drawn = None if state.sample is None else state.sample.of(0, problem.plan.sample)[0]
+    return None if drawn is None or not drawn.shape[0] else drawn
 
 
 def _trials(state: State) -> TopicTrials:
