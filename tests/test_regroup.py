@@ -131,6 +131,30 @@ def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
     assert len(move.resting(slightly, resting, []).searched.members) == len(resting.searched.members)
 
 
+def test_a_group_in_which_something_was_found_is_not_searched_again_after_that_was_refused(monkeypatch) -> None:
+    """Be it refused as a part of something larger: a search of the same rows would find something again."""
+    rows, owners = drawn(each=400)
+    mixed = np.array([0, 0, 1, 2, 3, 4, 4])[owners]
+    mixed[(owners == 2) & (rows[:, 1] > 0)] = 5
+    end, move, searched = end_of(rows, mixed), Regroup(smallest=2, largest=4), list[list[frozenset[int]]]()
+    search = Regroup._search
+
+    def told(self, end, groups, wave):
+        searched[-1] += [frozenset(end.ids[list(group)].tolist()) for group in groups]
+        return search(self, end, groups, wave)
+
+    monkeypatch.setattr(Regroup, "_search", told)
+    resting, calm, united = move.none(), replace(end, settled=True), 0
+    for lap in range(20):
+        searched.append([])
+        found = move.births(replace(calm, lap=lap), np.zeros(6, bool), resting, ())
+        standing = [group for group in searched[-1] if group <= set(end.ids.tolist())]
+        united += any(stats is not None and frozenset(group) not in standing for group, stats in found.items())
+        resting = move.resting(calm, resting, list(found))
+    every = [group for each in searched for group in each if group <= set(end.ids.tolist())]
+    assert united and len(every) == len(set(every)) and not searched[-1]
+
+
 def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
     """Of fewer members more changes are tried and more rows of each are seen."""
     end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=3)

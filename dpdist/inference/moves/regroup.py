@@ -6,7 +6,7 @@ of a few neighbours are arranged anew, on a sample, by merges and splits togethe
 row is divided among the components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
-(:mod:`dpdist.inference.moves.sketch`). A group in which nothing was found is not searched again before its members
+(:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
 Searches of a lap's end stop at some times the lap's own products: with fewer of them a run comes as far in that time,
 but takes more laps for it. While most components were split or refused a split in the last few laps, and will be tried
@@ -99,7 +99,7 @@ class Regroup(Dividing):
     def births(
         self, end: LapEnd, busy: np.ndarray, resting: Divisions, others: Sequence[Proposals]
     ) -> dict[tuple[int, ...], np.ndarray | None]:
-        """Better arrangements of disjoint groups, each found in a task of its own."""
+        """Better arrangements of disjoint groups, each found in a task of its own; None for others searched."""
         calm = end.settled or end.change < ROUND_GAIN * self.smallest * float(end.summary.counts.mean())
         free = ~busy & end.sampled
         fresh = np.isin(np.arange(len(end.ids)), end.made.get(self.kind, ()))
@@ -116,7 +116,8 @@ class Regroup(Dividing):
             found = self._search(sketch.end, groups, wave)
             vain = [group for group, each in zip(groups, found, strict=True) if each is None]
             searched = searched.after(sketch.end, vain)
-            births |= {sketch.places(group): None for group in vain if sketch.places(group)}
+            # Also where something was found: it may end in a larger division, and is refused with that.
+            births |= {sketch.places(group): None for group in groups if sketch.places(group)}
             better = {group: each for group, each in zip(groups, found, strict=True) if each is not None}
             if better:
                 sketch = sketch.after(list(better), list(better.values()))

@@ -55,7 +55,7 @@ class Sketch:
     def places(self, group: Sequence[int]) -> tuple[int, ...]:
         """Where the components of a group stand at the lap's end; nothing if one of them is new."""
         standing = [next(iter(self.replaced[k])) for k in group if len(self.replaced[k]) == 1]
-        return tuple(standing) if len(standing) == len(group) else ()
+        return tuple(sorted(standing)) if len(standing) == len(group) else ()
 
     def after(self, groups: Sequence[tuple[int, ...]], found: Sequence[Found]) -> Sketch:
         """With disjoint `groups` replaced."""
