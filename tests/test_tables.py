@@ -157,6 +157,11 @@ def test_a_folder_has_the_rows_of_what_is_not_hidden_and_empty_files_add_none(tm
     for empty in ("part-", "part-00", "part-9"):
         FRAME[:0].to_parquet(folder / f"{empty}.parquet")
     assert_array_equal(rows_of(as_source(str(folder))), ROWS)
+    pd.DataFrame(columns=["a", "b", "c"]).to_parquet(folder / "part-5.parquet")
+    assert_array_equal(rows_of(as_source(str(folder))), ROWS)
+    np.save(tmp_path / "none.npy", ROWS[:0])
+    np.save(tmp_path / "some.npy", ROWS)
+    assert_array_equal(rows_of(as_source([str(tmp_path / "none.npy"), str(tmp_path / "some.npy")])), ROWS)
     named = [tmp_path / "none.csv", tmp_path / "some.csv"]
     FRAME[:0].to_csv(named[0], index=False)
     FRAME.to_csv(named[1], index=False)
@@ -380,9 +385,19 @@ def test_labels_that_cannot_be_written_are_refused_and_nothing_is(
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", ["category", "string", "object"])
+@pytest.mark.parametrize("kind", ["boolean", "Float64", "float64[pyarrow]"])
+def test_a_dask_frame_has_the_rows_of_the_frame_of_pandas(kind: str) -> None:
+    frame = FRAME.assign(d=FRAME["a"] > 0).astype({"b": "float32" if kind == "boolean" else kind})
+    frame["d"] = frame["d"].astype(bool if kind == "boolean" else "boolean")
+    found = as_source(dd.from_pandas(frame, npartitions=3))
+    assert_array_equal(rows_of(found), rows_of(as_source(frame)))
+    assert found.names == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("kind", ["category", "string", "object", "datetime64[ns]"])
 def test_a_column_of_words_of_a_dask_frame_is_named(kind: str) -> None:
-    frame = dd.from_pandas(NAMED.astype({"who": kind}), npartitions=2)
+    column = pd.Series(range(len(NAMED))) if kind.startswith("date") else NAMED["who"]
+    frame = dd.from_pandas(NAMED.assign(who=column.astype(kind)), npartitions=2)
     with pytest.raises(InputError, match=r"column 'who' should hold numbers; got .*\. Encode it, or leave it out"):
         as_source(frame)
     assert_array_equal(rows_of(as_source(frame[["a", "b", "c"]])), ROWS)

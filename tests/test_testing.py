@@ -84,6 +84,7 @@ class Unsteady(ArraySource):
         rows, weights = type(made).load(made)
         rows = rows + self.reads if self.law == "steady" else rows
         rows = rows.astype(object) if self.law == "numbers" else rows
+        weights = np.ones(len(rows)) if self.law == "weighing" else weights
         return rows, -np.ones(len(rows)) if self.law == "weights" else weights
 
 
@@ -94,6 +95,7 @@ class Unsteady(ArraySource):
         ("sparse", "sparse or dense as the source says"),
         ("numbers", "rows are numbers"),
         ("weights", "no less than 0"),
+        ("weighing", "where the source says so"),
         ("names", "names are one a column"),
     ],
 )

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
 import numpy.typing as npt
 from zarr import Array as ZarrArray
 from zarr import Group as ZarrGroup
 
 from dpdist.core.errors import InputError
-from dpdist.data.arrays import ArraySource
+from dpdist.data.arrays import ArraySource, as_array
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
@@ -73,9 +74,11 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
         for name, dtype in data.dtypes.items():
-            if dtype.kind == "O":
+            if dtype.kind not in "biuf":
                 raise InputError(f"column '{name}' should hold numbers; got {dtype}. Encode it, or leave it out.")
         inner = data.to_dask_array(lengths=True)
+        if inner.dtype.kind == "O":  # of columns of several types, or that can lack numbers
+            inner = inner.map_blocks(as_array, dtype=np.float64, meta=np.empty((0, 0)))
     if _is_of(inner, "Array", "dask.array"):
         from dpdist.data.dask import DaskSource  # imported with what it takes: workers of other sources start without
 

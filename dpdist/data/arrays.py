@@ -47,7 +47,7 @@ class ArraySource(TableSource):
         cut: Partitioning | None = None,
         names: Names | None = None,
     ) -> None:
-        self.values = _as_csr(values) if sparse.issparse(values) else _as_array(values)
+        self.values = _as_csr(values) if sparse.issparse(values) else as_array(values)
         self.sparse = is_sparse(self.values)
         super().__init__(self.values, "the data", weights, names)
         rows = self.shape[0]
@@ -102,7 +102,8 @@ def _require_places(values: sparse.sparray) -> None:
         )
 
 
-def _as_array(values: object) -> np.ndarray:
+def as_array(values: object) -> np.ndarray:
+    """Dense rows as an array, objects as float64; raises :class:`InputError` for what holds no numbers."""
     if isinstance(values, np.ma.MaskedArray):
         values = unmasked(values)
     try:

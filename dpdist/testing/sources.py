@@ -25,6 +25,10 @@ def check_source(source: Source) -> None:
         assert rows.dtype.kind in "biuf", "rows are numbers"
         assert weights is None or weights.shape == (partition.rows,), "weights are one a row"
         assert weights is None or bool((np.isfinite(weights) & (weights >= 0)).all()), "weights are no less than 0"
+        assert (weights is None) == (source.weights is None), "rows weigh something where the source says so"
+        if weights is not None and source.weights is not None:
+            told = source.weights[partition.start : partition.stop]
+            np.testing.assert_array_equal(weights, told, "weights are those of the source")
         again = partition.load()[0]
         np.testing.assert_array_equal(dense_rows(again), dense_rows(rows), "a partition loads the same rows each time")
     assert source.names is None or len(source.names) == source.shape[1], "names are one a column"

@@ -32,7 +32,8 @@ def open_npy(path: Path, choice: Choice) -> Table:
     choice.refuse(path)
     with reading(path, "a NumPy array of numbers"):
         array = np.lib.format.open_memmap(path, mode="r")
-    require_shape(array.shape, str(path))
+    if array.ndim != 2 or len(array):
+        require_shape(array.shape, str(path))
     dtype = stored_dtype(array.dtype, str(path))
     return Table(
         (array.shape[0], array.shape[1]),
@@ -104,7 +105,8 @@ def open_hdf5(path: Path, choice: Choice) -> Table:
     with reading(file, "HDF5"):
         stored = _h5py().File(file, "r")
         data = _data_set(stored, name, file)
-    require_shape(data.shape, str(path))
+    if data.shape[0]:
+        require_shape(data.shape, str(path))
     dtype, shape = stored_dtype(data.dtype, str(path)), (int(data.shape[0]), int(data.shape[1]))
 
     def part(start: int, stop: int) -> np.ndarray:

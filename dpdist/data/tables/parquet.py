@@ -32,15 +32,16 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         file = _pyarrow("parquet").ParquetFile(path, memory_map=True)
         schema = file.schema_arrow
         index = _index_columns(schema)
-    names = choice.of(schema.names, path, index)
     rows = file.metadata.num_rows
+    if not rows:
+        return Table((0, len(schema.names)), np.dtype(np.float64), lambda size: iter(()))
+    names = choice.of(schema.names, path, index)
     types = [schema.field(name).type for name in names]
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     ends = [0, *np.cumsum(sizes).tolist()]
     if len(names) == 1 and _is_list(types[0]):
         width, numbers = _list_width(file, names[0]), types[0].value_type
-        if rows:
-            require_shape((rows, width), str(path))
+        require_shape((rows, width), str(path))
         dtype = _arrow_dtype(numbers, names[0], path)
         block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
         told = None
