@@ -86,7 +86,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
         for name, batch_summaries in packs.items():
             store.put_batch_summaries(name, batch_summaries)
         batch_summaries_seconds.append(time.perf_counter() - began)
-        fitted = Fitted(state.ids, total, -1.0, 1.0, state.next_id)
+        fitted = Fitted(state.ids, total, -1.0, 1.0, 1.0, state.next_id)
         predictor = MemoizedMixture().predictor(problem, total, state.ids)
         store.commit(Generation(fitted, predictor, History(), StoredState.of(state, manifest)))
         end_seconds.append(time.perf_counter() - began - batch_summaries_seconds[-1])
