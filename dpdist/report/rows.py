@@ -72,18 +72,17 @@ def _some(source: Source, most: int, documents: bool) -> SomeRows:
         needed = min(len(partitions), int(np.ceil(most / sizes.mean())))
         chosen = np.unique(np.linspace(0, len(partitions) - 1, needed).round().astype(int))
         each = -(-most // len(chosen))
-    loaded, weighed, places = [], [], []
+    loaded, ranges = [], []
     for part in (partitions[i] for i in chosen):
-        rows, weights = (checked_documents(part), None) if documents else part.load()
+        rows = checked_documents(part) if documents else part.load()[0]
         loaded.append(rows[:each])
-        weighed.append(None if weights is None else weights[:each])
-        places.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
+        ranges.append(np.arange(part.start, part.start + loaded[-1].shape[0]))
     rows = sparse.csr_array(sparse.vstack(loaded)) if documents else np.concatenate([*map(dense_rows, loaded)])
     what = "documents" if documents else "rows"
     told = f"all {count:,}" if rows.shape[0] == count else f"{rows.shape[0]:,} of the {count:,}"
-    own = [weights for weights in weighed if weights is not None]
-    weights = np.concatenate(own) if own else None
-    return SomeRows(rows, weights, np.concatenate(places), f"{told} {what} of {source.label}", source.names)
+    places = np.concatenate(ranges)
+    weights = None if source.weights is None else source.weights[places]
+    return SomeRows(rows, weights, places, f"{told} {what} of {source.label}", source.names)
 
 
 def _drawn(predictor: Predictor, count: int, why: str) -> SomeRows:

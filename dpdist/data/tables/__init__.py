@@ -77,9 +77,7 @@ def files_of(source: str | Sequence[str], choice: Choice) -> list[str]:
     given = [source] if isinstance(source, str) else list(source)
     if not given:
         raise InputError("at least one file is needed; none was named.")
-    for each in given if choice.take is None else ():
-        _refuse_named_folders(each)
-    return [file for each in given for file in _files(each)]
+    return [file for each in given for file in _files(each, choice)]
 
 
 def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
@@ -97,11 +95,13 @@ def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
         yield from cells[ending_of(file)](Path(file), name, size)
 
 
-def _files(path: str) -> list[str]:
-    if _is_folder(path):
+def _files(path: str, choice: Choice) -> list[str]:
+    if Path(path).is_dir() and ending_of(path) != ".zarr":
         found = sorted((str(each) for each in parquet_in(Path(path))), key=_by_number)
         if not found:
             raise InputError(f"the folder {path} should hold Parquet files; it has none. Name the files themselves.")
+        if choice.take is None:
+            _refuse_named_folders(path, found)
         return found
     if glob.has_magic(path) and not Path(path).exists():
         fitting = sorted(glob.glob(path), key=_by_number)  # noqa: PTH207 (a whole pattern, maybe absolute)
@@ -111,20 +111,16 @@ def _files(path: str) -> list[str]:
     return [path]
 
 
-def _is_folder(path: str) -> bool:
-    return Path(path).is_dir() and ending_of(path) != ".zarr"
-
-
 def _by_number(path: str) -> list[tuple[int, str]]:
     """What sorts paths as people do, and Dask: part.2 before part.10."""
     parts = re.split(r"([0-9]+)", path)
     return [(int(part), part) if place % 2 else (0, part) for place, part in enumerate(parts)]
 
 
-def _refuse_named_folders(path: str) -> None:
-    """Raise :class:`InputError` if the names of folders in a folder of Parquet files hold a column."""
-    folders = {each.parent for each in parquet_in(Path(path))} if _is_folder(path) else set()
-    named = sorted({part for folder in folders for part in folder.relative_to(path).parts if "=" in part})
+def _refuse_named_folders(path: str, files: Sequence[str]) -> None:
+    """Raise :class:`InputError` if the names of folders in a folder that holds `files` hold a column."""
+    folders = {Path(file).parent.relative_to(path) for file in files}
+    named = sorted({part for folder in folders for part in folder.parts if "=" in part})
     if named:
         column = named[0].partition("=")[0]
         raise InputError(

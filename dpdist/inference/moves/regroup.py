@@ -114,8 +114,7 @@ class Regroup(Dividing):
                 break
             left -= sum(self._work(sketch.end, group) for group in groups)
             found = self._search(sketch.end, groups, wave)
-            vain = [group for group, each in zip(groups, found, strict=True) if each is None]
-            searched = searched.after(sketch.end, vain)
+            searched = searched.after(sketch.end, groups)
             # Also where something was found: it may end in a larger division, and is refused with that.
             births |= {sketch.places(group): None for group in groups if sketch.places(group)}
             better = {group: each for group, each in zip(groups, found, strict=True) if each is not None}

@@ -90,11 +90,10 @@ class _TopicWork(Work):
     def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
         problem, state, exact = self._problem, last.state, last.exact
         trials = _trials(state)
-        before = (trials.model or problem.model).elbo(exact.summary)
-        change = np.inf if state.elbo is None else abs(before - state.elbo)
-        settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
         sample = _sample(problem, state)
         moves = take_topic_moves(problem, backend, trials, exact, sample, state.lap, state.ids, state.next_id)
+        change = np.inf if state.elbo is None else abs(moves.elbo_before - state.elbo)
+        settled = bool(change < problem.tolerance * max(exact.summary.totals[TOKENS], 1.0))
         batch_summaries = tuple(map(moves.component_map.batch_summary, state.batch_summaries))
         after, start = moves.component_map.after, self._warm_start(backend, moves, batch_summaries)
         following = next_lap(
@@ -114,7 +113,7 @@ class _TopicWork(Work):
         info = Info(
             state.lap,
             moves.elbo,
-            before,
+            moves.elbo_before,
             rows,
             float(total.totals[TOKENS]),
             len(total.entropy),

@@ -52,6 +52,7 @@ class TopicLapMoves:
     component_map : what becomes of the batch summaries
     total : the corpus in the new topics
     elbo : its bound, in nats
+    elbo_before : that of the lap's topics before any of it
     records : every proposal
     warm_start : stands for documents that were not fitted under added topics; None if none are added
     ids, next_id : stable ids of the new topics, and the first unused one
@@ -61,6 +62,7 @@ class TopicLapMoves:
     component_map: TopicMap
     total: TopicSummary
     elbo: float
+    elbo_before: float
     records: tuple[Record, ...]
     warm_start: TopicBatchSummary | None
     ids: np.ndarray
@@ -173,6 +175,7 @@ def take_topic_moves(
         component_map=TopicMap(accepted, best.merging, fitted_on, after),
         total=best.total,
         elbo=best.bound if following is None else following.elbo(best.total),
+        elbo_before=judged.current.before,
         records=judged.records,
         warm_start=warm_start,
         ids=best.ids,
