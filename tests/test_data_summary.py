@@ -159,7 +159,7 @@ def test_a_survey_of_bad_rows_counts_them_once_and_only_them() -> None:
     rows = np.arange(24.0).reshape(12, 2)
     rows[[2, 9]] = np.nan
     parts = [ArraySource(rows, partition_rows=6).partitions[i] for i in (0, 1)]
-    one, two = (summarise_partition(part, False) for part in parts)
+    one, two = (summarise_partition(part, False, part.load()[0].shape[1]) for part in parts)
     assert (one.bad, two.bad, (one + two).bad) == (1, 1, 2)
     assert (one + two).first_bad == (2, 9) and (one + two).count == 10
     np.testing.assert_allclose((one + two).mean, np.delete(rows, [2, 9], axis=0).mean(axis=0))

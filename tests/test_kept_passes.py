@@ -171,8 +171,9 @@ def test_workers_are_given_the_next_blocks_before_the_last_is_in(everything_kept
     source, backend = ArraySource(ROWS, partition_rows=80), Ordered()
     store = PreparationStore.begin(place_of(tmp_path / "run.zarr"), mixture().spec(), None, {}, {})
     parts = source.partitions
-    found = KeptPasses(backend, store).gathered("pass", summarise_partition, parts, [True] * len(parts))
-    expected = SerialBackend().gathered("pass", summarise_partition, parts, [True] * len(parts))
+    columns = [ROWS.shape[1]] * len(parts)
+    found = KeptPasses(backend, store).gathered("pass", summarise_partition, parts, [True] * len(parts), columns)
+    expected = SerialBackend().gathered("pass", summarise_partition, parts, [True] * len(parts), columns)
     np.testing.assert_array_equal(found.scatter, expected.scatter)
     assert backend.seen == ["total"] * 3 + ["fetch", "total"] * 2 + ["fetch"] * 3
     store.remove()

@@ -146,12 +146,15 @@ def extend(
     serial: Serial = False,
     overwrite: Overwrite = False,
     again: Annotated[bool, typer.Option("--again", help="Take rows it was made from, twice.")] = False,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Go on from before an extension that has not finished, without its rows.")
+    ] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
     source = as_source(data, known=open_run(model).problem().names)
     settings = {"data": absolute(data), "holdout": None}
     drive_here(
-        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again),
+        lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),
         launcher_of(workers, scheduler, serial, source),
         out or model,
     )

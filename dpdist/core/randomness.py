@@ -8,6 +8,7 @@ import numpy as np
 
 
 def generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """The generator for `purpose` and `keys` (lap, partition, component id...)."""
+    """The generator for `purpose` and `keys` (lap, partition, component id...), of which a purpose has a fixed number:
+    zeros at their end draw what fewer keys do."""
     word = int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "little")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, word, *keys])))

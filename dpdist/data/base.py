@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.digests import digest_of_rows
@@ -73,20 +74,15 @@ class Partition(ABC):
 
         Raises
         ------
+        InputError
+            If it is no block of so many rows of real numbers, with weights of zero or more if any.
         CheckpointError
-            If it is not that.
+            If it is not what is expected.
         """
         with phase(Phase.LOAD):
-            rows, weights = self.read()
-            if isinstance(rows, np.ma.MaskedArray):
-                rows = unmasked(rows)
+            rows, weights = require_block(self.read(), self.rows, self.label)
             # Sums go along the rows as they lie in memory: in one order, so that the same rows give the same bits.
             rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
-        if rows.shape[0] != self.rows:
-            raise InputError(
-                f"{self.label} should hold {self.rows} rows; got {rows.shape[0]}. Mend what makes it, or give the data "
-                "as they are."
-            )
         expected = self.expected
         if expected is not None and (expected.session, self.index) not in _CHECKED:
             if digest_of_rows(rows, weights) != expected.digest:
@@ -323,6 +319,48 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
             f"{label} has 0 {missing} (shape={tuple(shape)}) while a minimum of 1 is required; "
             "give it at least one row and one column."
         )
+
+
+def require_block(given: object, count: int, label: str) -> tuple[Rows, np.ndarray | None]:
+    """What was read as so many rows and their weights; `label` names them.
+
+    Raises
+    ------
+    InputError
+        If it is no such block of real numbers, or its weights are not finite and zero or more.
+    """
+    mend = "Mend what makes it, or give the data as they are."
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise InputError(f"{label} should come as rows and their weights or None; got {shown(given)}. {mend}")
+    rows, weights = given
+    if isinstance(rows, np.ma.MaskedArray):
+        rows = unmasked(rows)
+    if not _numeric(rows, 2):
+        raise InputError(f"{label} should hold rows by columns of real numbers; got {_told(rows)}. {mend}")
+    if rows.shape[0] != count:
+        raise InputError(f"{label} should hold {count} rows; got {rows.shape[0]}. {mend}")
+    if weights is None:
+        return rows, None
+    if not _numeric(weights, 1) or len(weights) != count:
+        raise InputError(f"{label} should have {count} weights, one a row; got {_told(weights)}. {mend}")
+    right = (weights >= 0) & np.isfinite(weights)
+    if not right.all():
+        wrong = weights[int(right.argmin())]
+        raise InputError(f"weights of {label} should be finite and zero or more; got {wrong}. {mend}")
+    return rows, weights
+
+
+def _numeric(values: Any, axes: int) -> bool:
+    """Whether these are an array of real numbers with so many axes."""
+    array = isinstance(values, np.ndarray) or sparse.issparse(values)
+    return bool(array and values.ndim == axes and values.dtype.kind in "biuf")
+
+
+def _told(values: Any) -> str:
+    """An array by what tells it from others."""
+    if isinstance(values, np.ndarray) or sparse.issparse(values):
+        return f"shape {values.shape} of {values.dtype}"
+    return shown(values)
 
 
 def unmasked(values: np.ma.MaskedArray) -> np.ndarray:

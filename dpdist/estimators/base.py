@@ -86,6 +86,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
     @property
     def scattered_(self) -> np.ndarray:
         """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool."""
+        check_is_fitted(self)
         return ~self._predictor.any_of_groups(~self._threshold(None).scattered)
 
     def _threshold(self, rate: float | None) -> Threshold:

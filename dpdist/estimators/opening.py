@@ -71,6 +71,7 @@ def extend(
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     again: bool = False,
+    give_up: bool = False,
     backend: Backend | None = None,
 ) -> SVA:
     """Let new rows refine and grow a model by a sequential pass, without the rows it was made from.
@@ -83,6 +84,8 @@ def extend(
     overwrite : whether to replace what is at `out`
     again : whether to take rows that the model was made from already, which then count twice. They are told by a digest
         of all rows in their partitions; a model written by ``save`` knows none
+    give_up : whether an extension of `path` that has not finished is given up: the model is what it was before, and
+        goes on from there
     backend : where to run; default: the active Dask client, else this process
 
     Returns
@@ -95,7 +98,7 @@ def extend(
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
     source = as_source(x, sample_weight, open_run(path).problem().names)
-    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {}, again)
+    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {}, again, give_up)
     assert run.store is not None, "an extension is kept"
     return _at_its_end(_estimator_of(run.store), run)
 

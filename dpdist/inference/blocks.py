@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from scipy import sparse
 
+from dpdist.core.errors import InputError
 from dpdist.data.base import Partition
 from dpdist.models.families.base import Rows
 
@@ -29,9 +31,28 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, max(1, rows), step))
 
 
-def weighing_rows(partition: Partition) -> tuple[Rows, np.ndarray | None, np.ndarray]:
+def finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
+    """Rows as stored, and their weights.
+
+    Raises
+    ------
+    InputError
+        If they hold NaN or infinity.
+    """
+    stored, weights = partition.load()
+    values = stored.data if sparse.issparse(stored) else stored
+    if not np.isfinite(values).all():
+        first = 0 if sparse.issparse(stored) else int(np.argmin(np.isfinite(stored).all(axis=1)))
+        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + first}"
+        raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
+    return stored, weights
+
+
+def weighing_rows(
+    partition: Partition, load: Callable[[Partition], tuple[Rows, np.ndarray | None]] = Partition.load
+) -> tuple[Rows, np.ndarray | None, np.ndarray]:
     """The rows of a partition that weigh something, their weights and places; others are as if they were not there."""
-    rows, weights = partition.load()
+    rows, weights = load(partition)
     if weights is None or weights.all():
         return rows, weights, np.arange(partition.rows)
     places = np.flatnonzero(weights)

@@ -100,7 +100,7 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
         holds.
     """
     partitions = source.partitions
-    columns = backend.share_each(partitions), [products] * len(partitions)
+    columns = backend.share_each(partitions), [products] * len(partitions), [source.shape[1]] * len(partitions)
     data_summary = backend.gathered("data summary", summarise_partition, *columns)
     if data_summary.bad:
         named = ", ".join(str(row) for row in data_summary.first_bad)
@@ -125,9 +125,12 @@ def summarise_source(source: Source, backend: Backend, products: bool = False) -
     return data_summary
 
 
-def summarise_partition(partition: Partition, products: bool) -> DataSummary:
-    """The summary of one partition."""
+def summarise_partition(partition: Partition, products: bool, columns: int) -> DataSummary:
+    """The summary of one partition; raises :class:`InputError` unless it has so many columns."""
     rows, weights = partition.load()
+    if rows.shape[1] != columns:
+        told = f"{partition.label} should hold {columns} columns, as its source says; got {rows.shape[1]}"
+        raise InputError(f"{told}. Mend what makes it.")
     with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # what overflows is told by whoever asked
         total: DataSummary | None = None
         for start in range(0, rows.shape[0], _BLOCK):

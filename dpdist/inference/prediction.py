@@ -17,16 +17,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from dpdist.core.errors import InputError, PrecisionError
+from dpdist.core.errors import PrecisionError
 from dpdist.core.stored import Stored
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
-from dpdist.inference.blocks import blocks
+from dpdist.inference.blocks import blocks, finite_rows
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
@@ -232,7 +231,7 @@ class Predictor(ABC):
 
     def log_density_sum(self, partition: Partition) -> float:
         """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats."""
-        stored, weights = _finite_rows(partition)
+        stored, weights = finite_rows(partition)
         found = self._of_blocks(stored, partition.start, self.density(), _as_it_is) + self._log_volume()
         return float(found.sum() if weights is None else found @ weights)
 
@@ -257,7 +256,7 @@ class Predictor(ABC):
     def _by_block(
         self, partition: Partition, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        return self._of_blocks(_finite_rows(partition)[0], partition.start, score, then)
+        return self._of_blocks(finite_rows(partition)[0], partition.start, score, then)
 
     def _of_blocks(
         self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
@@ -293,26 +292,6 @@ def _require_told(scores: np.ndarray, first: int) -> np.ndarray:
             "number to tell. Leave it out, or mend it."
         )
     return scores
-
-
-def _finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
-    """Rows as stored, and their weights.
-
-    Raises
-    ------
-    InputError
-        If they hold NaN or infinity.
-    """
-    stored, weights = partition.load()
-    values = stored.data if sparse.issparse(stored) else stored
-    if not np.isfinite(values).all():
-        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + _first_bad(stored)}"
-        raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
-    return stored, weights
-
-
-def _first_bad(stored: np.ndarray) -> int:
-    return int(np.argmin(np.isfinite(stored).all(axis=1)))
 
 
 def ask_each(

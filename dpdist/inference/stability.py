@@ -24,6 +24,7 @@ from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend
 from dpdist.execution.serial import SerialBackend
+from dpdist.inference.blocks import finite_rows
 from dpdist.inference.mixture.engine import first_state, laps
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
@@ -119,7 +120,7 @@ class _Redrawn(Partition):
     seed: int
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        rows, weights = self.inner.load()
+        rows, weights = finite_rows(self.inner)
         drawn = generator(self.seed, "row weights", self.index).standard_exponential((rows.shape[0],))
         return rows, drawn if weights is None else drawn * weights
 

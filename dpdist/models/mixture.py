@@ -13,6 +13,7 @@ The local step is the softmax of the gradient of the evidence.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -152,12 +153,21 @@ class Model:
         ----------
         summary : statistics and entropies of q(z)
         source : the statistics from which the posterior q(theta) was made; default: `summary` itself
+
+        Raises
+        ------
+        PrecisionError
+            If it is no number.
         """
-        parts = float(summary.entropy.sum()) + summary.base
-        if source is None:
-            return self.log_evidence(summary) + parts
-        change = float((self.gradient(source.stats) * (summary.stats - source.stats)).sum())
-        return self.log_evidence(source) + change + parts
+        bound = self.log_evidence(summary if source is None else source) + float(summary.entropy.sum()) + summary.base
+        if source is not None:
+            bound += float((self.gradient(source.stats) * (summary.stats - source.stats)).sum())
+        if not math.isfinite(bound):
+            raise PrecisionError(
+                f"the ELBO is {bound}: the evidence of a component under {type(self.family).__name__} is beyond what "
+                "float64 can hold, or the family gives none. Standardise the columns, or mend the family."
+            )
+        return bound
 
     def gradient(self, stats: np.ndarray) -> np.ndarray:
         """Gradient of A + A_alloc at `stats`, (..., K, F) both; each entry of the leading axes is a mixture."""

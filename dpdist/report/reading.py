@@ -12,7 +12,6 @@ from scipy.cluster.hierarchy import dendrogram
 
 from dpdist.core.errors import InputError
 from dpdist.inference.hierarchy.tree import Tree
-from dpdist.inference.moves.accept import Reason
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.evaluation import coherence, top_words
 from dpdist.inference.topics.prediction import DocumentPredictor
@@ -158,7 +157,7 @@ def _proposals(history: History) -> tuple[ProposalFigures, ...]:
         ProposalFigures(
             lap=row.lap,
             kind=row.kind,
-            accepted=row.reason is Reason.ACCEPTED,
+            accepted=row.reason.taken,
             reason=row.reason.value,
             gain=float(row.gain),
             components=row.members,

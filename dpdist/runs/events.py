@@ -25,7 +25,6 @@ from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
 from dpdist.execution.base import Counts
 from dpdist.inference.loop import Step
-from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, State
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.run import Run
@@ -226,7 +225,7 @@ def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> Ba
     if info is None:
         return BatchEvent(lap=state.lap, done=state.visited, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
-    accepted = Counter(record.kind for record in info.records if record.reason is Reason.ACCEPTED)
+    accepted = Counter(record.kind for record in info.records if record.reason.taken)
     event = event_of_lap(method, LapRow.of(info), accepted)
     return replace(event, of=info.of, batches=len(state.order), new=new, gone=gone, rows_per_second=speed)
 

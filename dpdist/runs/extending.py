@@ -32,12 +32,13 @@ def prepare_extension(
     overwrite: bool,
     settings: Mapping[str, object],
     again: bool = False,
+    give_up: bool = False,
 ) -> Run:
     """A pass over new rows, ready to run, its first checkpoint written.
 
     Parameters
     ----------
-    path, source, backend, out, overwrite, again : as for :func:`dpdist.extend`
+    path, source, backend, out, overwrite, again, give_up : as for :func:`dpdist.extend`
     settings : plain values kept with the checkpoint, by which the command line resumes
 
     Raises
@@ -45,7 +46,7 @@ def prepare_extension(
     InputError, CheckpointError
         As :func:`dpdist.extend`.
     """
-    path, again = PATH.take("path", path), FLAG.take("again", again)
+    path, again, give_up = PATH.take("path", path), FLAG.take("again", again), FLAG.take("give_up", give_up)
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None:
         check_apart(out, path)
@@ -56,6 +57,8 @@ def prepare_extension(
     if out is None:
         store.lock()
     with released_on_error(store):
+        if give_up and store.going_on:
+            store.go_back()
         problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
         source, fingerprint = _new_rows(store, problem, source, backend, again)
         state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
@@ -93,7 +96,8 @@ def _finished_pass(store: RunStore) -> _Held:
     """What the store of a finished pass holds."""
     fitted = store.fitted()
     if fitted is None or fitted.stop is None:
-        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}")
+        or_else = ", or leave its last rows out with give_up=True" if store.going_on else ""
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}{or_else}")
     return store.problem(), fitted.total, store.history(), store.asked()
 
 

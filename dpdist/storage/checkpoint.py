@@ -264,6 +264,8 @@ class RunStore(GenerationStore):
         CheckpointError
             If it cannot be written; the current generation is left as it was.
         """
+        if content.fitted is not None and content.fitted.stop is not None:
+            self.arrived()
         stored = content.stored
         packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
         self.add_generation(content.write, packs, files)

@@ -32,6 +32,7 @@ class Commit(TypedDict):
     digests : by group, those of its files
     settings : of the run, as plain values
     fingerprint : of its data; empty for a saved model
+    base : number of the commit that an extension went on from, while it has not finished
     taken : digests of data that generations before were made from
     limits : new values of the parameters that say when to stop, by name
     request : identity of the request that the run was begun by, if it was submitted
@@ -47,6 +48,7 @@ class Commit(TypedDict):
     digests: dict[str, dict[str, str]]
     settings: Mapping[str, object]
     fingerprint: Mapping[str, object]
+    base: NotRequired[int]
     taken: NotRequired[list[str]]
     limits: NotRequired[Mapping[str, object]]
     request: NotRequired[str]

@@ -303,8 +303,36 @@ class GenerationStore:
         return [read_commit(self.place, number) for number in commits(self.place)]
 
     def restart(self, settings: Mapping[str, object], fingerprint: Mapping[str, object]) -> None:
-        """Take other data as those the next generations are made from."""
-        self.attributes = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
+        """Take other data as those the next generations are made from.
+
+        The current one is kept until :meth:`arrived`, and :meth:`go_back` leads there.
+        """
+        base = self.attributes.get("base", self.number)
+        changed: Commit = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
+        self.attributes = {**changed, "base": base}
+
+    @property
+    def going_on(self) -> bool:
+        """Whether there is a generation to go back to."""
+        return "base" in self.attributes
+
+    def arrived(self) -> None:
+        """Leave what the next generation went on from."""
+        self.attributes.pop("base", None)
+
+    def go_back(self) -> None:
+        """Take the generation that others went on from as the current one, after which the next is numbered.
+
+        Raises
+        ------
+        CheckpointError
+            If it is not there.
+        """
+        base = self.attributes["base"]
+        found = read_commit(self.place, base)
+        if found is None:
+            raise CheckpointError(f"{self.path}/{commit_name(base)} is gone; restore it, or begin anew.")
+        self.attributes = {**found, "number": self.number, "base": base}
 
     @property
     def taken(self) -> list[str]:
@@ -339,8 +367,9 @@ class GenerationStore:
 
     def _forget(self) -> None:
         """Remove generations beyond those kept, and what only they named."""
-        numbers = commits(self.place)
-        old, kept = numbers[: -self.keep], [read_commit(self.place, number) for number in numbers[-self.keep :]]
+        numbers, base = commits(self.place), self.attributes.get("base")
+        old = [number for number in numbers[: -self.keep] if number != base]
+        kept = [read_commit(self.place, number) for number in numbers if number not in old]
         if not old:
             return
         dropped = [read_commit(self.place, number) for number in old]

@@ -149,7 +149,7 @@ class History:
     def accepted(self, lap: int) -> dict[str, int]:
         """Moves taken in a lap, by kind."""
         judged = (row for row in self.proposals if row.lap == lap)
-        return dict(Counter(row.kind for row in judged if row.reason is Reason.ACCEPTED))
+        return dict(Counter(row.kind for row in judged if row.reason.taken))
 
     def gained(self) -> dict[int, float]:
         """Nats by which the moves taken in each lap raised the ELBO."""

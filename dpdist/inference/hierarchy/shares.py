@@ -16,7 +16,7 @@ from scipy import sparse
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition
-from dpdist.inference.blocks import blocks, weighing_rows
+from dpdist.inference.blocks import blocks, finite_rows, weighing_rows
 from dpdist.inference.prediction import Predictor
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Precision, share_out, weighted_product, without_background
@@ -76,7 +76,7 @@ def draw_shares(partition: Partition, shared: tuple[Predictor, float, int]) -> S
     shared : the model, the chance, the key of the draws
     """
     predictor, chance, seed = shared
-    rows, weights, places = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition, finite_rows)
     chosen = np.flatnonzero(generator(seed, "tree", partition.index).random(rows.shape[0]) < chance)
     own = np.ones(len(chosen)) if weights is None else weights[chosen]
     found = Shares(sparse.csr_array((0, len(predictor.ids))), np.zeros(0))
@@ -94,7 +94,7 @@ def measure(partition: Partition, shared: tuple[Predictor, Family, sparse.csr_ar
     shared : the model, its family, the (K, C) components of each sum
     """
     predictor, family, sums = shared
-    rows, weights, places = weighing_rows(partition)
+    rows, weights, places = weighing_rows(partition, finite_rows)
     own = np.ones(rows.shape[0]) if weights is None else weights
     found = None
     with one_thread():

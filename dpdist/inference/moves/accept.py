@@ -27,6 +27,12 @@ class Reason(Enum):
     LIMIT = "refused: the largest number of components is reached"
     REFINING = "postponed: its children are still improving"
     UNCERTAIN = "refused: other documents might not gain, as sure as was asked"
+    ALONG = "accepted along with a birth or delete, whose gain holds this one"
+
+    @property
+    def taken(self) -> bool:
+        """Whether the proposal was accepted."""
+        return self in (Reason.ACCEPTED, Reason.ALONG)
 
 
 class Standing(ABC):

@@ -178,6 +178,10 @@ class Dividing(Move[Divisions]):
         going = sorted(j for j, v in untouched.items() if v.reason is Reason.REFINING)
         places = {j: tuple(end.places[k] for k in before.removed(j)) for j in untouched}
         refused = [places[j] for j, v in untouched.items() if v.reason in _REFUSED]
+        # What was found in a part of a division that came to nothing by another move may be found again.
+        parted = [before.removed(v.proposal) for v in verdicts if v.proposal not in untouched]
+        free = [{int(end.ids[end.places[k]]) for k in group if k in end.places} for group in parted]
+        before = replace(before, searched=before.searched.without(free))
         resting = self.resting(end, before, refused)
         groups = [places[j] for j in going]
         busy = np.zeros(len(end.ids), dtype=bool)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
@@ -45,6 +45,11 @@ class SearchedGroups:
     def holds(self, ids: Iterable[int]) -> bool:
         """Whether the group of these components is among them; what is within one of them may still be searched."""
         return frozenset(ids) in self.members
+
+    def without(self, larger: Sequence[set[int]]) -> SearchedGroups:
+        """Those but for the groups within one of some `larger` ones, which are sets of ids."""
+        kept = [group for group in self.members.values() if not any(group.keys() <= each for each in larger)]
+        return _stored(kept) if len(kept) < len(self.members) else self
 
     def after(self, end: LapEnd, groups: Iterable[tuple[int, ...]]) -> SearchedGroups:
         """Those of which no move touched a member and no member's count changed much, and further `groups`.

@@ -114,10 +114,13 @@ class _Judged:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What is told: of candidates that were accepted what they gain without their merges, which are told beside."""
+        """What is told: of candidates that were accepted what they gain with their merges, which are told beside."""
         if self.verdict is None or self.best is self.current:
             return (*(() if self.verdict is None else (self.verdict,)), *self.best.records)
-        return self.verdict._replace(gain=self.best.before - self.current.before), *self.best.records
+        merges = [
+            each._replace(reason=Reason.ALONG) if each.reason is Reason.ACCEPTED else each for each in self.best.records
+        ]
+        return self.verdict._replace(gain=self.best.bound - self.current.before), *merges
 
     @property
     def fitted_on(self) -> _Merged | None:
@@ -254,12 +257,11 @@ def _cooldowns(
     plan: TopicPlan, before: Mapping[int, Cooldown], verdict: Record | None, lap: int, ids: np.ndarray
 ) -> dict[int, Cooldown]:
     """Those that go on, of topics that are there; and of a topic that alone was refused to go."""
-    there = set(ids.tolist())
-    found = {identity: rest for identity, rest in before.items() if rest.until > lap and identity in there}
+    there, found = set(ids.tolist()), dict(before)
     refused = verdict is not None and verdict.kind == "delete" and verdict.reason is Reason.NO_GAIN
     if verdict is not None and refused and len(verdict.components) == 1:
         found[verdict.components[0]] = Cooldown(1, lap + plan.cooldown, 0.0)
-    return found
+    return {identity: rest for identity, rest in found.items() if rest.until > lap and identity in there}
 
 
 def _fitted_on(
@@ -331,13 +333,13 @@ def _to_remove(
     plan: TopicPlan, total: TopicSummary, ids: np.ndarray, cooldowns: Mapping[int, Cooldown], refused: int
 ) -> np.ndarray:
     """The smallest topics, a tenth of all at first and fewer the more often they were refused, then none; and whatever
-    topics hold less than a token."""
+    topics hold less than a token. Those that rest are left out."""
     topics, counts = len(ids), total.counts
-    number = max((topics // 10 + 1) >> 2 * refused, int((counts < 1).sum()))
     if not plan.delete or topics < 2 or refused >= plan.tries:
         return _NONE
     small = [k for k in np.argsort(counts, kind="stable").tolist() if counts[k] < 0.75 * counts.mean()]
     able = [k for k in small if int(ids[k]) not in cooldowns]
+    number = max((topics // 10 + 1) >> 2 * refused, int((counts[able] < 1).sum()))
     return np.array(sorted(able[: max(1, min(number, topics - 1))]), dtype=np.int64)
 
 
