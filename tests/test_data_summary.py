@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+import dpdist
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
@@ -256,3 +259,44 @@ def test_small_columns_are_no_matter_where_their_squares_have_all_digits() -> No
     rows = np.random.default_rng(0).normal(size=(50, 3)) * 1e-140
     found = summarise_source(ArraySource(rows), SerialBackend())
     np.testing.assert_allclose(found.variance * 1e280, (rows * 1e140).var(axis=0), rtol=1e-12)
+
+
+class Made(ArraySource):
+    """Ten partitions of rows of which the last comes as it should not."""
+
+    def __init__(self, last: Callable[[np.ndarray], object]) -> None:
+        super().__init__(np.random.default_rng(0).normal(size=(100, 3)), partition_rows=10)
+        self.last = last
+
+    def partition(self, *given: Any) -> Any:
+        made = super().partition(*given)
+        if made.index == 9:
+            vars(made)["read"] = lambda: self.last(made.values)
+        return made
+
+
+#: What a source of one's own may give for ten rows of three columns, and what is said of it.
+WRONG: dict[str, tuple[Callable[[np.ndarray], object], str]] = {
+    "rows only": (lambda rows: rows, "rows and their weights or None"),
+    "nothing": (lambda rows: None, "rows and their weights or None; got None"),
+    "a list": (lambda rows: (rows.tolist(), None), "rows by columns of real numbers"),
+    "one axis": (lambda rows: (rows[:, 0], None), r"rows by columns of real numbers; got shape \(10,\)"),
+    "words": (lambda rows: (rows.astype(str), None), "rows by columns of real numbers"),
+    "objects": (lambda rows: (rows.astype(object), None), "rows by columns of real numbers"),
+    "complex": (lambda rows: (rows + 1j, None), "rows by columns of real numbers"),
+    "fewer rows": (lambda rows: (rows[:9], None), "10 rows; got 9"),
+    "fewer columns": (lambda rows: (rows[:, :2], None), "3 columns, as its source says; got 2"),
+    "one column": (lambda rows: (rows[:, :1], None), "3 columns, as its source says; got 1"),
+    "fewer weights": (lambda rows: (rows, np.ones(9)), "10 weights, one a row"),
+    "a column of weights": (lambda rows: (rows, np.ones((10, 1))), "10 weights, one a row"),
+    "weights below zero": (lambda rows: (rows, np.linspace(1, -0.1, 10)), "finite and zero or more; got -0.1"),
+    "weights that are NaN": (lambda rows: (rows, np.where(np.arange(10) == 3, np.nan, 1)), "zero or more; got nan"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.filterwarnings("error")
+def test_what_a_source_of_ones_own_gives_is_checked_partition_by_partition(name) -> None:
+    last, sentence = WRONG[name]
+    with pytest.raises(dpdist.InputError, match=rf"partition 9 \(rows 90 to 100\).*{sentence}"):
+        dpdist.DPMixture(max_laps=2).fit(Made(last))

@@ -338,3 +338,14 @@ def test_a_tree_needs_a_conjugate_family() -> None:
     model = dpdist.SVA(dpdist.likelihoods.Dirichlet(), random_state=0, merge="distance").fit(rows)
     with pytest.raises(dpdist.InputError, match="conjugate prior"):
         model.tree(rows)
+
+
+@pytest.mark.parametrize("asked", ["tree", "stability"])
+def test_rows_that_are_not_finite_are_refused_by_name(asked) -> None:
+    rows = clusters(2, rows=120)
+    model = dpdist.DPMixture(max_laps=3, random_state=0)
+    with pytest.warns(match="stopped at max_laps"):
+        model.fit(rows)
+    rows[5, 1] = np.nan
+    with pytest.raises(dpdist.InputError, match="NaN or infinity, first in row 5"):
+        getattr(model, asked)(rows)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.special import softmax
 
+import dpdist
 from dpdist.core.errors import PrecisionError
 from dpdist.models import mixture as model_module
 from dpdist.models.allocations import LearnedDirichletProcess
 from dpdist.models.mixture import Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary, concatenate
 from tests.cases import ALLOCATIONS, FAMILIES, FamilyCase, entropy_of, filled
+from tests.own_parts import Exponential
 from tests.reference import elbo
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -258,3 +262,17 @@ def test_gradients_of_mixtures_side_by_side_are_those_of_each_in_chunks_of_any_s
         found = model.gradients(stats, ends)
         for begin, end in zip([0, *ends[:-1]], ends, strict=True):
             assert np.array_equal(found[begin:end], model.gradient(stats[begin:end]))
+
+
+@dataclass(frozen=True, eq=False)
+class Lost(Exponential):
+    """A family of whose evidence no number comes."""
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        return super().log_evidence(stats) * np.nan
+
+
+def test_a_bound_that_is_no_number_is_refused() -> None:
+    rows = np.random.default_rng(0).exponential(size=(200, 2))
+    with pytest.raises(dpdist.PrecisionError, match=r"the ELBO is nan: .* under Lost"):
+        dpdist.DPMixture(Lost(), max_laps=2).fit(rows)

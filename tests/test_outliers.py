@@ -25,7 +25,7 @@ from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.outliers import flagged, low_quantile
-from dpdist.inference.scattered import chosen_components
+from dpdist.inference.scattered import _rows_within, _thinnest, chosen_components
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian
@@ -339,3 +339,27 @@ def test_the_command_labels_outliers(tmp_path, monkeypatch) -> None:
         model.outlier_threshold(1.0)
     with pytest.raises(dpdist.InputError, match="background should be"):
         mixture(background=1.0).fit(x)
+
+
+def test_the_thinnest_components_are_tried_as_far_as_so_few_rows_may_be_scattered() -> None:
+    shares, levels = np.array([0.5, 0.38, 0.06, 0.03, 0.03]), np.array([-1.0, -2.0, -5.0, -9.0, -7.0])
+    weighed, every = np.repeat(levels[:, None, None], 20, axis=1), np.ones(5, dtype=bool)
+    assert _thinnest(shares, weighed, every).tolist() == [False, False, False, True, True]
+    without = np.arange(5) != 3
+    assert _thinnest(shares, weighed, without).tolist() == [False, False, True, False, True]
+
+
+def test_the_region_of_a_component_has_nine_in_ten_of_its_draws() -> None:
+    densities = np.random.default_rng(0).normal(size=(3, 1000, 3))
+    shares = np.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(np.diag(_rows_within(shares, densities)), 0.9 * shares, rtol=1e-6)
+
+
+def test_of_thin_components_those_are_given_back_that_are_least_thin() -> None:
+    """One whose draws lie where the large cluster is dense is of that, not of what is scattered."""
+    shares, rng = np.array([0.92, 0.04, 0.04]), np.random.default_rng(0)
+    densities = np.full((3, 400, 3), -60.0)
+    densities[0, :, 0] = rng.normal(-3, 1, size=400)
+    densities[1, :, 0], densities[1, :, 1] = -40.0, -12.0
+    densities[2, :, 0], densities[2, :, 2] = -2.0, -9.0
+    assert chosen_components(shares, np.full(3, -9.0), densities).tolist() == [False, True, False]

@@ -13,6 +13,7 @@ import dpdist
 from dpdist.core.errors import PrecisionError
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves import regroup
+from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.arrange import SampledRows, _changes, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
@@ -82,6 +83,45 @@ def test_neighbours_are_those_with_which_least_is_lost_a_row() -> None:
     near = end_of(*drawn()).neighbours
     assert near[:6, 0].tolist() == [1, 0, 3, 2, 5, 4]
     assert all(sorted([k, *row]) == list(range(7)) for k, row in enumerate(near.tolist()))
+
+
+def test_neighbours_of_a_large_component_are_not_just_the_small_ones() -> None:
+    """In all least is lost by taking in a few rows, however far they are."""
+    rows, owners = np.random.default_rng(0).normal(size=(2010, 2)), np.repeat([0, 1, 2], [1000, 1000, 10])
+    end = end_of(rows + np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 12.0]])[owners], owners)
+    assert end.pair_losses[0, 2] > end.pair_losses[0, 1]
+    assert end.neighbours[0].tolist() == [1, 2]
+
+
+def test_the_order_of_groups_is_another_in_every_wave_and_lap() -> None:
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
+
+    def first_of(lap: int, wave: int) -> tuple[int, ...]:
+        sketch = Sketch.of(replace(end, lap=lap), np.ones(7, dtype=bool))
+        return move._groups(sketch, SearchedGroups(), wave, 1e12)[0]
+
+    assert len({first_of(0, wave) for wave in range(8)}) > 2
+    assert len({first_of(lap, 0) for lap in range(8)}) > 2
+
+
+def test_what_a_search_made_is_searched_on_before_it_was_split() -> None:
+    end, move, others = end_of(*drawn()), Regroup(smallest=2), (Judging.begun([], []),)
+    assert not any(2 in group for group in groups_tried(end, move, others))
+    made = replace(end, made={move.kind: np.array([2])})
+    assert any(2 in group for group in groups_tried(made, move, others))
+    assert not any(2 in group for group in groups_tried(replace(end, made={"split": np.array([2])}), move, others))
+
+
+def test_what_was_found_in_a_part_of_a_division_is_free_once_another_move_ended_that() -> None:
+    """A refused division leaves its parts searched; one that another move took a member of says nothing of the rest."""
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
+    groups = [(0, 1), (2, 3)], [(0, 1, 4), (2, 3, 5)]
+    searched = move.none().searched.after(end, groups[0])
+    under_way = replace(Divisions.begun(groups[1], [3, 3]), searched=searched)
+    after = replace(end, origins=np.where(np.arange(7) == 4, -1, np.arange(7)), samples={})
+    verdicts = [Verdict(0, np.nan, Reason.CONFLICT), Verdict(1, -1.0, Reason.NO_GAIN)]
+    left = move.propose(after, under_way, verdicts, ()).proposals.searched
+    assert not left.holds([10, 11]) and left.holds([12, 13]) and left.holds([12, 13, 15])
 
 
 def test_groups_are_disjoint_components_with_their_nearest() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -609,6 +610,56 @@ def test_an_extension_broken_off_leaves_the_model_readable_and_resumes(model_pat
     with pytest.raises(dpdist.CheckpointError, match="the data changed"):
         dpdist.resume(model_path, grid(6))
     assert bits(dpdist.resume(model_path, new)) == bits(whole)
+
+
+@pytest.mark.parametrize("visited", [1, 12])
+def test_an_extension_that_cannot_finish_is_given_up_for_the_model_before(model_path: Path, visited: int) -> None:
+    """However many checkpoints it wrote; the rows of it do not count as taken, and nothing of it is left."""
+    before, bad, good = bits(dpdist.load(model_path)), grid(7, 1600), grid(7, 600) + 36.0
+    copy = shutil.copytree(model_path, model_path.with_name("copy.zarr"))
+    fit = dpdist.runs.extending.prepare_extension(model_path, source_of(bad, 100), SerialBackend(), None, False, {})
+    fit.checkpoint_seconds = 0.0
+    for step in fit:
+        if step.state.visited + step.state.lap >= visited:
+            break
+    assert bits(dpdist.load(model_path)) != before
+    with pytest.raises(dpdist.InputError, match=r"resume .*, or leave its last rows out with give_up=True"):
+        dpdist.extend(model_path, good)
+    aside = dpdist.extend(model_path, good, out=model_path.with_name("out.zarr"), give_up=True)
+    whole = dpdist.extend(model_path, good, give_up=True)
+    assert bits(whole) == bits(aside) == bits(dpdist.extend(copy, good)) == bits(dpdist.load(model_path))
+    dpdist.extend(model_path, source_of(bad, 100))
+    with pytest.raises(dpdist.InputError, match="was made from"):
+        dpdist.extend(model_path, good)
+    assert len(list((model_path / "commits").iterdir())) == 2
+
+
+def test_rows_that_no_number_can_tell_leave_the_model_that_was_extended(model_path: Path) -> None:
+    before, far = bits(dpdist.load(model_path))[:3], np.full((40, 2), 1e150)
+    with pytest.raises(dpdist.DpdistError):
+        dpdist.extend(model_path, far)
+    assert bits(dpdist.load(model_path))[:3] == before
+    assert is_finished(model_path) or dpdist.extend(model_path, grid(7, 600), give_up=True).rows_seen_ == 2400
+    assert is_finished(model_path)
+
+
+def test_nothing_is_given_up_where_nothing_was_begun(model_path: Path) -> None:
+    copy = shutil.copytree(model_path, model_path.with_name("copy.zarr"))
+    assert bits(dpdist.extend(model_path, grid(7, 600), give_up=True)) == bits(dpdist.extend(copy, grid(7, 600)))
+
+
+def test_every_partition_passes_its_rows_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: dict[int, list[int]] = {}
+    real = dpdist.inference.sva.sequence._blocks
+
+    def seen(rows: Any, weights: Any, preparation: Any, order: Any) -> Any:
+        orders[len(orders)] = order.tolist()
+        return real(rows, weights, preparation, order)
+
+    monkeypatch.setattr(dpdist.inference.sva.sequence, "_blocks", seen)
+    sva(shuffle=True, prune=0.0).fit(source_of(grid(6, 400), 100))
+    assert len(orders) == 4 and len({tuple(order) for order in orders.values()}) == 4
+    assert all(sorted(order) == list(range(100)) for order in orders.values())
 
 
 def test_a_failed_write_leaves_the_model_that_was_extended(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

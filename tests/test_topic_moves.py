@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from scipy.special import gammaln, psi
 from dpdist import HDPTopicModel, TopicPlan
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.cooldown import Cooldown
 from dpdist.inference.schedules import Memoized
+from dpdist.inference.state import Record
 from dpdist.inference.topics import lap_moves
 from dpdist.inference.topics import local_step as steps
 from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
@@ -20,6 +23,7 @@ from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.merges import propose_pairs
 from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.trials import TopicTrials
 from dpdist.kernels.sticks import multiplier_of
 from dpdist.kernels.topics import expect_counts, union_evidences
 from dpdist.models.allocations.hierarchical import HierarchicalDirichletProcess
@@ -249,3 +253,69 @@ def test_what_accepted_moves_gained_is_what_the_bound_rose_by() -> None:
     for row in history.laps:
         rose = row.elbo - row.elbo_before_moves
         assert gained[row.lap] - 1e-6 <= rose <= gained[row.lap] + 5, row.lap
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_fewer_topics_are_removed_together_the_more_often_they_were_refused(rests) -> None:
+    """Those that rest, be they ever so faint, neither go nor let others go."""
+    faint, ids = [0.5] * 3 if rests else [], np.arange(12 if rests else 9)
+    counts = np.array([900.0] * 5 + [300, 200, 100, 50, *faint])
+    resting = {int(i): Cooldown(1, 99, 0.0) for i in ids[9:]}
+    whole = SimpleNamespace(counts=np.concatenate([counts, np.full(31, 900.0)]))
+    names = np.arange(len(whole.counts))
+    for refused, number in enumerate([(len(names)) // 10 + 1, 1, 1]):
+        gone = lap_moves._to_remove(TopicPlan(tries=3), whole, names, resting, refused)
+        assert sorted(whole.counts[gone]) == [50.0, 100.0, 200.0, 300.0, 900.0][: min(number, 4)]
+    assert not len(lap_moves._to_remove(TopicPlan(), whole, names, resting, TopicPlan().tries))
+    all_faint = lap_moves._to_remove(TopicPlan(), SimpleNamespace(counts=counts), ids, {}, 1)
+    assert (set(ids[9:]) or {8}) == set(all_faint.tolist())
+
+
+@pytest.mark.parametrize("cooldown", [0, 1, 3])
+def test_a_topic_that_alone_was_refused_to_go_rests_for_so_many_laps(cooldown) -> None:
+    plan, ids, refusal = TopicPlan(cooldown=cooldown), np.arange(5), Record("delete", (3,), -1.0, Reason.NO_GAIN)
+    rests = [lap_moves._cooldowns(plan, {}, refusal, 10, ids)]
+    for lap in range(11, 16):
+        rests.append(lap_moves._cooldowns(plan, rests[-1], None, lap, ids))
+    assert [3 in each for each in rests] == [lap < cooldown for lap in range(6)]
+    together = Record("delete", (2, 3), -1.0, Reason.NO_GAIN)
+    assert not lap_moves._cooldowns(plan, {}, together, 10, ids)
+    assert not lap_moves._cooldowns(plan, rests[0], None, 10, np.delete(ids, 3))
+
+
+def test_births_have_the_turn_unless_they_were_refused_more_often_than_deletes(monkeypatch) -> None:
+    words, sought = np.random.default_rng(0).gamma(1.0, size=(20, 12)), []
+    total = SimpleNamespace(words=words, counts=np.arange(1.0, 13.0) ** 3)
+    monkeypatch.setattr(lap_moves, "_seek", lambda topics, refused: sought.append(refused))
+    plan = TopicPlan(tries=4)
+    for births in range(3):
+        for deletes in range(3):
+            topics = SimpleNamespace(
+                problem=SimpleNamespace(plan=plan), total=total, sample=words, lap=3, ids=np.arange(12), cooldowns={}
+            )
+            sought.clear()
+            refused = TopicTrials(births_refused=births, deletes_refused=deletes)
+            tried, _ = lap_moves._next_trials(topics, refused)
+            assert sought == ([births] if births <= deletes else [])
+            assert tried.kind == "delete" and tried.births_refused == births + len(sought)
+
+
+def test_topics_come_in_the_order_that_has_the_higher_bound() -> None:
+    rng, orders = np.random.default_rng(0), []
+    model, process = model_over(30), HierarchicalDirichletProcess(2.0, 0.5)
+    assert model.allocation == process
+    for sizes in (np.arange(1.0, 9.0), np.arange(8.0, 0.0, -1.0)):
+        mixed = np.array([rng.multinomial(60, rng.dirichlet(sizes**2 / 4)) for _ in range(40)])
+        rates = np.repeat(mixed, 4, axis=1)[:, :30] + 0.0
+        held = np.concatenate([rng.dirichlet(np.full(30, 0.1), size=8).T * mixed.sum(axis=0)], axis=1)
+        posterior = model.posterior_of(held, np.append(np.full(8, 0.1), 0.1))
+        summary, _, _ = local_step(posterior, sparse.csr_array(rates), DocumentTopics.unknown(40), NO_PAIRS, Effort())
+        found = lap_moves._better_order(model, summary)
+        largest = np.argsort(-summary.counts, kind="stable")
+
+        def value(order: np.ndarray, summary=summary) -> float:
+            return model.allocation_value(summary.groups_of(order), summary.totals, summary.documents)
+
+        assert value(found) == max(value(np.arange(8)), value(largest))
+        orders.append(found.tolist() == largest.tolist() != list(range(8)))
+    assert any(orders), "one of them is not in order yet"
