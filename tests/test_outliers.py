@@ -356,10 +356,10 @@ def test_the_region_of_a_component_has_nine_in_ten_of_its_draws() -> None:
 
 
 def test_of_thin_components_those_are_given_back_that_are_least_thin() -> None:
-    """One whose draws lie where the large cluster is dense is of that, not of what is scattered."""
+    """One whose draws lie where the large cluster has some is of that, not of what is scattered."""
     shares, rng = np.array([0.92, 0.04, 0.04]), np.random.default_rng(0)
     densities = np.full((3, 400, 3), -60.0)
     densities[0, :, 0] = rng.normal(-3, 1, size=400)
     densities[1, :, 0], densities[1, :, 1] = -40.0, -12.0
-    densities[2, :, 0], densities[2, :, 2] = -2.0, -9.0
+    densities[2, :, 0], densities[2, :, 2] = -4.5, -9.0
     assert chosen_components(shares, np.full(3, -9.0), densities).tolist() == [False, True, False]

@@ -88,8 +88,8 @@ def test_neighbours_are_those_with_which_least_is_lost_a_row() -> None:
 def test_neighbours_of_a_large_component_are_not_just_the_small_ones() -> None:
     """In all least is lost by taking in a few rows, however far they are."""
     rows, owners = np.random.default_rng(0).normal(size=(2010, 2)), np.repeat([0, 1, 2], [1000, 1000, 10])
-    end = end_of(rows + np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 12.0]])[owners], owners)
-    assert end.pair_losses[0, 2] > end.pair_losses[0, 1]
+    end = end_of(rows + np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 12.0]])[owners], owners)
+    assert end.pair_gains[0, 2] > end.pair_gains[0, 1]
     assert end.neighbours[0].tolist() == [1, 2]
 
 

@@ -47,7 +47,9 @@ Corpus = Annotated[str | None, typer.Argument(help="Corpus of dpdist corpus; may
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file with settings; options override it.")]
 Columns = Annotated[list[str] | None, typer.Option(help="Columns of data in files to take, separated by commas.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Columns of data in files to leave out, separated by commas.")]
-Holdout = Annotated[str | None, typer.Option(help="Rows, as data, that are not fitted but scored, lap by lap.")]
+Holdout = Annotated[
+    str | None, typer.Option(help="Rows, as data, that are not fitted but scored, lap by lap; by rounds of a pass.")
+]
 
 
 @with_settings("fit")

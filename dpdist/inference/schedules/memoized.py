@@ -32,8 +32,8 @@ class Memoized(Schedule):
     batches: int | None = setting(
         None,
         COUNT.or_none("as many as pay"),
-        "Number of batches, groups of partitions; 1 is batch variational Bayes. Those pay that cost little beside what "
-        "their rows do, 40 at most.",
+        "Number of batches, groups of partitions, each of which updates the model; 1 is batch variational Bayes. By "
+        "default so many that updates cost little beside the work on rows, 40 at most, of documents 10.",
     )
     lookahead: int = setting(0, LOOKAHEAD, AHEAD)
     keep_start: bool = setting(

@@ -87,7 +87,9 @@ class RowSpec(Spec):
         "transformed rows, and all that is told is of raw columns.",
         flat=True,
     )
-    compute_dtype: str = setting("float64", one_of(*DTYPES), "Type of the matrix products; sums are float64 always.")
+    compute_dtype: str = setting(
+        "float64", one_of(*DTYPES), "Type of the matrix products, float64 or float32; sums are float64."
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

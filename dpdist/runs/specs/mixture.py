@@ -84,8 +84,9 @@ class FitSpec(RowSpec, LapSpec, ABC):
     initial: Any = setting(
         "one",
         _START,
-        "The first model; 'sva' is one sequential pass; the path of a run, or a fitted estimator, of the same columns: "
-        "its responsibilities for all rows; (N,) labels and (N, K) responsibilities are kept with a saved model.",
+        "The first model: 'one' cluster; 'k-means++', of initial_components clusters; 'sva', one sequential pass; or "
+        "the path of a run of the same columns, which shares out all rows. From Python also a fitted estimator, and "
+        "(N,) labels or (N, K) responsibilities, which are kept with a saved model.",
     )
     initial_rows: int | None = setting(
         20_000, COUNT.or_none("all rows"), "Rows, about, that a sequential start passes over."
@@ -155,10 +156,11 @@ class MixtureSpec(FitSpec):
     concentration: float | Allocation = setting(
         10.0,
         _CONCENTRATION,
-        "Concentration of the Dirichlet process, or a LearnedDirichletProcess: a Gamma prior by which it is learned.",
+        "Concentration of the Dirichlet process, or a LearnedDirichletProcess: a Gamma prior, which learns it; in "
+        "TOML {name = 'learned_dirichlet_process', shape = 1, rate = 0.1}.",
         {"learned_dirichlet_process": LearnedDirichletProcess, "dirichlet_process": DirichletProcess},
     )
-    initial_components: int = setting(20, COUNT, "Clusters of a k-means++ start.")
+    initial_components: int = setting(20, COUNT, "Clusters that initial='k-means++' begins with.")
     max_components: int | None = setting(
         None, COUNT.or_none("no bound"), "Largest number of clusters that moves may reach."
     )

@@ -36,9 +36,9 @@ class SVASpec(RowSpec):
     merge: str | MergeTest | None = setting(
         "auto",
         MERGE,
-        "Which clusters become one: those whose union raises the log joint probability; those whose responsibilities "
-        "differ by less than merge_threshold, relative to their weight or absolutely; or none. 'auto' is by evidence "
-        "where the family is conjugate, by distance where it is not.",
+        "Which clusters become one: by 'evidence' those whose union raises the log joint probability; by 'distance' "
+        "those whose responsibilities differ by less than merge_threshold, relative to their weight, or by 'absolute "
+        "distance' absolutely. 'auto' is by evidence where the family is conjugate, by distance where it is not.",
         {"evidence": EvidenceTest, "distance": DistanceTest},
     )
     merge_threshold: float = setting(0.5, POSITIVE, "epsilon_d of the tests by distance.")
