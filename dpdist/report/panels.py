@@ -40,6 +40,10 @@ PHASES = {
     "score": "#d9962b",
     "checkpoint": "#d9534f",
 }
+#: Clusters on the map, in a colour that lets nothing through and names can be read on, in the light and in the dark.
+BALL, ON_BALL = "#b4bdfc", "#1e1b4b"
+#: Bars of sizes that have names, at most.
+NAMED_BARS = 40
 #: Proposals drawn, at most; those accepted come first, then the most promising.
 DRAWN = 4000
 #: Clusters of the map that bear their id.
@@ -240,7 +244,11 @@ def _sizes(figures: RunFigures) -> Any:
     wide = max(sizes) > 100 * max(min(sizes), 1.0)
     floor = max(min(sizes) / 2, 0.5) if wide else 0.0
     label = "tokens" if figures.unit == "token" else "rows"
-    plot = whole(plain(240, label, "rank", y_axis_type="log" if wide else "linear"))
+    named = len(sizes) <= NAMED_BARS
+    plot = whole(plain(240, label, "id" if named else "rank", y_axis_type="log" if wide else "linear"))
+    if named:
+        plot.xaxis.ticker = FixedTicker(ticks=list(range(1, len(sizes) + 1)))
+        plot.xaxis.major_label_overrides = {rank: str(id) for rank, id in enumerate(figures.ids, 1)}
     source = ColumnDataSource(
         {
             "rank": list(range(1, len(sizes) + 1)),
@@ -296,14 +304,14 @@ def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
             "id": found.ids,
             "name": [str(id) if rank < NAMED else "" for rank, id in enumerate(found.ids)],
             "rows": found.sizes,
-            "size": [8 + 44 * math.sqrt(size / most) for size in found.sizes],
+            "size": [16 + 36 * math.sqrt(size / most) for size in found.sizes],
             "words": words,
             "picture": images,
         }
     )
-    dots = plot.scatter("x", "y", source=source, size="size", color=LINE, alpha=0.45, line_color=LINE)
+    dots = plot.scatter("x", "y", source=source, size="size", color=BALL, line_color=LINE)
     plot.text("x", "y", text="name", source=source, text_align="center", text_baseline="middle", text_font_size="11px",
-              text_color=NEUTRAL, text_font_style="bold")  # fmt: skip
+              text_color=ON_BALL, text_font_style="bold")  # fmt: skip
     picture = '<img src="@picture" style="width:64px;image-rendering:pixelated"><br>' if pictures else ""
     told = f"<div>{picture}<b>@id</b> · @rows{{0,0}}" + (" · @words" if any(words) else "") + "</div>"
     plot.add_tools(HoverTool(tooltips=told, renderers=[dots]))
