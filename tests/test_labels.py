@@ -17,7 +17,7 @@ from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
 from dpdist.inference.prediction import Predictor
-from dpdist.runs import label_blocks, labelling
+from dpdist.runs import label_blocks, label_table, labelling
 from dpdist.runs.label_table import RowIds
 from dpdist.runs.labelling import write_labels
 from tests.runs import another_process, clusters, mixture
@@ -203,6 +203,22 @@ def test_what_came_to_the_place_of_labels_meanwhile_stays(tmp_path, predictor, n
     with pytest.raises(OutputExistsError, match="exists; choose another name"):
         write_labels(predictor, source_of(clusters(1)), SerialBackend(), out, ids=RowIds("who", ids()))
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "labels.parquet"])
+def test_what_a_killed_process_left_of_a_table_goes_with_the_next(tmp_path, predictor, monkeypatch, name: str) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / name
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(label_table, "claim_file", killed)  # all is written by then
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # who is killed cleans up nothing
+        write_labels(predictor, source_of(clusters(1)), SerialBackend(), out)
+    assert any("partial" in path.name and path.is_file() for path in tmp_path.iterdir()) and not out.exists()
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    write_labels(predictor, source_of(clusters(1)), SerialBackend(), out)
+    assert out.exists() and not [path for path in tmp_path.iterdir() if "partial" in path.name]
 
 
 @pytest.mark.parametrize("name", ["labels.txt", "labels.npy", "labels.JSON"])

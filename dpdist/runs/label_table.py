@@ -91,7 +91,7 @@ def check_table(target: Path, ids: str, outputs: Iterable[str]) -> None:
 
 
 def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str], overwrite: bool) -> None:
-    """Write labels of a Zarr group as a table, which appears when it is complete.
+    """Write labels of a Zarr group as a table, which appears when it is complete; the caller is the sole writer.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str],
         If something came to its place that is not to be replaced.
     """
     frames = _frames(labels, ids, sorted(set(outputs) - {"label"}))
-    aside = target.with_name(f".partial-{os.getpid()}-{target.name}")
+    aside = target.with_name(f".{target.name}.partial")  # over what was left of it where a process was killed
     try:
         if ending_of(target.name) == ".parquet":
             _write_parquet(frames, aside)
