@@ -134,7 +134,7 @@ def demo(
     with backend_of(workers, None, serial) as backend, LiveProgress(MESSAGES) as progress:
         result = run_demo(Path(out), backend, random_state, progress.tell)
     table = Table()
-    for name in ("cluster", "digits", "mostly", "share"):
+    for name in ("id", "digits", "mostly", "share"):
         table.add_column(name, justify="right")
     for identity, count, digit, share in result.rows:
         table.add_row(str(identity), str(count), str(digit), f"{100 * share:.0f} %")
@@ -157,7 +157,7 @@ def convert(
 ) -> None:
     """Write rows to a Zarr array, a block at a time; the index of a data frame is left out unless it is named.
 
-    With --workers or --scheduler many files and blocks at a time. What was killed goes on where it was.
+    Many files and blocks at a time on several workers. What was killed goes on where it was.
     """
     from dpdist.data.convert import convert as write_rows
 
