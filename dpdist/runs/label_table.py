@@ -108,7 +108,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str],
         If something came to its place that is not to be replaced.
     """
     frames = _frames(labels, ids, sorted(set(outputs) - {"label"}))
-    aside = target.with_name(f".{target.name}.partial")  # over what was left of it where a process was killed
+    aside = target.with_name(f".partial-{target.name}")  # over what was left of it where a process was killed
     try:
         if ending_of(target.name) == ".parquet":
             _write_parquet(frames, aside)
