@@ -280,7 +280,10 @@ WRONG: dict[str, tuple[Callable[[np.ndarray], object], str]] = {
     "rows only": (lambda rows: rows, "rows and their weights or None"),
     "nothing": (lambda rows: None, "rows and their weights or None; got None"),
     "a list": (lambda rows: (rows.tolist(), None), "rows by columns of real numbers"),
-    "one axis": (lambda rows: (rows[:, 0], None), r"rows by columns of real numbers; got shape \(10,\)"),
+    "one axis": (
+        lambda rows: (rows[:, 0], None),
+        r"rows by columns of real numbers; got an array of float64 of shape \(10,\)",
+    ),
     "words": (lambda rows: (rows.astype(str), None), "rows by columns of real numbers"),
     "objects": (lambda rows: (rows.astype(object), None), "rows by columns of real numbers"),
     "complex": (lambda rows: (rows + 1j, None), "rows by columns of real numbers"),

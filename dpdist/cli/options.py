@@ -41,7 +41,7 @@ class _Option(NamedTuple):
     def parameter(self) -> inspect.Parameter:
         """The option as a parameter of a function that Typer reads."""
         name = self.path[0] if self.path[1:] in ((), ("name",)) else self.path[-1]
-        flag, help = f"--{name.replace('_', '-')}", f"{self.doc} Default: {self.unset or _shown(self.default)}."
+        flag, help = f"--{name.replace('_', '-')}", f"{self.doc} Default: {_shown(self.default, self.unset)}."
         kind: Any = str
         metavar: str | None = "VALUE"
         if isinstance(self.default, bool):
@@ -88,7 +88,7 @@ def _options_of(spec: type) -> Iterator[_Option]:
             default = next((known for known in each.kinds if each.stand_in is not None), None)
             yield _Option((name, "name"), default, f"{each.doc} One of {', '.join(each.kinds)}.")
         elif not each.kinds or each.default is not None:
-            yield _Option((name,), each.default, each.doc, _unset(each, each.default))
+            yield _Option((name,), each.default, each.doc, each.wanted.unset)
         if each.flat:
             yield from _options_of_parts(name, each)
 
@@ -101,8 +101,7 @@ def _options_of_parts(name: str, each: Setting) -> Iterator[_Option]:
         for inner, about in settings_of(type(instance)).items():
             if inner not in seen:
                 seen.add(inner)
-                default = getattr(instance, inner)
-                yield _Option((name, inner), default, about.doc, _unset(about, default))
+                yield _Option((name, inner), getattr(instance, inner), about.doc, about.wanted.unset)
 
 
 def _tables(given: dict[tuple[str, ...], Any]) -> Options:
@@ -126,16 +125,9 @@ def _read(value: Any) -> Any:
         return value
 
 
-def _unset(about: Setting, default: object) -> str:
-    """What a default of None means, where that is told."""
-    return (
-        about.wanted.told.rpartition("or None for ")[2]
-        if default is None and "or None for" in about.wanted.told
-        else ""
-    )
-
-
-def _shown(default: Any) -> str:
+def _shown(default: Any, unset: str) -> str:
     if isinstance(default, tuple):
         return ", ".join(default) or "none"
-    return "none" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+    if default is None:
+        return unset or "none"
+    return str(default).lower() if isinstance(default, bool) else str(default)

@@ -58,12 +58,14 @@ class Wanted(Generic[Plain]):
     holds : whether a value is such
     plain : makes such a value a plain Python value
     name : what a person calls it, if not by the name of the field
+    unset : what None means, where it may be None
     """
 
     told: str
     holds: Callable[[object], bool]
     plain: Callable[[Any], Plain] = _as_it_is
     name: str = ""
+    unset: str = ""
 
     def take(self, name: str, value: object) -> Plain:
         """The value, plain; raises :class:`InputError` unless it is as wanted."""
@@ -84,7 +86,7 @@ class Wanted(Generic[Plain]):
         def plain(value: object) -> Plain | None:
             return None if value is None else self.plain(value)
 
-        return Wanted(f"{self.told}, or None for {meaning}", holds, plain, self.name)
+        return Wanted(f"{self.told}, or None for {meaning}", holds, plain, self.name, meaning)
 
 
 def check_fields(owner: object, of: str = "", /, **wanted: Wanted[object]) -> None:

@@ -336,17 +336,16 @@ def require_block(given: object, count: int, label: str) -> tuple[Rows, np.ndarr
     if isinstance(rows, np.ma.MaskedArray):
         rows = unmasked(rows)
     if not _numeric(rows, 2):
-        raise InputError(f"{label} should hold rows by columns of real numbers; got {_told(rows)}. {mend}")
+        raise InputError(f"{label} should hold rows by columns of real numbers; got {shown(rows)}. {mend}")
     if rows.shape[0] != count:
         raise InputError(f"{label} should hold {count} rows; got {rows.shape[0]}. {mend}")
     if weights is None:
         return rows, None
     if not _numeric(weights, 1) or len(weights) != count:
-        raise InputError(f"{label} should have {count} weights, one a row; got {_told(weights)}. {mend}")
-    right = (weights >= 0) & np.isfinite(weights)
-    if not right.all():
-        wrong = weights[int(right.argmin())]
-        raise InputError(f"weights of {label} should be finite and zero or more; got {wrong}. {mend}")
+        raise InputError(f"{label} should have {count} weights, one a row; got {shown(weights)}. {mend}")
+    wrong = _first_unsound(weights)
+    if wrong is not None:
+        raise InputError(f"weights of {label} should be finite and zero or more; got {weights[wrong]}. {mend}")
     return rows, weights
 
 
@@ -356,11 +355,10 @@ def _numeric(values: Any, axes: int) -> bool:
     return bool(array and values.ndim == axes and values.dtype.kind in "biuf")
 
 
-def _told(values: Any) -> str:
-    """An array by what tells it from others."""
-    if isinstance(values, np.ndarray) or sparse.issparse(values):
-        return f"shape {values.shape} of {values.dtype}"
-    return shown(values)
+def _first_unsound(weights: np.ndarray) -> int | None:
+    """Place of the first weight that is not finite and zero or more; None if all are."""
+    sound = np.isfinite(weights) & (weights >= 0)
+    return None if sound.all() else int(sound.argmin())
 
 
 def unmasked(values: np.ma.MaskedArray) -> np.ndarray:
@@ -383,9 +381,8 @@ def require_weights(weights: Weights, rows: int) -> np.ndarray | None:
         came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"
         raise InputError(f"sample_weight should hold {rows} numbers, one a row; got {came}.")
     array = given.astype(np.float64)
-    sound = np.isfinite(array) & (array >= 0)
-    if not sound.all():
-        row = int(sound.argmin())
+    row = _first_unsound(array)
+    if row is not None:
         raise InputError(
             f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Drop or mend such rows."
         )

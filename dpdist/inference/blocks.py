@@ -42,10 +42,13 @@ def finite_rows(partition: Partition) -> tuple[Rows, np.ndarray | None]:
     stored, weights = partition.load()
     values = stored.data if sparse.issparse(stored) else stored
     if not np.isfinite(values).all():
-        first = 0 if sparse.issparse(stored) else int(np.argmin(np.isfinite(stored).all(axis=1)))
-        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + first}"
+        bad = "" if sparse.issparse(stored) else f", first in row {partition.start + _first_bad(stored)}"
         raise InputError(f"the rows hold NaN or infinity{bad}; every entry should be finite. Drop or fill those rows.")
     return stored, weights
+
+
+def _first_bad(stored: np.ndarray) -> int:
+    return int(np.argmin(np.isfinite(stored).all(axis=1)))
 
 
 def weighing_rows(

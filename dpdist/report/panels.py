@@ -247,8 +247,7 @@ def _sizes(figures: RunFigures) -> Any:
     named = len(sizes) <= NAMED_BARS
     plot = whole(plain(240, label, "id" if named else "rank", y_axis_type="log" if wide else "linear"))
     if named:
-        plot.xaxis.ticker = FixedTicker(ticks=list(range(1, len(sizes) + 1)))
-        plot.xaxis.major_label_overrides = {rank: str(id) for rank, id in enumerate(figures.ids, 1)}
+        _name_places(plot, figures.ids, 1)
     source = ColumnDataSource(
         {
             "rank": list(range(1, len(sizes) + 1)),
@@ -265,6 +264,12 @@ def _sizes(figures: RunFigures) -> Any:
     if not wide:
         plot.y_range.start = 0
     return plot
+
+
+def _name_places(plot: Any, ids: Sequence[int], first: int) -> None:
+    """Write ids below the places from `first` on, in place of these."""
+    names = {place: str(id) for place, id in enumerate(ids, first)}
+    plot.xaxis.ticker, plot.xaxis.major_label_overrides = FixedTicker(ticks=list(names)), names
 
 
 def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
@@ -332,8 +337,7 @@ def _tree(found: TreeFigures) -> Any:
     hover(plot, [("gives up", "@lost{0,0.0} nats")], lines)
     in_powers(plot)
     plot.y_range.start = 0
-    plot.xaxis.ticker = FixedTicker(ticks=list(range(len(found.ids))))
-    plot.xaxis.major_label_overrides = {place: str(id) for place, id in enumerate(found.ids)}
+    _name_places(plot, found.ids, 0)
     plot.xaxis.major_label_orientation, plot.xaxis.major_label_text_font_size = math.pi / 2, "10px"
     plot.xaxis.visible = len(found.ids) <= 150
     return plot
