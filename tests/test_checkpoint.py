@@ -30,8 +30,7 @@ from dpdist.models.families import FAMILIES
 from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
-from dpdist.storage import checkpoint, codec
-from dpdist.storage import generations as storage
+from dpdist.storage import checkpoint, codec, fingerprints
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.memo import Memo
 from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
@@ -356,7 +355,7 @@ def test_changed_data_are_refused(tmp_path, data_path) -> None:
 
 def test_other_versions_are_warned_of(tmp_path, data_path, monkeypatch) -> None:
     fitted_run(data_path, tmp_path / "run.zarr", 2)
-    monkeypatch.setattr(storage, "versions", lambda: {"numpy": "0.0"})
+    monkeypatch.setattr(fingerprints, "versions", lambda: {"numpy": "0.0"})
     with pytest.warns(UserWarning, match=r"numpy .* -> 0\.0.*not to the same bits"):
         resumed(RunStore.open(tmp_path / "run.zarr"), as_source(data_path), SerialBackend(), Limits(3))
 

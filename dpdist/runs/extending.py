@@ -20,7 +20,7 @@ from dpdist.runs.methods.sva import SequentialPass, passed, prepared_extension
 from dpdist.runs.run import Run
 from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Asked, RunStore
-from dpdist.storage.generations import digest_of_data
+from dpdist.storage.fingerprints import digest_of_data
 from dpdist.storage.history import History
 
 

@@ -23,7 +23,7 @@ from dpdist.runs.passes import KeptPasses, digests_kept
 from dpdist.runs.run import Run
 from dpdist.storage.checkpoint import Asked, RunStore, Total
 from dpdist.storage.commits import claim
-from dpdist.storage.generations import require_same_identity, warn_of_versions
+from dpdist.storage.fingerprints import require_same_identity, warn_of_versions
 from dpdist.storage.preparing import PreparationStore
 
 #: Columns from which on a table that is wider than long is told.

@@ -21,7 +21,6 @@ import contextlib
 import datetime
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
@@ -29,7 +28,6 @@ from typing import Self
 import zarr
 
 from dpdist.core.checks import FLAG
-from dpdist.core.digests import digest_of
 from dpdist.core.errors import CheckpointError
 from dpdist.core.lease import Lease, LeaseHeldError, released_on_error, take_lease
 from dpdist.core.places import Place, place_of
@@ -51,6 +49,7 @@ from dpdist.storage.commits import (
     token,
     writable,
 )
+from dpdist.storage.fingerprints import digest_of_data, digests_in, require_same_identity, warn_of_versions
 
 #: Generations kept.
 KEEP = 2
@@ -307,9 +306,13 @@ class GenerationStore:
 
         The current one is kept until :meth:`arrived`, and :meth:`go_back` leads there.
         """
-        base = self.attributes.get("base", self.number)
-        changed: Commit = {**self.attributes, "settings": settings, "fingerprint": fingerprint, "taken": self.taken}
-        self.attributes = {**changed, "base": base}
+        self.attributes = {
+            **self.attributes,
+            "settings": settings,
+            "fingerprint": fingerprint,
+            "taken": self.taken,
+            "base": self.attributes.get("base", self.number),
+        }
 
     @property
     def going_on(self) -> bool:
@@ -352,7 +355,7 @@ class GenerationStore:
         if not before:
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         source = cut_as_before(source, before)
-        digests = _digests_in(before)
+        digests = digests_in(before)
         del before[DIGESTS]
         require_same_identity(before, source, self.path)
         checked = CheckedSource(source, digests, self.path)
@@ -384,38 +387,3 @@ class GenerationStore:
         self.place.remove(*sorted(found - kept))
         for folder in ("", "commits"):
             self.place.sweep(folder)
-
-
-def require_same_identity(before: Mapping[str, object], source: Source, path: str) -> None:
-    """Raise :class:`CheckpointError` unless data have the identity that they had when the run at `path` began."""
-    now = source.identity()
-    changed = [name for name in before if before[name] != now.get(name)]
-    if changed:
-        told = "; ".join(f"{name} was {before[name]}, is {now.get(name)}" for name in changed)
-        raise CheckpointError(
-            f"the data changed since the checkpoint in {path} ({told}); "
-            "give the data it began with, or start a new run."
-        )
-
-
-def warn_of_versions(then: Mapping[str, str]) -> None:
-    """Warn if a run began with other versions than there are now."""
-    now = versions()
-    other = [f"{name} {then.get(name)} -> {now[name]}" for name in now if now[name] != then.get(name)]
-    if other:
-        warnings.warn(
-            f"resuming with other versions than the run began with ({', '.join(other)}): "
-            "results are right, but not to the same bits.",
-            stacklevel=4,
-        )
-
-
-def digest_of_data(fingerprint: Mapping[str, object]) -> str:
-    """One digest of data that have a fingerprint."""
-    return digest_of(" ".join(_digests_in(fingerprint)).encode())
-
-
-def _digests_in(fingerprint: Mapping[str, object]) -> list[str]:
-    digests = fingerprint[DIGESTS]
-    assert isinstance(digests, list), "a digest of each partition"
-    return digests
