@@ -21,6 +21,7 @@ from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.engine import steps
 from dpdist.inference.schedules import Memoized, Stochastic
 from dpdist.inference.topics.problem import TopicPlan
@@ -151,10 +152,10 @@ def at_will(monkeypatch) -> None:
     monkeypatch.setattr(cadence, "SHARE", 1e-300)
 
 
-def prepared(run: Path | None, **parameters: Any) -> Run:
+def prepared(run: Path | None, weights: np.ndarray | None = None, **parameters: Any) -> Run:
     """A fit of three batches, by default with moves to the end."""
     given = {"schedule": Memoized(3), "max_laps": LAPS, "tolerance": 0.0}
-    fit = mixture(**{**given, **parameters}).prepare(source_of(clusters(0, rows=600)), run)
+    fit = mixture(**{**given, **parameters}).prepare(source_of(clusters(0, rows=600), weights=weights), run)
     fit.checkpoint_seconds = math.inf
     return fit
 
@@ -223,13 +224,28 @@ def test_a_fit_checkpoints_as_its_cadence_says(tmp_path, monkeypatch, undisturbe
     assert found(fit) == undisturbed
 
 
-@pytest.mark.parametrize("pack_bytes", [1, 3000, memo.PACK_BYTES])
-@pytest.mark.parametrize("schedule", [Memoized(3), Memoized(3, lookahead=1), Stochastic(3)], ids=str)
+#: Runs whose states hold all that states may hold.
+RUNS = {
+    "memoized": {},
+    "look-ahead, all moves, candidates, weights": {
+        "schedule": Memoized(3, lookahead=1),
+        "moves": None,
+        "candidates": Candidates(every=3, components=2),
+        "weights": np.random.default_rng(0).uniform(0, 3, 600),
+    },
+    "stochastic": {"schedule": Stochastic(3)},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "pack_bytes"),
+    [(name, size) for i, name in enumerate(RUNS) for size in np.delete([1, 3000, memo.PACK_BYTES], i).tolist()],
+)
 def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_batch_summary_once(
-    tmp_path, monkeypatch, at_will, schedule, pack_bytes
+    tmp_path, monkeypatch, at_will, name, pack_bytes
 ) -> None:
     monkeypatch.setattr(memo, "PACK_BYTES", pack_bytes)
-    put, stored, run, rng = RunStore.put_batch_summaries, [], tmp_path / "run.zarr", random.Random(repr(schedule))
+    put, stored, run, rng = RunStore.put_batch_summaries, [], tmp_path / "run.zarr", random.Random(name)
 
     def noted(store: RunStore, name: str, batch_summaries: list[Any]) -> None:
         stored.extend(batch_summaries)
@@ -237,7 +253,7 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_bat
         put(store, name, batch_summaries)
 
     monkeypatch.setattr(RunStore, "put_batch_summaries", noted)
-    fit = prepared(run, schedule=schedule, initial="k-means++", initial_components=3, max_laps=4)
+    fit = prepared(run, **RUNS[name], initial="k-means++", initial_components=3, max_laps=4)
     assert digest(RunStore.open(run).state()[0]) == digest(fit.state)
     for step in fit:
         if rng.random() < 0.4:
@@ -261,7 +277,7 @@ def test_batch_summaries_stored_within_a_lap_are_turned_by_its_own_end_alone(tmp
     assert turned == set(range(2, LAPS + 1))
 
 
-@pytest.mark.parametrize("place", [0, 1, 2, 4, 6, 10, 13])
+@pytest.mark.parametrize("place", [0, 1, 4, 6, 13])
 def test_a_fit_goes_on_from_any_checkpoint_to_the_same_bits_and_shares_its_batch_summaries(
     tmp_path, at_will, undisturbed, place
 ) -> None:

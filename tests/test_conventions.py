@@ -190,7 +190,7 @@ def test_topics_come_as_the_frame_that_is_asked_for(output: str) -> None:
 
 
 def test_what_is_said_of_a_loaded_model_is_what_was_asked(tmp_path) -> None:
-    model = mixture(concentration=3.0, schedule=None, max_laps=2).fit(clusters(1))
+    model = mixture(concentration=3.0, schedule=None, moves=None, max_laps=2).fit(clusters(1))
     model.save(tmp_path / "model.zarr")
     config = parse_config("fit", {"concentration": 3.0, "max_laps": 2, "data": "x"})
     run = config.prepare(model._rows, tmp_path / "run.zarr", False, dpdist.execution.SerialBackend())

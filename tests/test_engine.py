@@ -98,7 +98,7 @@ def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lo
     weights = np.random.default_rng(5).uniform(0.5, 2, size=len(rows))
     source = source_of(rows, 30, weights)
     labels = np.arange(len(rows)) % 4
-    model = mixture(family=FAMILIES[name](), schedule=Memoized(4, lookahead), initial=labels)
+    model = mixture(family=FAMILIES[name](), schedule=Memoized(4, lookahead), initial=labels, moves=None)
     problem, state = begun(model, source)
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(8), laps(problem, source, state, backend), strict=False):
@@ -138,13 +138,13 @@ def _accepted(state: State, info: Info) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_elbo_never_falls_from_lap_to_lap(name) -> None:
     rows = np.concatenate([rows_for(name, np.random.default_rng(s), 1.5) for s in range(4)])
-    model = mixture(family=FAMILIES[name](), floor=0.0, max_laps=25)
+    model = mixture(family=FAMILIES[name](), floor=0.0, max_laps=25, moves=None)
     elbos = [info.elbo for _, info in model.iter_fit(source_of(rows, 40))]
     assert (np.diff(elbos) >= -1e-9 * abs(elbos[-1])).all()
 
 
 def test_gains_of_a_lap_add_up_to_the_change_of_the_elbo() -> None:
-    for _, info in mixture(max_laps=15).iter_fit(source_of(clusters(0))):
+    for _, info in mixture(max_laps=15, moves=None).iter_fit(source_of(clusters(0))):
         gained = sum(r.gain for r in info.records if r.reason is Reason.ACCEPTED)
         reorder = info.elbo - info.elbo_before_moves - gained
         assert reorder >= -1e-9 * abs(info.elbo)
@@ -165,12 +165,12 @@ def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() ->
     assert one.fit(source_of(rows)).elbo_ == pytest.approx(two.fit(source_of(shuffled)).elbo_, rel=1e-10)
 
 
-@pytest.mark.parametrize("lookahead", [0, 1, 2, 5])
+@pytest.mark.parametrize("lookahead", [0, 1, 5])
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
     source = source_of(clusters(2))
-    few = Sampling(40)  # so that only some rows are drawn
-    model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, sampling=few)
+    few = {"sampling": Sampling(40), "moves": None}  # so that only some rows are drawn
+    model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, **few)
     problem, state = begun(model, source)
     whole = [step.state for step in some_steps(problem, source, state, 22)]
     for stop in (0, 1, 2, 3, 6, 9, 12):
@@ -224,7 +224,7 @@ def test_what_stands_in_for_unseen_batches_depends_on_the_batches_left_alone(see
 
 def test_only_the_seed_decides() -> None:
     rows = clusters(4)
-    one, two, other = (mixture(random_state=s, max_laps=8).fit(source_of(rows)) for s in (3, 3, 4))
+    one, two, other = (mixture(random_state=s, max_laps=8, moves=None).fit(source_of(rows)) for s in (3, 3, 4))
     assert one.elbo_ == two.elbo_ and (one.component_ids_ == two.component_ids_).all()
     assert (one.history_.elbo != other.history_.elbo).any()
 
@@ -260,7 +260,7 @@ def test_a_row_of_weight_w_equals_w_such_rows_for_a_whole_fit(name, start) -> No
     weights, order = rng.integers(0, 4, size=len(rows)), rng.permutation(len(rows))
     labels = np.arange(len(rows)) % 4
     usual = {"family": FAMILIES[name](), "schedule": Memoized(1), "max_laps": 20, "tolerance": 1e-2}
-    usual["random_state"] = 1
+    usual |= {"random_state": 1, "moves": None}
     initial = [labels[order], np.repeat(labels, weights)] if start == "labels" else [start, start]
     one = mixture(**usual, initial=initial[0], initial_components=4)
     two = mixture(**usual, initial=initial[1], initial_components=4)
@@ -289,12 +289,12 @@ def test_where_samples_are_drawn_weights_find_the_clusters_of_repeated_rows(sche
 def test_few_heavy_rows_beside_many_light_ones_are_found_and_split() -> None:
     rng = np.random.default_rng(0)
     heavy = np.concatenate([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 12.0])
-    light = np.concatenate([rng.normal(size=(3000, 2)) - 40.0, rng.normal(size=(3000, 2)) - 60.0])
-    rows, weights = np.concatenate([heavy, light]), np.repeat([1e3, 1.0], [60, 6000])
+    light = np.concatenate([rng.normal(size=(1200, 2)) - 40.0, rng.normal(size=(1200, 2)) - 60.0])
+    rows, weights = np.concatenate([heavy, light]), np.repeat([1e3, 1.0], [60, 2400])
     order = rng.permutation(len(rows))
-    model = mixture(sampling=Sampling(200), max_laps=60)
-    labels = model.fit(source_of(rows[order], 1000, weights[order])).predict(rows)
-    groups = [set(labels[a:b].tolist()) for a, b in ((0, 30), (30, 60), (60, 3060), (3060, 6060))]
+    model = mixture(sampling=Sampling(200), max_laps=30)
+    labels = model.fit(source_of(rows[order], 400, weights[order])).predict(rows)
+    groups = [set(labels[a:b].tolist()) for a, b in ((0, 30), (30, 60), (60, 1260), (1260, 2460))]
     assert all(not groups[i] & groups[j] for i in range(4) for j in range(i))
 
 
@@ -314,9 +314,10 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
     few, weights = Sampling(25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
     rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(10)])
     source = source_of(rows, 90, weights)
-    problem, state = begun(mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2)), source)
+    model = mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2), moves=None)
+    problem, state = begun(model, source)
     backend, accepted_at_all = RecordingBackend(), 0
-    for _, (following, info) in zip(range(12), laps(problem, source, state, backend), strict=False):
+    for _, (following, info) in zip(range(7), laps(problem, source, state, backend), strict=False):
         resp, replaced = explicit_resp(problem, source, backend)
         accepted = _accepted(state, info)
         accepted_at_all += len(accepted)

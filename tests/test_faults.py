@@ -152,7 +152,7 @@ def test_a_run_that_a_failed_write_ended_writes_no_more(rows, tmp_path, monkeypa
         finished(fit)
     assert not under_way
     before = list(begun)
-    time.sleep(0.5)
+    fit._writer.shutdown(wait=True)
     assert begun == before
 
 

@@ -51,7 +51,7 @@ def model(**parameters) -> dpdist.DPMixture:
 
 def with_candidates(**parameters) -> dpdist.DPMixture:
     start = {"initial": "k-means++", "initial_components": 4, "candidates": Candidates(every=3, components=2)}
-    return model(**start, **parameters)
+    return model(**start, moves=None, **parameters)
 
 
 def undisturbed(estimator: dpdist.DPMixture, rows: np.ndarray, weights: np.ndarray | None = None) -> list[str]:

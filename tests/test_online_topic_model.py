@@ -549,3 +549,4 @@ def test_online_topics_are_submitted_like_any_run_to_the_same_bits_by_two_worker
     command("submit", "submitted.toml", "--cluster", "local.toml", "--out", "sub.zarr", "--command", "topics")
     assert " topics, ELBO" in command("attach", "sub.zarr")
     assert bits(dpdist.load(folder / "sub.zarr")) == bits(typed)
+    assert json.loads(command("status", "sub.zarr", "--json"))["command"] == "topics"

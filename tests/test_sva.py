@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -1027,24 +1026,6 @@ def test_a_clone_has_the_parameters_and_fits_alike() -> None:
     assert model.set_params(threshold=0.5, merge=None) is model and model.get_params()["threshold"] == 0.5
 
 
-def test_every_kind_of_input_gives_the_same_clusters(tmp_path: Path) -> None:
-    x = grid(1)
-    path = stored(tmp_path, x)
-    kinds = [
-        x,
-        x.tolist(),
-        x.astype(np.float32),
-        da.from_array(x, chunks=(300, 1)),
-        xr.DataArray(x, dims=("row", "column")),
-        zarr.open_array(path, mode="r"),
-        Path(path),
-        path,
-    ]
-    for kind in kinds:
-        model = sva().fit(kind)
-        assert model.n_components_ == 9 and len(np.unique(np.asarray(model.predict(kind)))) == 9
-
-
 # wherever it runs; last, for an open client is where passes run from here on
 
 
@@ -1086,13 +1067,3 @@ def test_rows_in_memory_pass_on_an_active_client_to_the_same_bits(dask_backend: 
 def test_dask_extends_to_the_bits_of_serial(tmp_path: Path, model_path: Path, dask_backend: DaskBackend) -> None:
     serial = dpdist.extend(model_path, grid(8, 900), out=tmp_path / "serial.zarr", backend=SerialBackend())
     assert bits(dpdist.extend(model_path, grid(8, 900), backend=dask_backend)) == bits(serial)
-
-
-@pytest.mark.parametrize("dask_backend", [2], indirect=True)
-def test_killed_workers_change_nothing(dask_backend: DaskBackend, rows_path: str) -> None:
-    serial = passed(sva(round_partitions=2), rows_path, backend=SerialBackend())
-    model = sva(round_partitions=2)
-    for _, info in model.iter_fit(rows_path, backend=dask_backend):
-        if info.lap == 3:
-            os.kill(next(iter(dask_backend.client.run(os.getpid).values())), signal.SIGKILL)
-    assert bits(model) == bits(serial)

@@ -220,6 +220,7 @@ def test_help_lists_the_options_of_a_pass(run: Command) -> None:
 # interrupted
 
 
+@pytest.mark.slow
 def test_kill_9_of_everything_then_resume_gives_the_same_bits(run: Command, folder: Path) -> None:
     given = ("--holdout", "held.zarr", "--no-parallel")
     stored(folder / "many.zarr", clusters(1, rows=7000, columns=4))

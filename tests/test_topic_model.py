@@ -581,16 +581,3 @@ def test_a_mixture_is_scored_by_its_density_not_by_completion(run: Command, fold
     assert "all of which are scored; leave out --share and --random-state" in refusal
     np.save(folder / "narrow.npy", rows[:, :3])
     assert "got 3" in run("score", "mixture.zarr", "narrow.npy", "--serial", refused=True)
-
-
-def test_topics_are_submitted_like_any_run(run: Command, topics: str, folder: Path) -> None:
-    settings = folder / "submitted.toml"
-    settings.write_text(f"data = '{folder}/corpus.zarr'\n{SETTINGS}")
-    (folder / "local.toml").write_text("type = 'local'\nn_workers = 1\n")
-    run("submit", settings, "--cluster", "local.toml", "--out", "sub.zarr", "--command", "topics")
-    assert " topics, ELBO" in run("attach", "sub.zarr")
-    assert bits(dpdist.load(folder / "sub.zarr")) == bits(dpdist.load(folder / topics))
-    assert json.loads(run("status", "sub.zarr", "--json"))["command"] == "topics"
-    again = ["resume", "sub.zarr", "--cluster", "local.toml"]
-    assert "max_laps should be a whole number from 1 on" in run(*again, "--max-laps", 0, refused=True)
-    assert "has ended" in run(*again, refused=True)
