@@ -91,6 +91,16 @@ def test_sparse_rows_have_the_moments_of_dense_ones(seed, size, weighted) -> Non
     assert found.integral
 
 
+@pytest.mark.parametrize("far", [0.0, 1e4, 1e8])
+@pytest.mark.parametrize("density", [0.3, 1.0])
+def test_sparse_rows_far_from_zero_have_the_moments_of_dense_ones(far, density) -> None:
+    rng = np.random.default_rng(0)
+    rows = np.where(rng.random((400, 3)) < density, far + rng.normal(size=(400, 3)), 0.0)
+    weights = rng.uniform(0, 3, 400)
+    found, dense = (summary_of(each, weights, partition_rows=150) for each in (sparse.csr_array(rows), rows))
+    np.testing.assert_allclose(found.variance, dense.variance, rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, np.uint16, np.int64, bool])
 def test_moments_do_not_overflow_a_narrow_type(dtype) -> None:
     rows = (np.arange(600).reshape(300, 2) % 120).astype(dtype)

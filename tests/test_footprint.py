@@ -10,6 +10,7 @@ import pytest
 
 from dpdist import DPMixture
 from dpdist.data import ArraySource
+from dpdist.inference.mixture import footprint as footprint_module
 from dpdist.inference.mixture.footprint import footprint, machine_memory, warn_if_large
 from dpdist.inference.schedules import Memoized
 from dpdist.models.families import DiagonalGaussian, Gaussian
@@ -72,6 +73,15 @@ def test_ordinary_laps_are_not_told_of() -> None:
         warn_if_large(problem, source, 3, memory=2.1 * footprint(problem, source, 3).total)
         warn_if_large(problem, source, 3)
     assert machine_memory() > 2**28
+
+
+@pytest.mark.parametrize(("told", "expected"), [("1073741824\n", 2**30), ("max\n", None), ("", None)])
+def test_the_memory_of_a_container_is_what_it_may_have(tmp_path, monkeypatch, told: str, expected: int | None) -> None:
+    monkeypatch.setattr(footprint_module, "LIMITS", ())
+    whole = machine_memory()
+    (tmp_path / "memory.max").write_text(told)
+    monkeypatch.setattr(footprint_module, "LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    assert machine_memory() == (whole if expected is None else min(expected, whole))
 
 
 def test_wide_rows_under_full_covariance_are_told_of_on_any_machine() -> None:

@@ -15,7 +15,9 @@ import pytest
 
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.data import ArraySource, as_source
+from dpdist.data.arrays import ArrayPartition
 from dpdist.execution import SerialBackend
+from dpdist.inference.outliers import flagged
 from dpdist.inference.prediction import Predictor
 from dpdist.runs import label_blocks, label_table, labelling
 from dpdist.runs.label_table import RowIds
@@ -65,6 +67,24 @@ class Killed(SerialBackend):
             return function(*row)
 
         return super().map(once, *columns)
+
+
+@pytest.mark.parametrize("top", [1, 2])
+@pytest.mark.parametrize("flags", [False, True])
+def test_rows_are_read_once_whatever_is_said_of_them(tmp_path, predictor, monkeypatch, top: int, flags: bool) -> None:
+    read, reads = ArrayPartition.read, []
+    source = source_of(clusters(1))
+    model = flagged(predictor, SerialBackend(), 0, True) if flags else predictor
+    monkeypatch.setattr(ArrayPartition, "read", lambda self: (reads.append(self.index), read(self))[1])
+    write_labels(model, source, SerialBackend(), tmp_path / "labels.zarr", top=top, density=True)
+    assert sorted(reads) == list(range(len(source.partitions)))
+
+
+def test_there_is_work_for_every_thread() -> None:
+    class Many(SerialBackend):
+        threads = 500
+
+    assert label_blocks.at_a_time(Many()) >= 500 and label_blocks.at_a_time(SerialBackend()) == 3
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 7, 14])

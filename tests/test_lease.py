@@ -23,6 +23,7 @@ import zarr
 from dpdist.core import lease
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import (
+    FOLDER,
     LeaseHeldError,
     latest_lease,
     process_began,
@@ -353,6 +354,20 @@ def test_an_owner_that_slept_between_its_look_at_the_lease_and_its_commit_is_shu
     second.release()
     assert Numbers.open(url).value == 3
     assert Path(Numbers.open(url).attributes["generation"]).name in place_of(url).names("generations")
+
+
+def test_who_was_overtaken_writes_no_more_even_when_the_other_is_gone(place, quick) -> None:
+    first = take_lease(place)
+    second = take_lease(place)
+    first._thread.join(30)
+    assert not first._thread.is_alive()
+    second.withdraw()
+    left = place.names(FOLDER)
+    with pytest.raises(LeaseHeldError, match="took over|was removed or replaced"):
+        first.check()
+    before = [place.read(f"{FOLDER}/{name}") for name in left]
+    first.release()
+    assert place.names(FOLDER) == left and [place.read(f"{FOLDER}/{name}") for name in left] == before
 
 
 def test_a_number_that_fell_free_is_no_lease(place, monkeypatch) -> None:

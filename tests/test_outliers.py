@@ -139,6 +139,9 @@ def test_rows_whose_totals_are_open_have_no_threshold() -> None:
             ask()
     backed = mixture(family="multinomial", max_laps=2, background=0.01).fit(x)
     assert set(backed.predict(x, outliers=True)) <= {-1, 0}
+    for flag in (np.True_, np.False_):
+        np.testing.assert_array_equal(backed.predict(x, outliers=flag), backed.predict(x, outliers=bool(flag)))
+    assert (backed.predict(x, outliers=np.False_) >= 0).all()
 
 
 @every_family

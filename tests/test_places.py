@@ -166,12 +166,6 @@ def test_groups_read_back_to_the_bit(place) -> None:
     assert place.names("generations") == ["1"]
 
 
-def test_a_new_group_takes_the_place_of_an_old_one(place) -> None:
-    for name in ("old", "new"):
-        digests = place.fill("g", lambda group, name=name: group.create_array(name, data=np.ones(3)))
-    assert sorted(place.group("g", digests).array_keys()) == ["new"]
-
-
 def test_a_group_that_could_not_be_filled_leaves_the_old_one(place) -> None:
     def write(group: zarr.Group) -> None:
         group.create_array("new", data=np.ones(3))

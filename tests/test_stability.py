@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -9,8 +10,9 @@ import zarr
 
 import dpdist
 from dpdist.cli.root import app
-from dpdist.data import ArraySource
+from dpdist.data import ArraySource, as_source
 from dpdist.execution import SerialBackend
+from dpdist.execution.base import Remote
 from dpdist.execution.connecting import local_backend
 from dpdist.inference import stability
 from dpdist.inference.stability import refit
@@ -68,17 +70,22 @@ def test_weights_are_drawn_for_every_row_refit_by_refit_and_multiply_its_own(gro
 
 
 @pytest.mark.slow
-def test_refits_on_workers_are_those_of_this_process(groups) -> None:
+def test_refits_on_workers_are_those_of_this_process_also_of_rows_that_workers_hold(groups) -> None:
     x, owners = groups
     model = mixture(family=Gaussian(), initial=owners, max_laps=2).fit(x)
-    given = (model._problem, model._predictor, ArraySource(x, partition_rows=250))
-    here = refit(*given, SerialBackend(), 2, 2)
-    backend = local_backend(1)
+    given = model._problem, model._predictor
+    here = refit(*given, ArraySource(x, partition_rows=250), SerialBackend(), 2, 2)
+    backend = local_backend(2)
     try:
-        there = refit(*given, backend, 2, 2)
+        there = refit(*given, ArraySource(x, partition_rows=250), backend, 2, 2)
+        with backend.client.as_current():
+            held = as_source(da.from_array(x, chunks=(250, 2)).persist())
+            assert all(isinstance(part, Remote) for part in held.partitions)
+            of_held = refit(*given, held, backend, 2, 2)
     finally:
         backend.close()
-    np.testing.assert_array_equal(here.jaccard, there.jaccard)
+    for found in (there, of_held):
+        np.testing.assert_array_equal(here.jaccard, found.jaccard)
 
 
 def test_the_command_keeps_what_it_finds(groups, tmp_path, monkeypatch, capsys) -> None:

@@ -37,6 +37,7 @@ from dpdist.models.families import (
 )
 from dpdist.models.likelihoods import LIKELIHOODS, Dirichlet
 from dpdist.runs.config import parse_config
+from dpdist.runs.events import Happening
 from dpdist.storage.codec import read, write
 from dpdist.storage.commits import commits
 from dpdist.storage.descriptions import TAKEN
@@ -106,7 +107,7 @@ class Holder(dpdist.Merge):
         {"a": 1, "b": [np.ones(2)]},
         {3: (1.0, 2)},
         [np.ones(2), np.zeros((2, 3), dtype=np.int8)],
-        (np.float32, Reason.ACCEPTED),
+        (np.float32, Reason.ACCEPTED, Happening.STUCK),
         Exponential(),
         Holder(held=Holder(held=np.ones(2))),
         (Holder(held=np.ones(2)), Holder(held=np.zeros(3)), Holder(held=np.arange(2.0))),
@@ -122,7 +123,7 @@ def test_a_value_comes_back_as_it_was(value) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [object(), {"a": object()}, [1j], np.array(["a"]), 1j, slice(None)],
+    [object(), {"a": object()}, {(1, 2): 3}, {1.5: 3}, [1j], np.array(["a"]), 1j, slice(None)],
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import dask.array as da
@@ -117,6 +118,25 @@ def test_files_that_are_read_anywhere_are_read_a_partition_at_a_time(kind: str, 
     source = as_source(FILES[kind][0](tmp_path))
     assert isinstance(source, FileSource) and len(source.partitions) > 2
     assert source.partitions[1].label.endswith(source.files[0])
+
+
+def test_a_partition_opens_the_files_that_hold_its_rows_and_no_others(tmp_path: Path) -> None:
+    sizes, ends = [400, 0, 700, 1, 300, 0, 600], [0, 400, 400, 1100, 1101, 1401, 1401, 2001]
+    names = [str(tmp_path / f"part-{place}.npy") for place in range(len(sizes))]
+    rows = np.random.default_rng(0).normal(size=(ends[-1], 3))
+    for place, name in enumerate(names):  # of types that need not be the same
+        np.save(name, rows[ends[place] : ends[place + 1]].astype(np.float64 if place % 2 else np.float32))
+    source = as_source(names).in_partitions_of(256)
+    whole = np.concatenate([np.load(name) for name in names])
+    assert len(source.partitions) > 6
+    for each in source.partitions:
+        held = [
+            name for name, (a, b) in zip(names, pairwise(ends), strict=True) if max(a, each.start) < min(b, each.stop)
+        ]
+        assert [name for name in each.files if name in held] == held
+        assert all(name in held or not np.load(name).size for name in each.files)
+        found = each.load()[0]
+        assert found.dtype == whole.dtype and found.tobytes() == whole[each.start : each.stop].tobytes()
 
 
 #: Tables in memory, and what Dask and xarray have.

@@ -49,7 +49,7 @@ def stability(
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Refit a model on row weights drawn anew, each refit a task, and say which clusters come back.
+    """Refit a model some times, on row weights drawn anew, and say which clusters come back.
 
     Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
     clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.

@@ -73,6 +73,7 @@ class Lease:
     def __init__(self, place: Place, number: int, usurped: bool = False) -> None:
         self._place, self.number, self.usurped = place, number, usurped
         self._beats, self._ended, self._owner = 0, threading.Event(), this_process()
+        self._overtaken = False
         self._thread = threading.Thread(target=self._live, name="dpdist-lease", daemon=True)
         self._thread.start()
 
@@ -83,8 +84,9 @@ class Lease:
                 f"{self._place.label} was removed or replaced while it was written; this run stops, and what it stored "
                 "is gone. Begin it again, in another place."
             )
-        if _newest(self._place) != self.number:
-            _, found = latest_lease(self._place)
+        if self._is_overtaken() or _newest(self._place) != self.number:
+            number, found = latest_lease(self._place)
+            found = None if number == self.number else found  # who took over is gone again
             if found is not None and Owner(**found["owner"]) == self._owner:
                 raise LeaseHeldError(
                     f"something later in this process went on with {self._place.label}; this one stops, and nothing is "
@@ -100,7 +102,7 @@ class Lease:
         if not self._ended.is_set():
             self._ended.set()
             self._thread.join(FAREWELL)
-            if not self._thread.is_alive():  # else a beat waits for a store that is gone, and so would this
+            if not self._thread.is_alive() and not self._overtaken:  # a beat may wait for a store that is gone
                 self._write(released=True)
 
     def withdraw(self) -> None:
@@ -119,7 +121,15 @@ class Lease:
     def _live(self) -> None:
         while not self._ended.wait(BEAT):
             self._beats += 1
+            with contextlib.suppress(Exception):  # as below
+                if self._is_overtaken():
+                    return
             self._write(released=False)
+
+    def _is_overtaken(self) -> bool:
+        """Whether there is a later lease, or was when this was last asked: what its owner wrote stays when it goes."""
+        self._overtaken = self._overtaken or _newest(self._place) > self.number
+        return self._overtaken
 
     def _write(self, released: bool) -> None:
         try:

@@ -93,6 +93,10 @@ class Partition(ABC):
             _CHECKED.add((expected.session, self.index))
         return rows, weights
 
+    def loaded(self) -> Partition:
+        """The same with the rows at hand, for who loads them several times."""
+        return Loaded(self.index, self.start, self.stop, *self.load(), self.label, expected=self.expected)
+
     def digest(self) -> str:
         """Of the rows and their weights, read anew; one that is expected of them is known to be theirs."""
         rows, weights = self.load()
@@ -107,6 +111,22 @@ class Partition(ABC):
     def label(self) -> str:
         """What a person calls it, for messages."""
         return f"partition {self.index} (rows {self.start} to {self.stop})"
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded(Partition):
+    """A partition whose rows are at hand, under the name that it had."""
+
+    held: Rows
+    weights: np.ndarray | None
+    name: str
+
+    def read(self) -> tuple[Rows, np.ndarray | None]:
+        return self.held, self.weights
+
+    @property
+    def label(self) -> str:
+        return self.name
 
 
 class Source(ABC):

@@ -133,8 +133,9 @@ def _filled(
     starts = range(0, rows, step)
     lacking = [start for start in starts if not {*range(start // size, -(-min(start + step, rows) // size))} <= there]
     done = rows - sum(min(start + step, rows) - start for start in lacking)
-    for first in range(0, len(lacking), _TOGETHER):
-        some = lacking[first : first + _TOGETHER]
+    together = max(_TOGETHER, 2 * backend.threads)
+    for first in range(0, len(lacking), together):
+        some = lacking[first : first + together]
         stops = [min(start + step, rows) for start in some]
         backend.fetch(backend.map(_fill, [work] * len(some), [metadata] * len(some), some, stops))
         for start, stop in zip(some, stops, strict=True):

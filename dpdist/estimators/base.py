@@ -14,7 +14,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dpdist.core.checks import COUNT
+from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source, is_dask
 from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
@@ -56,6 +56,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
             those below :meth:`outlier_threshold`; a number is a rate for that. Nor is a component of scattered rows
             anybody's label then
         """
+        outliers = bool(outliers) if FLAG.holds(outliers) else outliers  # NumPy's flags are flags too
         if outliers is False:
             return self._gather(x, "labels")
         check_is_fitted(self)

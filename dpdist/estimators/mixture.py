@@ -91,8 +91,8 @@ class Mixture(Clustering[FitSpec]):
     ) -> Stability:
         """How far each cluster comes back in refits from this model, on weights of rows drawn anew.
 
-        Every refit is one task of the active Dask client, or made in this process; kept as ``stability_``, also where
-        the model is saved.
+        Refits run one after the other, on the active Dask client or in this process; kept as ``stability_``, also
+        where the model is saved.
 
         Parameters
         ----------

@@ -188,11 +188,19 @@ def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) 
         return _of_none(blank, blank, lacking, bad, first)
     count = float(weights.sum())
     mean = values.T @ weights / count
-    scatter = np.maximum(values.power(2).T @ weights - count * mean**2, 0.0)
+    scatter = _scatter(values, weights, mean, count)
     ends = values.min(axis=0), values.max(axis=0)
     least, most = (np.asarray(end.todense(), dtype=np.float64).ravel() for end in ends)
     integral = bool((values.data == np.rint(values.data)).all())
     return DataSummary(count, mean, scatter, least, most, integral, lacking, len(bad), _name(bad, first))
+
+
+def _scatter(values: sparse.csr_array, weights: np.ndarray, mean: np.ndarray, count: float) -> np.ndarray:
+    """Weighted squared distances (D,) of entries from their column's mean, of zeros as of those that are stored."""
+    own, columns = np.repeat(weights, np.diff(values.indptr)), values.indices
+    stored = np.bincount(columns, own, minlength=len(mean))
+    gaps = np.bincount(columns, own * (values.data - mean[columns]) ** 2, minlength=len(mean))
+    return np.asarray(gaps + np.maximum(count - stored, 0.0) * mean**2)
 
 
 def _of_none(mean: np.ndarray, scatter: np.ndarray, lacking: np.ndarray, bad: np.ndarray, first: int) -> DataSummary:

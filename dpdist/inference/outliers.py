@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dpdist.core.checks import FLAG, number
+from dpdist.core.checks import number
 from dpdist.core.errors import InputError
 from dpdist.core.randomness import generator
 from dpdist.data.base import Partition, Source
@@ -129,11 +129,11 @@ def flagged(predictor: Predictor, backend: Backend, seed: int, outliers: bool | 
     InputError
         If it is neither.
     """
-    if not (FLAG.holds(outliers) or _RATE.holds(outliers)):
+    if outliers is not True and not _RATE.holds(outliers):
         raise InputError(f"outliers should be true or false, or a rate above zero and below 1; got {outliers!r}.")
-    if FLAG.holds(outliers) and predictor.background() is not None:
+    if outliers is True and predictor.background() is not None:
         return Flagged(predictor, None)
-    rate = None if FLAG.holds(outliers) else float(outliers)
+    rate = None if outliers is True else float(outliers)
     return Flagged(predictor, outlier_threshold(predictor, backend, seed, rate))
 
 

@@ -12,9 +12,10 @@ stability, Computational Statistics & Data Analysis 52 (2007).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,8 +23,7 @@ from dpdist.core.checks import COUNT
 from dpdist.core.randomness import generator
 from dpdist.core.stored import Stored
 from dpdist.data.base import Partition, Source
-from dpdist.execution.base import Backend
-from dpdist.execution.serial import SerialBackend
+from dpdist.execution.base import Backend, Remote
 from dpdist.inference.blocks import finite_rows
 from dpdist.inference.mixture.engine import first_state, laps
 from dpdist.inference.mixture.prediction import MixturePredictor
@@ -64,7 +64,7 @@ def refit(
     refits: int = REFITS,
     max_laps: int = MAX_LAPS,
 ) -> Stability:
-    """Refit a model some times, each in one task.
+    """Refit a model some times, one after the other.
 
     Parameters
     ----------
@@ -77,31 +77,35 @@ def refit(
     """
     refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
     model.check_source(source)
-    partitions = backend.share_each(source.partitions)
-    shared = backend.share((problem, model, _Whole.of(source), max_laps))
-    found = backend.fetch(backend.map(_refit, [partitions] * refits, range(refits), [shared] * refits))
-    jaccard = np.stack([_jaccard(table) for table in found])
-    return Stability(model.ids, jaccard, np.array([table.shape[1] for table in found]))
+    found = [_refit(problem, model, source, backend, number, max_laps) for number in range(refits)]
+    return Stability(model.ids, np.stack([_jaccard(table) for table in found]), np.array([t.shape[1] for t in found]))
 
 
 def _refit(
-    partitions: Sequence[Partition], number: int, shared: tuple[Problem, MixturePredictor, _Whole, int]
+    problem: Problem, model: MixturePredictor, source: Source, backend: Backend, number: int, max_laps: int
 ) -> np.ndarray:
-    """Rows, by weight, that each cluster of a model (K) shares with each of a refit: (K, K'); a task."""
-    problem, model, whole, max_laps = shared
+    """Rows, by weight, that each cluster of a model (K) shares with each of a refit: (K, K')."""
     own = replace(problem, seed=int(generator(problem.seed, "refit", number).integers(2**31)))
-    source = _Listed(whole, [_Redrawn(each.index, each.start, each.stop, each, own.seed) for each in partitions])
-    last = None
-    for state, info in laps(own, source, first_state(own, source, model.total), SerialBackend()):
+    drawn, last = _DrawnAnew(source, own.seed), None
+    for state, info in laps(own, drawn, first_state(own, drawn, model.total), backend):
         last = info
         if state.quiet or info.lap == max_laps:
             break
     assert last is not None, "there is a lap"
     other = MixturePredictor(model.model, model.preparation, last.total, last.ids)
-    table = np.zeros((len(model.ids), len(last.ids)))
-    for partition in partitions:
-        weights = partition.load()[1]
-        np.add.at(table, (model.labels(partition), other.labels(partition)), 1.0 if weights is None else weights)
+    partitions = backend.share_each(source.partitions)
+    table: np.ndarray = backend.fetch(
+        [backend.total(_shared_rows, partitions, [backend.share((model, other))] * len(partitions))]
+    )[0]
+    return table
+
+
+def _shared_rows(partition: Partition, models: tuple[MixturePredictor, MixturePredictor]) -> np.ndarray:
+    """Rows of a partition, by weight, that each cluster of one model shares with each of another; a task."""
+    one, other = models
+    held = partition.loaded()
+    weights, table = held.load()[1], np.zeros((len(one.ids), len(other.ids)))
+    np.add.at(table, (one.labels(held), other.labels(held)), 1.0 if weights is None else weights)
     return table
 
 
@@ -126,30 +130,42 @@ class _Redrawn(Partition):
 
 
 @dataclass(frozen=True, eq=False)
-class _Whole:
-    """What is told of a source, partitions apart."""
+class _RedrawnThere(_Redrawn, Remote):
+    """The same of rows that a cluster holds."""
 
-    shape: tuple[int, int]
-    label: str
-    sparse: bool
-    weights: np.ndarray | None
+    @property
+    def future(self) -> object:  # type: ignore[override]
+        return self._there.future
 
-    @staticmethod
-    def of(source: Source) -> _Whole:
-        """What is told of `source`."""
-        return _Whole(source.shape, source.label, source.sparse, source.weights)
+    @property
+    def completion(self) -> Callable[[object], _Redrawn]:
+        return functools.partial(_completed, self._there.completion, self.seed)
+
+    @property
+    def _there(self) -> Remote:
+        assert isinstance(self.inner, Remote), "its rows are held elsewhere"
+        return self.inner
 
 
-class _Listed(Source):
-    """Some partitions as a source, for one process."""
+def _completed(completion: Callable[..., Any], seed: int, block: object) -> _Redrawn:
+    return _redrawn(completion(block), seed)
 
-    def __init__(self, whole: _Whole, partitions: Sequence[Partition]) -> None:
-        self.shape, self.label, self.sparse, self.weights = whole.shape, whole.label, whole.sparse, whole.weights
-        self._partitions = list(partitions)
+
+def _redrawn(inner: Partition, seed: int) -> _Redrawn:
+    kind = _RedrawnThere if isinstance(inner, Remote) else _Redrawn
+    return kind(inner.index, inner.start, inner.stop, inner, seed)
+
+
+class _DrawnAnew(Source):
+    """Rows of a source, with weights drawn anew."""
+
+    def __init__(self, source: Source, seed: int) -> None:
+        self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights
+        self._partitions = [_redrawn(each, seed) for each in source.partitions]
 
     @property
     def partitions(self) -> list[Partition]:
-        return self._partitions
+        return [*self._partitions]
 
     def identity(self) -> dict[str, object]:
         return {}

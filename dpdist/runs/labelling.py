@@ -28,7 +28,7 @@ from dpdist.execution import Backend
 from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
 from dpdist.runs import label_blocks
-from dpdist.runs.label_blocks import Block, Layout, lacking, mark
+from dpdist.runs.label_blocks import Block, Layout, at_a_time, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
     check_table,
@@ -213,8 +213,9 @@ def _write_blocks(
     """Have workers predict the partitions of some blocks, and others of them write what is said, block by block."""
     partitions, places, waiting = layout.partitions, layout.all_inside(blocks), deque(blocks)
     held: dict[int, Ref[_Said]] = {}
-    for first in range(0, len(places), label_blocks.TOGETHER):
-        group = places[first : first + label_blocks.TOGETHER]
+    together = at_a_time(backend)
+    for first in range(0, len(places), together):
+        group = places[first : first + together]
         columns = ([value] * len(group) for value in asked)
         shared = backend.share_each([partitions[place] for place in group])
         held |= zip(group, backend.map(_predictions, shared, *columns), strict=True)
@@ -237,7 +238,8 @@ class _Said(NamedTuple):
 
 
 def _predictions(partition: Partition, predictor: Labeller, top: int, density: bool) -> _Said:
-    return _Said(predictor.predictions(partition, top, density), partition.digest())
+    held = partition.loaded()  # once, so that the digest is that of the rows of which something is said
+    return _Said(predictor.predictions(held, top, density), held.digest())
 
 
 def _write_block(

@@ -264,11 +264,9 @@ class RunStore(GenerationStore):
         CheckpointError
             If it cannot be written; the current generation is left as it was.
         """
-        if content.fitted is not None and content.fitted.stop is not None:
-            self.arrived()
-        stored = content.stored
+        stored, last = content.stored, content.fitted is not None and content.fitted.stop is not None
         packs, files = ([], {}) if stored is None else (stored.manifest.packs, stored.manifest.files)
-        self.add_generation(content.write, packs, files)
+        self.add_generation(content.write, packs, files, last)
         self.forget(superseded)
 
     def add_finding(self, name: str, finding: object, predictor: PredictorLike) -> None:

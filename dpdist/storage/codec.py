@@ -108,6 +108,8 @@ def _tree(value: Any, path: str, told: str, arrays: _Arrays, stored: Stored | No
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, Enum) and is_own(type(value)):  # before text, which some are too
+        return {"enum": path_of_class(type(value)), "name": value.name}
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": repr(value)}
     if value is None or isinstance(value, bool | int | float | str):
@@ -119,20 +121,18 @@ def _tree(value: Any, path: str, told: str, arrays: _Arrays, stored: Stored | No
         return {"csr": parts, "shape": list(value.shape)}
     if isinstance(value, type) and issubclass(value, np.number):
         return {"dtype": np.dtype(value).name}
-    if isinstance(value, Enum) and is_own(type(value)):
-        return {"enum": path_of_class(type(value)), "name": value.name}
     if is_own(type(value)):
         fields = _fields(value, path, arrays)
         return {"class": path_of_class(type(value)), "fields": fields}
     if isinstance(value, list | tuple):
         entries = _words(value, path, stored, arrays) if stored else _entries(value, path, told, arrays)
         return entries if isinstance(value, list) else {"tuple": entries}
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(isinstance(key, str | int) for key in value):
         pairs = enumerate(value.items())
         return {"dict": [[key, _tree(each, f"{path}.{_word(key, i)}", told, arrays)] for i, (key, each) in pairs]}
     raise InputError(
-        f"{told} should be a number, text, None, an array of numbers, a list, tuple or dict of such, or a part of "
-        f"dpdist to be stored; got {type(value).__name__}. Give one of these."
+        f"{told} should be a number, text, None, an array of numbers, a list or tuple of such, a dict of such by text "
+        f"or whole numbers, or a part of dpdist to be stored; got {type(value).__name__}. Give one of these."
     )
 
 

@@ -249,6 +249,7 @@ class GenerationStore:
         write: Callable[[zarr.Group], None],
         objects: Sequence[str] = (),
         files: Mapping[str, dict[str, str]] = MappingProxyType({}),
+        last: bool = False,
     ) -> None:
         """Write the next generation, which shares `objects` with others, and make it current.
 
@@ -257,6 +258,7 @@ class GenerationStore:
         write : fills its group
         objects : that were added
         files : digests of others that workers wrote, by folder
+        last : whether what it went on from is left for good
 
         Raises
         ------
@@ -273,7 +275,10 @@ class GenerationStore:
             name = f"generations/{number:06d}-{token()}"
             try:
                 digests[name] = self.place.fill(name, write)
-                self._commit(number, {**self.attributes, "generation": name, "objects": shared, "digests": digests})
+                content: Commit = {**self.attributes, "generation": name, "objects": shared, "digests": digests}
+                if last:
+                    content.pop("base", None)
+                self._commit(number, content)
             except BaseException:
                 with contextlib.suppress(CheckpointError, OSError):
                     if name not in named_groups(self._found()):  # it may be made, its answer not heard
@@ -304,7 +309,7 @@ class GenerationStore:
     def restart(self, settings: Mapping[str, object], fingerprint: Mapping[str, object]) -> None:
         """Take other data as those the next generations are made from.
 
-        The current one is kept until :meth:`arrived`, and :meth:`go_back` leads there.
+        The current one is kept until the last of these, and :meth:`go_back` leads there.
         """
         self.attributes = {
             **self.attributes,
@@ -318,10 +323,6 @@ class GenerationStore:
     def going_on(self) -> bool:
         """Whether there is a generation to go back to."""
         return "base" in self.attributes
-
-    def arrived(self) -> None:
-        """Leave what the next generation went on from."""
-        self.attributes.pop("base", None)
 
     def go_back(self) -> None:
         """Take the generation that others went on from as the current one, after which the next is numbered.

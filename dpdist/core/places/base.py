@@ -61,7 +61,7 @@ class Place(ABC):
         is no such folder."""
 
     def fill(self, name: str, write: Callable[[zarr.Group], None]) -> dict[str, str]:
-        """Make folder `name` the Zarr v3 group that `write` fills, durable when this returns.
+        """Make folder `name`, which is not there yet, the Zarr v3 group that `write` fills, durable when this returns.
 
         It is filled in memory, then written: Zarr asks a store many times for each small array, and waits each time.
 
@@ -71,7 +71,6 @@ class Place(ABC):
         """
         parts: dict[str, Buffer] = {}
         write(zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3))
-        self.remove(name)
         views = {key: memoryview(part.as_buffer_like()) for key, part in parts.items()}
         self._put(name, views)
         return {key: digest_of(view) for key, view in sorted(views.items())}

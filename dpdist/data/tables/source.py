@@ -12,7 +12,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Partitioning, Source, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
-from dpdist.data.tables import Choice, files_of, open_table
+from dpdist.data.tables import Choice, files_of, join_tables, open_file, open_table
 from dpdist.data.tables.base import NoColumnError
 from dpdist.models.families.base import Rows
 
@@ -22,16 +22,25 @@ MOST_HELD = 2**27
 
 @dataclass(frozen=True, eq=False)
 class FilePartition(Partition):
-    """A range of rows of files, which are opened where it is loaded."""
+    """A range of rows of files, which are opened where it is loaded.
+
+    Parameters
+    ----------
+    files : those alone that hold rows of it
+    first : its first row, counted from where these files begin
+    dtype : of the rows of all files of the source
+    """
 
     files: tuple[str, ...]
+    first: int
     choice: Choice
+    dtype: np.dtype
     weights: np.ndarray | None
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
         part = open_table(self.files, self.choice).part
         assert part is not None, "these files are read anywhere"
-        return np.ascontiguousarray(part(self.start, self.stop)), self.weights
+        return np.ascontiguousarray(part(self.first, self.first + self.stop - self.start), self.dtype), self.weights
 
     @property
     def label(self) -> str:
@@ -50,16 +59,19 @@ class FileSource(TableSource):
 
     def __init__(self, files: Sequence[str], choice: Choice, weights: Weights = None) -> None:
         self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
-        table = open_table(self.files, choice)
+        tables = [open_file(file, choice) for file in self.files]
+        table = join_tables(tables, self.files)
         super().__init__(table, files[0], weights, table.names)
-        self._chunk = table.chunk
+        self._ends, self._chunk = np.cumsum([0, *(each.shape[0] for each in tables)]), table.chunk
         self.cut = self.cut_for(None)
 
     def cut_for(self, work_rows: int | None) -> Partitioning:
         return cut_rows(self.shape[0], self.shape[1] * self.dtype.itemsize, self._chunk, work_rows)
 
     def partition(self, index: int, start: int, stop: int, weights: np.ndarray | None) -> FilePartition:
-        return FilePartition(index, start, stop, self.files, self.choice, weights)
+        begin, end = np.searchsorted(self._ends, [start, stop - 1], side="right") - 1
+        files, first = self.files[begin : end + 1], start - int(self._ends[begin])
+        return FilePartition(index, start, stop, files, first, self.choice, self.dtype, weights)
 
 
 def known_source(paths: str | Sequence[str], known: Names | None, weights: Weights = None) -> Source:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpdist.data.base import Source
 from dpdist.inference.blocks import block_rows
@@ -30,6 +31,8 @@ from dpdist.models.families import Gaussian, ZeroMeanGaussian
 ENDING, JUDGING, JUDGED = 12, 48, 6_000_000
 #: Bytes beyond which a lap is large whatever the machine.
 LARGE = 4 * 2**30
+#: Where Linux tells what memory a container or job may have, by versions 2 and 1 of control groups.
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,16 @@ def warn_if_large(problem: Problem, source: Source, components: int, memory: flo
 
 
 def machine_memory() -> float:
-    """Bytes of memory of this machine."""
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Bytes of memory that this process may have: of this machine, or of the container or job it runs in."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return float(min([whole, *(int(limit) for limit in map(_text, LIMITS) if limit.isdecimal())]))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _size(count: float) -> str:
