@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 import zarr
@@ -360,16 +361,25 @@ def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
         ("fit", "apart/rows.zarr", "--out", "apart/rows.zarr", "--serial", "--overwrite"),
         ("extend", "apart.zarr", "rows.npy", "--out", "./apart.zarr", "--serial", "--overwrite"),
         ("report", "apart.zarr", "--out", "copy.csv"),
+        ("plan", "--rows", "9", "--columns", "3", "--save-costs", "copy.csv"),
+        ("predict", "apart.zarr", "parts", "--out", "parts/0.parquet", "--serial", "--overwrite"),
+        ("predict", "apart.zarr", "parts", "--out", "parts/labels.parquet", "--serial"),
+        ("predict", "apart.zarr", "cop*.csv", "--out", "copy.csv", "--serial", "--overwrite"),
+        ("predict", "apart.zarr", "c*.csv", "--out", "./clusters.csv", "--serial"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:X has feature names")
 def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatch, capsys, arguments) -> None:
     if not (folder / "apart.zarr").exists():
         shutil.copytree(run, folder / "apart.zarr")
         np.savetxt(folder / "copy.csv", np.load(folder / "rows.npy"), delimiter=",")
+        (folder / "parts").mkdir()
+        pd.DataFrame(np.load(folder / "rows.npy"), columns=list("abcd")).to_parquet(folder / "parts" / "0.parquet")
         zarr.open_group(folder / "apart", mode="w").create_array("rows.zarr", data=np.load(folder / "rows.npy"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     sentence = told(folder, monkeypatch, capsys, *arguments)
     refused = ("while it is read", "is a run or model of dpdist", "is no dpdist run", "is no report")
+    refused += ("would be one of the files of", "holds no unit costs")
     assert any(each in sentence for each in refused)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -227,6 +229,7 @@ def test_whole_numbers_that_float64_rounds_are_refused_by_their_place(dtype) -> 
     summary_of(rows.astype(np.float64))
 
 
+BESIDE = {"a": [0.5, 1.5, 2.5], "b": [2**53 + 1, 3, 4]}
 HUGE = [[2**53 + 1, 1], [4, 5], [6, 7]]
 WHOLE = {
     "text": lambda folder: _as_text(folder, HUGE),
@@ -235,7 +238,26 @@ WHOLE = {
     "nullable": lambda folder: pd.DataFrame(HUGE, columns=["a", "b"]).astype("Int64"),
     "beyond 64 bits": lambda folder: np.array([[10**30, 1], [4, 5]], dtype=object),
     "NumPy": lambda folder: np.array(HUGE),
+    "text beyond 64 bits": lambda folder: _as_text(folder, [[10**25, 1], [4, 5]]),
+    "sparse": lambda folder: sparse.csr_array(np.array([[0, 0], *HUGE])),
+    **{
+        f"{kind} beside floats": make
+        for kind, make in {
+            "pandas": lambda folder: pd.DataFrame(BESIDE),
+            "polars": lambda folder: pl.DataFrame(BESIDE),
+            "Arrow": lambda folder: pa.table(BESIDE),
+            "Parquet": lambda folder: _as_parquet(folder, pd.DataFrame(BESIDE)),
+            "Parquet with gaps": lambda folder: _as_parquet(
+                folder, pd.DataFrame(BESIDE).astype({"b": "Int64"}).shift()
+            ),
+        }.items()
+    },
 }
+
+
+def _as_parquet(folder, frame) -> str:
+    frame.to_parquet(folder / "rows.parquet")
+    return str(folder / "rows.parquet")
 
 
 def _as_text(folder, values) -> str:

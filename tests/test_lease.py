@@ -35,6 +35,7 @@ from dpdist.core.records import sealed
 from dpdist.storage.commits import commits, read_commit
 from dpdist.storage.generations import GenerationStore
 from tests.daemons.s3 import BUCKET, environment, moto_server, rgw_server
+from tests.runs import another_process
 from tests.waiting import wait_until
 
 #: Forks of a process that has imported all this, and done nothing else: they start at once.
@@ -142,7 +143,7 @@ def test_of_eight_processes_at_once_one_takes_the_lease(url) -> None:
         answers = [pipe.recv() for pipe in pipes]
         assert sorted(answers, key=str) == [1, *[None] * 7]
         with pytest.raises(
-            LeaseHeldError, match=r"is being written by another coordinator \(process \d+ on .*dpdist c"
+            LeaseHeldError, match=r"is being written by another coordinator \(process \d+ on .*end that process"
         ):
             take_lease(place_of(url))
         winner = pipes[answers.index(1)]
@@ -363,11 +364,30 @@ def test_who_was_overtaken_writes_no_more_even_when_the_other_is_gone(place, qui
     assert not first._thread.is_alive()
     second.withdraw()
     left = place.names(FOLDER)
-    with pytest.raises(LeaseHeldError, match="took over|was removed or replaced"):
+    with pytest.raises(LeaseHeldError, match=r"took over|was removed or replaced"):
         first.check()
     before = [place.read(f"{FOLDER}/{name}") for name in left]
     first.release()
     assert place.names(FOLDER) == left and [place.read(f"{FOLDER}/{name}") for name in left] == before
+
+
+def test_who_withdraws_leaves_nothing_of_a_writer_that_was_killed_either(tmp_path) -> None:
+    place = place_of(tmp_path / "writer")
+    place.create(f"{FOLDER}/.000001.json.partial-abc", b"")
+    take_lease(place).withdraw()
+    assert not (tmp_path / "writer").exists()
+
+
+def test_to_cancel_is_told_where_a_run_was_submitted_alone(place, monkeypatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(lease, "this_process", another_process)
+        held = take_lease(place)
+    with pytest.raises(LeaseHeldError, match="wait for it, or end that process"):
+        take_lease(place)
+    place.create("requests/000001.json", b"{}")
+    with pytest.raises(LeaseHeldError, match="wait for it, or end it with: dpdist cancel"):
+        take_lease(place)
+    held.release()
 
 
 def test_a_number_that_fell_free_is_no_lease(place, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 import zarr
 from scipy.sparse import csr_array
+from typer.testing import CliRunner
 
 import dpdist
+from dpdist.cli.root import app
 from dpdist.cluster.running import AGAIN, OrderedToEnd, drive
 from dpdist.core.lease import latest_lease
 from dpdist.core.outputs import written_aside
@@ -43,6 +46,22 @@ LOOKS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tree": ("grow_tree", lambda path: grow_stored_tree(path, as_source(clusters(0)), SerialBackend())),
     "stability": ("refit", lambda path: refit_stored(path, as_source(clusters(0)), SerialBackend(), 2, 2)),
 }
+
+
+def test_the_state_of_a_run_is_told(run: Path, tmp_path: Path, monkeypatch) -> None:
+    def state(path: Path) -> tuple[object, object]:
+        values = json.loads(CliRunner().invoke(app, ["status", str(path), "--json"]).output)
+        return values["state"], values.get("go_on")
+
+    assert state(run) == ("ended", None)
+    broken = tmp_path / "broken.zarr"
+    steps = mixture(max_laps=4, tolerance=0.0).iter_fit(clusters(0), checkpoint_path=broken)
+    next(steps)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("dpdist.core.lease.this_process", another_process)
+        assert state(broken) == ("running", None)
+    steps.close()
+    assert state(broken) == ("stopped", f"dpdist resume {broken}")
 
 
 @pytest.mark.parametrize("look", LOOKS)

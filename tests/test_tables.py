@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import xarray as xr
 import zarr
@@ -35,6 +36,7 @@ from dpdist.execution import SerialBackend
 from dpdist.report.page import claim_page
 from dpdist.runs.config import parse_config, read_config
 from dpdist.runs.label_table import RowIds, claim_file, create_ids, write_ids
+from dpdist.runs.labelling import write_labels
 from dpdist.runs.opening import gone_on, open_run
 from dpdist.testing import check_source
 from tests.runs import clusters, mixture
@@ -193,6 +195,16 @@ def test_a_folder_has_the_rows_of_what_is_not_hidden_and_empty_files_add_none(tm
             as_source(nothing)
 
 
+def test_files_of_other_kinds_in_a_folder_of_parquet_are_told_of(tmp_path: Path) -> None:
+    folder = as_folder(tmp_path / "parts")
+    (folder / "notes.txt").write_text("no rows")
+    as_source(str(folder))
+    for name in ("more.csv", "x.npy", "_left.csv"):
+        (folder / name).write_text("1,2,3")
+    with pytest.warns(UserWarning, match=r"of the folder .*parts the Parquet files are read, not more\.csv and 1 more"):
+        assert_array_equal(rows_of(as_source(str(folder))), ROWS)
+
+
 def test_columns_in_the_names_of_folders_are_refused_unless_others_are_chosen(tmp_path: Path) -> None:
     FRAME.assign(k=np.arange(len(FRAME)) % 2).to_parquet(tmp_path / "parts", partition_cols=["k"])
     with pytest.raises(InputError, match="holds a column 'k' in the names of its folders, as in k=0, which is not"):
@@ -334,6 +346,39 @@ def test_ids_are_one_a_row(count: int, sentence: str) -> None:
     array = create_ids(zarr.create_group(store=MemoryStore()), "who", 3)
     with pytest.raises(InputError, match=rf"column 'who' should have 3 ids, one a row; {sentence}"):
         write_ids(array, RowIds("who", iter([["a"] * count])))
+
+
+#: Ids of rows of which the first come in one block, and the last in another.
+IDS = {
+    "numbers, one missing": [*range(2**60, 2**60 + 5), None],
+    "missing, then text": [None, None, None, None, None, "zz"],
+    "missing, then numbers": [None, None, None, None, 7, 8],
+    "missing": [None] * 6,
+    "numbers, then text": [1, 2, 3, 4, "a", "b"],
+    "both at once": [1, "a", 2, "b", 3, "c"],
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_are_written_as_they_are(kind: str, tmp_path: Path, monkeypatch) -> None:
+    ids, model = IDS[kind], mixture(max_laps=1).fit(ROWS[:50])
+    monkeypatch.setattr("dpdist.runs.label_table.BLOCK", 4)
+    for name in ("labels.csv", "labels.parquet"):
+        called = RowIds("k", iter([ids[:2], ids[2:]]))
+        given = model._predictor, ArraySource(ROWS[:6]), SerialBackend(), tmp_path / name
+        if name.endswith("parquet") and kind == "numbers, then text":
+            with pytest.raises(InputError, match="'k' of ids should be int64 throughout, as it begins"):
+                write_labels(*given, ids=called)
+            continue
+        write_labels(*given, ids=called)
+        found = pq.read_table(tmp_path / name)["k"].to_pylist() if name.endswith("parquet") else _cells(tmp_path / name)
+        one, other = ([None if each is None else str(each) for each in several] for several in (found, ids))
+        assert one == other
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith(".") and each.is_file()]
+
+
+def _cells(path: Path) -> list[str | None]:
+    return [line.split(",")[0] or None for line in path.read_text().splitlines()[1:]]
 
 
 @pytest.mark.parametrize("named", [True, False])

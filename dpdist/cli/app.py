@@ -22,8 +22,9 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import check_apart, claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
+from dpdist.inference.outliers import Flagged
 from dpdist.runs.label_table import RowIds, claim_file, is_table
-from dpdist.runs.labelling import write_labels
+from dpdist.runs.labelling import Labeller, write_labels
 from dpdist.runs.opening import flagged_model, method_of, stored_cut, stored_model
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.view import ROWS, SHOWN
@@ -119,7 +120,13 @@ def predict(
         )
     many = len(predictor.ids)
     parts = f"{many if many != 1 else 'one'} {method.parts_of(many)}"
-    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}")
+    say(OUTPUT, f"{source.shape[0]} rows labelled in {out} with the {parts} of {run}{_without(predictor)}")
+
+
+def _without(predictor: Labeller) -> str:
+    """Which components are nobody's label because they are of scattered rows."""
+    left_out = predictor.ids[~predictor.clusters()].tolist() if isinstance(predictor, Flagged) else []
+    return f", but none with {', '.join(map(str, left_out))}, which are of scattered rows" if left_out else ""
 
 
 def demo(

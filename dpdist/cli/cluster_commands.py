@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from dpdist.cluster.foreground import Scheduler, Serial, Workers, backend_of
-from dpdist.cluster.terminal import OUTPUT
+from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
 from dpdist.runs.opening import grow_stored_tree, open_run, refit_stored, source_of
@@ -57,7 +57,14 @@ def stability(
     store = open_run(run)
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
-        found = refit_stored(run, source, backend, refits, max_laps)
+        found = refit_stored(
+            run,
+            source,
+            backend,
+            refits,
+            max_laps,
+            tell=lambda number, clusters: say(MESSAGES, f"refit {number} of {refits}: {clusters} clusters"),
+        )
     table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components
     for name in ("id", "mean Jaccard", "least"):
         table.add_column(name, justify="right")
@@ -67,7 +74,7 @@ def stability(
     spread = (
         f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}, where the model has {len(found.ids)}"
     )
-    say(OUTPUT, f"{len(counts)} refits: {spread}; kept in {run}")
+    say(OUTPUT, f"{len(counts)} refits: {spread} (rows that weigh more open more clusters); kept in {run}")
 
 
 def _table(found: Tree) -> Table:

@@ -19,6 +19,9 @@ from dpdist.data import Source
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.specs.mixture import FitSpec
 
+#: Laps of a run that has no limit, or a higher one.
+LAPS = 40
+
 #: Types in which rows may be stored.
 DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64")
 #: Clusters that a run is thought to have where nobody says.
@@ -44,7 +47,9 @@ def plan(
     dtype: Annotated[str, typer.Option(help="Type in which rows that are not there yet will be stored.")] = "float32",
     components: Annotated[int | None, typer.Option(min=1, help="Clusters, about. Default: 100.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Workers. Default: one a core, here.")] = None,
-    laps: Annotated[int, typer.Option(min=1, help="Laps of a run.")] = 40,
+    laps: Annotated[
+        int | None, typer.Option(min=1, help="Laps of a run. Default: 40, or the limit of a run if that is less.")
+    ] = None,
     costs: Annotated[Path | None, typer.Option(help="Unit costs, measured before or elsewhere.")] = None,
     save_costs: Annotated[Path | None, typer.Option(help="Where to keep the unit costs that are measured.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
@@ -55,10 +60,12 @@ def plan(
     of the fit; --save-costs keeps it, and --costs takes what was measured on another machine.
     """
     from dpdist.report.forecast import plan_tables
-    from dpdist.runs.planning.costs import read_costs
+    from dpdist.runs.planning.costs import claim_costs, read_costs
     from dpdist.runs.planning.plan import plan as planned
 
     known = None if costs is None else read_costs(costs)
+    if save_costs is not None:
+        claim_costs(save_costs)
     taken = None if rows is not None else split(columns)
     places = {"data": data, "columns": taken, "drop": split(drop)}
     told = read_config(
@@ -66,6 +73,7 @@ def plan(
     )
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
     source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
+    laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
     with backend_of(1, None, False) if known is None else backend_of(None, None, True) as backend:
         found = planned(told.spec, source, count, workers or len(os.sched_getaffinity(0)), laps, backend, known)
     if save_costs is not None:

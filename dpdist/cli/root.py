@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import re
 import sys
 import warnings
 from typing import Annotated, Any
@@ -39,7 +40,7 @@ COMMANDS = {
     },
     "cli.cluster_commands": {
         "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
-        "stability": "Refit a model on row weights drawn anew, each refit a task, and say which clusters come back.",
+        "stability": "Refit a model some times, on row weights drawn anew, and say which clusters come back.",
     },
     "cli.plan_command": {
         "plan": "Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what "
@@ -115,6 +116,7 @@ app = typer.Typer(
 #: What to do about an error of the operating system, by its number.
 _ADVICE = {
     errno.ENOSPC: "make room, and give the command again.",
+    errno.EFBIG: "files may not be so large here; raise that limit (ulimit -f), or name another place.",
     errno.EROFS: "name a place that can be written to.",
     errno.EACCES: "see that you may read and write there.",
 }
@@ -141,7 +143,8 @@ def main() -> None:
 
 def _in_a_line(sentence: str) -> str:
     """A sentence without the lists that scikit-learn makes of names."""
-    return sentence.replace(":\n- ", ": ").replace("\n- ", ", ").replace("\n", " ")
+    listed = sentence.replace(":\n- ", ": ").replace("\n- ", ", ")
+    return re.sub(r"(?<![.\n])\n", ". ", listed).replace("\n", " ")
 
 
 @app.callback(invoke_without_command=True)

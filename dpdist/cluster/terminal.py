@@ -14,6 +14,7 @@ OUTPUT, MESSAGES = Console(), Console(stderr=True)
 OPTIONS = {
     "overwrite=True": "--overwrite",
     "again=True": "--again",
+    "give_up=True": "--give-up",
     "density=True": "--density",
     "out=PATH": "--out PATH",
     "columns=['A', 'B']": "--columns A,B",

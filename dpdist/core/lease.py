@@ -109,6 +109,7 @@ class Lease:
         """Give the lease up and leave nothing of it, nor folders that are empty without it."""
         self.release()
         self._place.remove(_name(self.number))
+        self._place.sweep(FOLDER)
         if isinstance(self._place, LocalPlace):
             with contextlib.suppress(OSError):  # another writer is there already
                 (self._place.path / FOLDER).rmdir()
@@ -177,9 +178,9 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
             if time.monotonic() < deadline:
                 time.sleep(min(1.0, BEAT))
                 continue
+            end = f"end it with: dpdist cancel {place.label}" if place.names("requests") else "end that process"
             raise LeaseHeldError(
-                f"{place.label} is being written by another coordinator ({describe(found)}); wait for it, or end it "
-                f"with: dpdist cancel {place.label}"
+                f"{place.label} is being written by another coordinator ({describe(found)}); wait for it, or {end}"
             )
         if place.create(_name(number + 1), _content(this_process(), 0, released=False)):
             if latest_lease(place)[0] > number + 1:
@@ -227,9 +228,14 @@ def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | N
     return False
 
 
+def is_of_this_machine(found: Beat) -> bool:
+    """Whether it can be looked up at once if the owner of a lease still works."""
+    return bool(found["owner"]["machine"] == _machine())
+
+
 def _was_silent(found: Beat) -> bool:
     """Whether only its silence tells that the owner of a lease is dead."""
-    return not found["released"] and found["owner"]["machine"] != _machine()
+    return not found["released"] and not is_of_this_machine(found)
 
 
 def describe(found: Beat | None) -> str:

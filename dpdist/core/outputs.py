@@ -6,6 +6,7 @@ What takes several processes, or one of them long, has one writer at a time (:fu
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import shutil
 from collections.abc import Iterator
@@ -26,10 +27,15 @@ _RUN_MARKS = ("commits", "preparing", "requests")
 
 
 def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> None:
-    """Raise :class:`InputError` if what is written to `out` would take the place of something that is read."""
+    """Raise :class:`InputError` if what is written to `out` would take the place of something that is read, or be
+    taken for one of the files of a folder or pattern that is read."""
     for each in read:
         if _holds(os.fspath(out), os.fspath(each)):
             raise InputError(f"the result would replace {each} while it is read; name another place with out=PATH.")
+        if _is_among(os.fspath(out), os.fspath(each)):
+            raise InputError(
+                f"{out} would be one of the files of {each}, which are read; name a place apart with out=PATH."
+            )
 
 
 def _holds(one: str, other: str) -> bool:
@@ -38,6 +44,19 @@ def _holds(one: str, other: str) -> bool:
         return f"{other.rstrip('/')}/".startswith(f"{one.rstrip('/')}/")
     target, path = Path(one).resolve(), Path(other).resolve()
     return target == path or target in path.parents
+
+
+def _is_among(one: str, several: str) -> bool:
+    """Whether a path is of one of the files that a pattern, or a folder of Parquet, stands for, be they there or
+    not."""
+    if "://" in one or "://" in several:
+        return False
+    target, path = Path(one).resolve(), Path(several).resolve()
+    if path.is_dir():
+        return path in target.parents and target.suffix.lower() == ".parquet"
+    if "**" in several:
+        return fnmatch.fnmatchcase(str(target), str(path))
+    return len(target.parts) == len(path.parts) and all(map(fnmatch.fnmatchcase, target.parts, path.parts))
 
 
 def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:

@@ -18,6 +18,7 @@ from dpdist.data.arrays import ArraySource, as_array
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
 from dpdist.data.corpus import CorpusSource, holds_corpus
+from dpdist.data.exact import require_exact_column
 from dpdist.data.files import holds_files, refuse_other_folder
 from dpdist.data.zarr import ZarrSource, only_table
 
@@ -71,6 +72,8 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if isinstance(data, ZarrArray | ZarrGroup):
         return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
+    if _is_of(data, "DataFrame", "pandas", "polars"):
+        _require_exact(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
         for name, dtype in data.dtypes.items():
@@ -84,6 +87,14 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
 
         return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
+
+
+def _require_exact(frame: Any) -> None:
+    """Raise :class:`InputError` for whole numbers that float64 rounds: beside columns of floats they would be such."""
+    for place, dtype in enumerate(frame.dtypes):
+        if str(dtype) in ("int64", "uint64", "Int64", "UInt64"):  # of NumPy, pandas and polars
+            column = frame.iloc[:, place].dropna() if hasattr(frame, "iloc") else frame[:, place].drop_nulls()
+            require_exact_column(np.asarray(column, dtype=str(dtype).lower()), f"in column '{frame.columns[place]}'")
 
 
 def _names(data: object) -> Names | None:

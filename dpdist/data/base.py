@@ -19,6 +19,7 @@ from dpdist.core.digests import digest_of_rows
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.phases import Phase, phase
 from dpdist.data.columns import Names
+from dpdist.data.exact import most_rounded, require_exact
 from dpdist.models.families.base import Rows
 
 #: Partitions a source is cut into at least where its chunks allow, so that batches have several each.
@@ -80,7 +81,7 @@ class Partition(ABC):
             If it is not what is expected.
         """
         with phase(Phase.LOAD):
-            rows, weights = require_block(self.read(), self.rows, self.label)
+            rows, weights = require_block(self.read(), self.rows, self.label, self.start)
             # Sums go along the rows as they lie in memory: in one order, so that the same rows give the same bits.
             rows = np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
         expected = self.expected
@@ -341,13 +342,14 @@ def require_shape(shape: tuple[int, ...], label: str) -> None:
         )
 
 
-def require_block(given: object, count: int, label: str) -> tuple[Rows, np.ndarray | None]:
-    """What was read as so many rows and their weights; `label` names them.
+def require_block(given: object, count: int, label: str, first: int) -> tuple[Rows, np.ndarray | None]:
+    """What was read as so many rows from the `first` on and their weights; `label` names them.
 
     Raises
     ------
     InputError
-        If it is no such block of real numbers, or its weights are not finite and zero or more.
+        If it is no such block of real numbers, holds whole numbers that float64 rounds, or its weights are not finite
+        and zero or more.
     """
     mend = "Mend what makes it, or give the data as they are."
     if not isinstance(given, tuple) or len(given) != 2:
@@ -359,6 +361,7 @@ def require_block(given: object, count: int, label: str) -> tuple[Rows, np.ndarr
         raise InputError(f"{label} should hold rows by columns of real numbers; got {shown(rows)}. {mend}")
     if rows.shape[0] != count:
         raise InputError(f"{label} should hold {count} rows; got {rows.shape[0]}. {mend}")
+    _require_exact(rows, first)
     if weights is None:
         return rows, None
     if not _numeric(weights, 1) or len(weights) != count:
@@ -367,6 +370,19 @@ def require_block(given: object, count: int, label: str) -> tuple[Rows, np.ndarr
     if wrong is not None:
         raise InputError(f"weights of {label} should be finite and zero or more; got {weights[wrong]}. {mend}")
     return rows, weights
+
+
+def _require_exact(rows: Rows, first: int) -> None:
+    """Raise :class:`InputError` for whole numbers that float64 rounds."""
+    values = rows if isinstance(rows, np.ndarray) else rows.data
+    far = most_rounded(values)
+    if far is None:
+        return
+    if isinstance(rows, np.ndarray):
+        row, column = np.unravel_index(far, rows.shape)
+    else:
+        row, column = np.searchsorted(rows.indptr, far, side="right") - 1, rows.indices[far]
+    require_exact(int(values.flat[far]), f"in column {column} of row {first + row}")
 
 
 def _numeric(values: Any, axes: int) -> bool:

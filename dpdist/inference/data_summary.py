@@ -15,7 +15,6 @@ from dpdist.core.digests import digest_of_rows
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source
-from dpdist.data.exact import EXACT, require_exact
 from dpdist.execution.base import Backend
 from dpdist.models.families.base import Moments, Rows
 
@@ -148,7 +147,6 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
             raise InputError("PCA needs dense rows; reduce sparse counts beforehand, or leave pca out.")
         return _summarise_sparse(block, weights, first)
     values = np.asarray(block, dtype=np.float64)
-    _require_exact(block, first)
     entries = np.isfinite(values)
     finite, lacking = entries.all(axis=1), (~entries).sum(axis=0)
     bad, used = np.flatnonzero(~finite), finite & (weights > 0)
@@ -165,14 +163,6 @@ def _summarise_block(block: Rows, weights: np.ndarray, first: int, products: boo
     integral = bool((values == np.rint(values)).all())
     least, most = values.min(axis=0), values.max(axis=0)
     return DataSummary(count, mean, scatter, least, most, integral, lacking, len(bad), _name(bad, first))
-
-
-def _require_exact(block: np.ndarray, first: int) -> None:
-    """Raise :class:`InputError` for whole numbers that float64 rounds."""
-    if block.dtype.kind in "iu" and block.dtype.itemsize == 8 and block.size:
-        far = block.argmax() if int(block.max()) > EXACT else block.argmin()
-        row, column = np.unravel_index(far, block.shape)
-        require_exact(int(block[row, column]), f"in column {column} of row {first + row}")
 
 
 def _summarise_sparse(block: sparse.csr_array, weights: np.ndarray, first: int) -> DataSummary:

@@ -63,6 +63,7 @@ def refit(
     backend: Backend,
     refits: int = REFITS,
     max_laps: int = MAX_LAPS,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Stability:
     """Refit a model some times, one after the other.
 
@@ -74,10 +75,15 @@ def refit(
     backend : where to run
     refits : how many
     max_laps : of each at most
+    tell : called after each with its number, from 1, and the clusters that it ended with
     """
     refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
     model.check_source(source)
-    found = [_refit(problem, model, source, backend, number, max_laps) for number in range(refits)]
+    found = []
+    for number in range(refits):
+        found.append(_refit(problem, model, source, backend, number, max_laps))
+        if tell is not None:
+            tell(number + 1, found[-1].shape[1])
     return Stability(model.ids, np.stack([_jaccard(table) for table in found]), np.array([t.shape[1] for t in found]))
 
 

@@ -102,7 +102,7 @@ def model_start(problem: Problem, source: Source, backend: Backend, model: Predi
 
 
 def _posed_pass(problem: Problem, drawn: Sample) -> SVAProblem:
-    """The pass of a start, its concentration the prior's."""
+    """The pass of a start, its concentration the prior's; one that is learned is what is expected of it after a row."""
     family, rule = problem.model.family, rule_of(problem.model.allocation, np.ones(1))
     if family.spreads:
         with one_thread():

@@ -124,7 +124,7 @@ class TransformPlan:
 
     center: bool = setting(False, FLAG, "Subtract the mean.")
     scale: bool = setting(
-        False, FLAG, "Divide by the standard deviation (zero counts as the mean of the positive ones)."
+        False, FLAG, "Divide by the standard deviation (for one of zero, by the root of the mean variance)."
     )
     pca: int | None = setting(
         None, COUNT.or_none("all columns as they are"), "Number of principal components to keep; centres too."

@@ -131,7 +131,7 @@ def _map_told(figures: RunFigures) -> str:
     if figures.unit == "token":
         joined = "each topic and the one most like it in its words"
     return (
-        f"Near ones are alike, areas are sizes, lines join {joined}. "
+        f"Near ones are alike, larger ones are larger, lines join {joined}. "
         f"Distances on the plane are off by {found.stress:.0%} (root mean square)."
     )
 

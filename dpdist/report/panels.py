@@ -273,7 +273,7 @@ def _name_places(plot: Any, ids: Sequence[int], first: int) -> None:
 
 
 def _map(figures: RunFigures, pictures: Sequence[str]) -> Any:
-    """Clusters on a plane, areas as their sizes, linked where they overlap."""
+    """Clusters on a plane, larger ones larger but none too small to point at, linked where they overlap."""
     found = figures.map
     assert found is not None, "there is a map"
     shown = {each.id: (each, i) for i, each in enumerate(figures.components)}

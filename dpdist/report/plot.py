@@ -93,7 +93,7 @@ def clusters(run: object, axes: Axes | None = None, *, image_shape: str | None =
 
 
 def map(run: object, axes: Axes | None = None) -> Axes:
-    """Clusters on a plane, near where alike; areas are sizes, lines overlaps; parameters as for :func:`trace`."""
+    """Clusters on a plane, near where alike, by their sizes; lines are overlaps; parameters as for :func:`trace`."""
     figures, axes = _read(run), axes or _new((6, 6))
     found = figures.map
     assert found is not None, "a model has a map"

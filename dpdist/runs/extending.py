@@ -97,7 +97,7 @@ def _finished_pass(store: RunStore) -> _Held:
     fitted = store.fitted()
     if fitted is None or fitted.stop is None:
         or_else = ", or leave its last rows out with give_up=True" if store.going_on else ""
-        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}{or_else}")
+        raise InputError(f"the pass of {store.path} has not finished; first: dpdist resume {store.path}{or_else}.")
     return store.problem(), fitted.total, store.history(), store.asked()
 
 

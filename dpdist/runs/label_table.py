@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,9 @@ import zarr
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.outputs import check_parent
 from dpdist.data.files import TEXT, ending_of
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: Endings of tables of labels.
 TABLES = (*TEXT, ".parquet")
@@ -111,7 +114,7 @@ def write_table(labels: Path, target: Path, ids: RowIds, outputs: Iterable[str],
     aside = target.with_name(f".partial-{target.name}")  # over what was left of it where a process was killed
     try:
         if ending_of(target.name) == ".parquet":
-            _write_parquet(frames, aside)
+            _write_parquet(frames, aside, ids.name)
         else:
             _write_text(frames, aside, "\t" if ending_of(target.name) == ".tsv" else ",")
         claim_file(target, overwrite)
@@ -169,7 +172,12 @@ def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.Dat
     rows, stable = group["label"].shape[0], np.asarray(group["id"][:])
     for part, own in _blocks(ids, rows):
         label = np.asarray(group["label"][part])
-        columns: dict[str, object] = {ids.name: own, "label": label, COMPONENT: np.where(label < 0, -1, stable[label])}
+        called = pd.Series(own, dtype=object)  # as they are: pandas would make numbers beside missing ones floats
+        columns: dict[str, object] = {
+            ids.name: called,
+            "label": label,
+            COMPONENT: np.where(label < 0, -1, stable[label]),
+        }
         for name in others:
             columns |= _columns(name, np.asarray(group[name][part]))
         yield pd.DataFrame(columns)
@@ -187,12 +195,41 @@ def _write_text(frames: Iterator[pd.DataFrame], path: Path, separator: str) -> N
         frame.to_csv(path, sep=separator, index=False, header=number == 0, mode=mode, compression=packed)
 
 
-def _write_parquet(frames: Iterator[pd.DataFrame], path: Path) -> None:
+def _write_parquet(frames: Iterator[pd.DataFrame], path: Path, called: str) -> None:
+    """Write blocks of rows, whose ids are of the type that those of the first block have, or are text."""
     import pyarrow
     from pyarrow import parquet
 
-    first = pyarrow.Table.from_pandas(next(frames), preserve_index=False)
-    with parquet.ParquetWriter(path, first.schema) as writer:
-        writer.write_table(first)
-        for frame in frames:
-            writer.write_table(pyarrow.Table.from_pandas(frame, schema=first.schema, preserve_index=False))
+    frame = next(frames)
+    kind = _type_of_ids(frame[called].tolist())
+    others = pyarrow.Schema.from_pandas(frame.drop(columns=called), preserve_index=False)
+    schema = pyarrow.schema([(called, kind), *others])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for each in itertools.chain([frame], frames):
+            ids = _ids_of_type(each[called].tolist(), kind, called)
+            rest = pyarrow.Table.from_pandas(each.drop(columns=called), schema=others, preserve_index=False)
+            writer.write_table(rest.add_column(0, called, ids).cast(schema))
+
+
+def _type_of_ids(cells: list[object]) -> pyarrow.DataType:
+    import pyarrow
+
+    try:
+        kind = pyarrow.array(cells).type
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # of several types
+        return pyarrow.string()
+    return pyarrow.string() if pyarrow.types.is_null(kind) else kind
+
+
+def _ids_of_type(cells: list[object], kind: pyarrow.DataType, name: str) -> pyarrow.Array:
+    import pyarrow
+
+    if pyarrow.types.is_string(kind):
+        cells = [None if cell is None else str(cell) for cell in cells]
+    try:
+        return pyarrow.array(cells, type=kind)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise InputError(
+            f"column '{name}' of ids should be {kind} throughout, as it begins; {error}. Write labels.csv instead, or "
+            "make the ids text."
+        ) from error

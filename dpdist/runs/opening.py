@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -236,7 +236,12 @@ def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Back
 
 
 def refit_stored(
-    path: str | os.PathLike[str], source: Source, backend: Backend, refits: int, max_laps: int
+    path: str | os.PathLike[str],
+    source: Source,
+    backend: Backend,
+    refits: int,
+    max_laps: int,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Stability:
     """How stable the clusters of the fit at `path` are, kept there; other arguments as for
     :func:`dpdist.inference.stability.refit`."""
@@ -245,7 +250,7 @@ def refit_stored(
             raise InputError(
                 f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial"
             )
-        found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps)
+        found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps, tell)
         store.add_finding("stability", found, predictor)
     return found
 

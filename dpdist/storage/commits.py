@@ -205,7 +205,7 @@ def _after_failure(place: Place) -> str:
     with contextlib.suppress(CheckpointError, ValueError, OSError):
         begun = _is_run(place)
     if begun:
-        return f"the one before is intact. {remedy}, then: dpdist resume {place.label}"
+        return f"the one before is intact. {remedy}, then: dpdist resume {place.label}, or what was asked of it again"
     return f"nothing was kept there before. {remedy}, then begin again."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import glob
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -102,6 +103,7 @@ def _files(path: str, choice: Choice) -> list[str]:
             raise InputError(f"the folder {path} should hold Parquet files; it has none. Name the files themselves.")
         if choice.take is None:
             _refuse_named_folders(path, found)
+        _tell_of_others(path)
         return found
     if glob.has_magic(path) and not Path(path).exists():
         fitting = sorted(glob.glob(path), key=_by_number)  # noqa: PTH207 (a whole pattern, maybe absolute)
@@ -126,6 +128,17 @@ def _refuse_named_folders(path: str, files: Sequence[str]) -> None:
         raise InputError(
             f"the folder {path} holds a column '{column}' in the names of its folders, as in {named[0]}, which is not "
             "read. Choose columns of the files with columns=['A', 'B'], or write them anew without partition columns."
+        )
+
+
+def _tell_of_others(path: str) -> None:
+    """Warn where a folder of Parquet files holds files of rows that are none, which are not read."""
+    others = [each.name for each in Path(path).iterdir() if ending_of(each.name) in {*READERS} - {".parquet"}]
+    if others := sorted(each for each in others if not each.startswith((".", "_"))):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        warnings.warn(
+            f"of the folder {path} the Parquet files are read, not {others[0]}{more}; name all files that are meant",
+            stacklevel=2,
         )
 
 

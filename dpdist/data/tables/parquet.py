@@ -13,6 +13,7 @@ import numpy as np
 
 from dpdist.core.errors import InputError
 from dpdist.data.base import require_shape
+from dpdist.data.exact import require_exact_column
 from dpdist.data.files import reading
 from dpdist.data.tables.base import Choice, Table, stored_dtype
 
@@ -138,4 +139,6 @@ def _arrow_values(values: pyarrow.Array, name: str, dtype: np.dtype, path: Path)
             f"column '{name}' of {path} should be complete, for {dtype} cannot say that a number is missing; "
             f"got {values.null_count} empty cells. Fill them, drop those rows, or store the column as float64."
         )
+    if _pyarrow("types").is_integer(values.type):
+        require_exact_column(np.asarray(values.drop_null()), f"in column '{name}' of {path}")
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype, copy=False)

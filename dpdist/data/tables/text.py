@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dpdist.core.errors import InputError
-from dpdist.data.exact import require_exact
+from dpdist.data.exact import EXACT, require_exact, require_exact_column
 from dpdist.data.files import reading
 from dpdist.data.tables.base import Choice, Table
 
@@ -129,9 +129,12 @@ def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
             f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
             f"Leave it out with drop=['{name}'], choose others with columns=['A', 'B'], or mend it."
         )
-    if numbers.dtype.kind in "iu" and len(numbers):
-        for each in (numbers.min(), numbers.max()):
-            require_exact(int(each), f"in column '{name}' of {path}")
+    where = f"in column '{name}' of {path}"
+    require_exact_column(np.asarray(numbers), where)
+    if numbers.dtype.kind == "f" and column.dtype.kind not in "iuf":  # text, maybe of more digits than 64 bits hold
+        for each in column[numbers.abs() > EXACT].astype(str).str.strip():
+            if _INTEGER.fullmatch(each):
+                require_exact(int(each), where)
     return np.asarray(numbers, dtype=np.float64)
 
 

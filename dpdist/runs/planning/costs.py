@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dpdist.core.checks import POSITIVE, Wanted, check_fields, number
-from dpdist.core.errors import InputError
+from dpdist.core.errors import InputError, OutputExistsError
+from dpdist.core.outputs import check_parent
 
 _ZERO_OR_MORE = number(least=0)
 _RATE: Wanted[Any] = POSITIVE.or_none("as much as is asked for")
@@ -61,9 +63,35 @@ class UnitCosts:
         return max(0, values - 1) * size * self.add + values * self.moved(size, self.transfer)
 
     def write(self, path: Path) -> None:
-        """Keep them as JSON, each with what it means."""
+        """Keep them as JSON, each with what it means; raises as :func:`claim_costs`."""
+        claim_costs(path)
         told = {name: {"value": value, "of": DOCS[name]} for name, value in asdict(self).items()}
-        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        try:
+            aside.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+            aside.replace(path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def claim_costs(path: Path) -> None:
+    """Hold a path to be free for unit costs.
+
+    Raises
+    ------
+    OutputExistsError
+        If something else is there.
+    InputError
+        If its folder does not exist.
+    """
+    check_parent(path)
+    try:
+        if path.exists():
+            read_costs(path)
+    except InputError as error:
+        raise OutputExistsError(
+            f"{path} exists and holds no unit costs, so it is not replaced; choose another name."
+        ) from error
 
 
 DOCS = {each.name: each.metadata["doc"] for each in fields(UnitCosts)}
