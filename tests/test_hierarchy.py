@@ -17,14 +17,15 @@ from dpdist.cli.root import app
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.hierarchy import growing
-from dpdist.inference.hierarchy.cut import Cut
+from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
-from dpdist.inference.hierarchy.shares import FLOOR
+from dpdist.inference.hierarchy.shares import FLOOR, Shares, draw_shares
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.prediction import SVAPredictor
 from dpdist.inference.transform import Preparation, Transform
+from dpdist.models.allocations import LearnedDirichletProcess
 from dpdist.models.families import Gaussian
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary
@@ -196,6 +197,36 @@ def test_larger_data_are_drawn_from_and_every_level_stays_exact(monkeypatch) -> 
     assert len({*zip(model.cut(20).predict(x), owners, strict=True)}) == 20
 
 
+def test_a_row_drawn_with_a_chance_of_one_half_counts_as_two() -> None:
+    grown = Grown(FAMILIES[0], ALLOCATIONS[0], 3)
+    resp, stats = sparse.csr_array(grown.resp), grown.predictor.total.stats
+    half = growing._Level.of(grown.model, stats, Shares(resp, grown.weights), 0.5).merged(0, 1, 5)
+    all_of_them = growing._Level.of(grown.model, stats, Shares(resp, 2 * grown.weights), 1.0).merged(0, 1, 5)
+    np.testing.assert_array_equal(half.fixed, all_of_them.fixed)
+
+
+def test_rows_are_drawn_with_their_own_weights_and_anew_in_every_partition() -> None:
+    grown = Grown(FAMILIES[0], ALLOCATIONS[0], 3)
+    weights, drawn = grown.weights + 1, []
+    for part in ArraySource(np.tile(grown.rows, (2, 1)), np.tile(weights, 2), partition_rows=40).partitions:
+        found = draw_shares(part, (grown.predictor, 0.5, 0))
+        away = np.abs(found.resp.toarray()[:, None] - grown.resp).max(axis=2)
+        assert 0 < len(away) < 40 and away.min(axis=1).max() < 1e-9
+        drawn.append(away.argmin(axis=1))
+        np.testing.assert_array_equal(found.weights, weights[drawn[-1]])
+    assert {*drawn[0]} != {*drawn[1]}
+
+
+def test_merges_take_the_learned_concentration_at_its_mean(monkeypatch) -> None:
+    grown = Grown(FAMILIES[0], LearnedDirichletProcess(), 3)
+    stats, drawn = grown.predictor.total.stats, Shares(sparse.csr_array(grown.resp), grown.weights)
+    plain = Model(grown.model.family, grown.model.allocation.plug_in(stats[:, -1]))
+    expected = growing.order_of_merges(plain, stats, drawn, 1.0)
+    monkeypatch.setattr(LearnedDirichletProcess, "merge_gains", lambda *_: pytest.fail("it learns"))
+    for found, other in zip(growing.order_of_merges(grown.model, stats, drawn, 1.0), expected, strict=True):
+        np.testing.assert_array_equal(found, other)
+
+
 @every_family
 @pytest.mark.parametrize("sequential", [False, True], ids=["fit", "pass"])
 def test_a_cut_adds_up_what_the_model_says(case, sequential) -> None:
@@ -220,6 +251,21 @@ def test_a_cut_adds_up_what_the_model_says(case, sequential) -> None:
         np.testing.assert_array_equal(values, alone)
     drawn = fewer.sample(np.array([0, 1, 2, 3]), np.random.default_rng(0))
     assert drawn.shape == (4, 3)
+
+
+def test_a_cut_draws_components_as_often_as_its_model_does(monkeypatch) -> None:
+    whole, groups = Grown(FAMILIES[0], ALLOCATIONS[0], 5).predictor, np.array([0, 1, 0, 2, 1])
+    monkeypatch.setattr(MixturePredictor, "sample", lambda _, components, rng: components)
+    fewer, rng = Cut(whole, groups), np.random.default_rng(0)
+    drawn = fewer.sample(rng.choice(3, size=20_000, p=fewer.shares()), rng)
+    assert np.ptp(whole.shares()) > 0.1
+    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / 20_000, whole.shares(), atol=0.015)
+
+
+def test_no_tree_tells_the_elbo_once_small_clusters_have_joined() -> None:
+    grown = Grown(FAMILIES[0], ALLOCATIONS[0], 3)
+    assert cut(grown.predictor, grown.tree, 3, min_cluster_size=1e-9).elbo == grown.tree.elbo[2]
+    assert np.isnan(cut(grown.predictor, grown.tree, 3, min_cluster_size=1e9).elbo)
 
 
 def test_small_clusters_join_their_likeliest_neighbour() -> None:

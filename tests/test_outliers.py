@@ -4,6 +4,7 @@ came about for scattered rows is no cluster."""
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -20,12 +21,13 @@ from dpdist.cli.root import app
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference import outliers
+from dpdist.inference import scattered as scattering
 from dpdist.inference.data_summary import summarise_source
 from dpdist.inference.hierarchy.cut import Cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.mixture.prediction import MixturePredictor
-from dpdist.inference.outliers import flagged, low_quantile
-from dpdist.inference.scattered import _rows_within, _thinnest, chosen_components
+from dpdist.inference.outliers import Flagged, Threshold, flagged, low_quantile
+from dpdist.inference.scattered import _nearness, _rows_within, _thinnest, chosen_components, tail_share
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian
@@ -171,6 +173,36 @@ def test_which_components_are_of_scattered_rows_depends_on_no_order(seed) -> Non
     assert shares[found].sum() <= 0.1
     permuted = chosen_components(shares[order], gains[order], densities[order][:, :, order])
     np.testing.assert_array_equal(permuted, found[order])
+
+
+@every_family
+def test_a_gain_as_a_cluster_is_over_a_background_half_of_all_rows_and_half_of_its_own(case) -> None:
+    backed, owners = Backed(case, 4), np.arange(N) % 3
+    total = Summary(np.eye(3)[owners].T @ backed.features, np.zeros(3))
+    found = replace(backed.predictor, total=total, ids=np.arange(3)).gains_as_clusters()
+    for k in range(3):
+        own = owners == k
+        background = (0.5 + 0.5 * own * N / own.sum()) @ backed.features
+        beyond = backed.features[own] @ backed.family.coefficients(background[None])
+        alone = backed.family.log_evidence(backed.features[own].sum(axis=0)[None])[0]
+        np.testing.assert_allclose(found[k], alone - beyond.sum(), rtol=1e-9, atol=1e-9)
+
+
+@every_family
+def test_labels_are_the_most_probable_of_what_is_not_scattered(case) -> None:
+    backed = Backed(case, 1)
+    part = ArraySource(backed.rows, partition_rows=N).partitions[0]
+    away = np.arange(K) == np.bincount(backed.predictor.labels(part)).argmax()
+    expected = np.where(away, -1.0, backed.predictor.probabilities(part)).argmax(axis=1)
+    np.testing.assert_array_equal(Flagged(backed.predictor, Threshold(-np.inf, away)).labels(part), expected)
+
+
+@pytest.mark.parametrize(("rate", "draws"), [(None, 100_000), (0.02, 25_000), (0.5, 10_000)])
+def test_a_rate_is_of_one_scattered_row_at_least_and_takes_draws_enough(monkeypatch, rate, draws) -> None:
+    x, asked = np.random.default_rng(0).normal(size=(300, 1)), list[tuple[int, float]]()
+    monkeypatch.setattr(outliers, "low_quantile", lambda scores, share: asked.append((len(scores), share)) or 0.0)
+    assert not flagged(known(x, np.zeros(300, dtype=int)), SerialBackend(), 0, rate or True).threshold.scattered.any()
+    assert asked == [(draws, pytest.approx(rate or tail_share(1 / 300)))]
 
 
 @pytest.mark.parametrize("share", [0.2, 1e-4, 1e-6])
@@ -366,3 +398,23 @@ def test_of_thin_components_those_are_given_back_that_are_least_thin() -> None:
     densities[1, :, 0], densities[1, :, 1] = -40.0, -12.0
     densities[2, :, 0], densities[2, :, 2] = -4.5, -9.0
     assert chosen_components(shares, np.full(3, -9.0), densities).tolist() == [False, True, False]
+
+
+def test_a_cluster_listed_as_two_halves_leaves_others_as_thin_as_they_were() -> None:
+    densities = np.random.default_rng(0).normal(np.array([-9.0, -3, -3, -20])[:, None, None], 1.0, size=(4, 400, 4))
+    shares, halves = np.array([0.5, 0.25, 0.16, 0.09]), np.array([0, 0, 1, 2, 3])
+    split = shares[halves] / np.array([2, 2, 1, 1, 1])
+    whole = _nearness(shares, densities + np.log(shares), np.arange(4) == 3)
+    twice = densities[halves][:, :, halves] + np.log(split)
+    np.testing.assert_allclose(_nearness(split, twice, np.arange(5) == 4), whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_component_apart_is_a_cluster_where_it_gains_more_than_to_be_one_of_the_scattered(monkeypatch, above) -> None:
+    shares, densities = np.array([0.93, 0.05, 0.02]), np.full((3, 400, 3), -60.0)
+    densities[np.arange(3), :, np.arange(3)] = -9.0
+    gains = np.array([9.0, np.log(0.07 / 0.05) + (0.01 if above else -0.01), -9.0])
+    model = SimpleNamespace(shares=lambda: shares, rows=500.0, gains_as_clusters=lambda: 500 * shares * gains)
+    monkeypatch.setattr(scattering, "_densities_of_draws", lambda *_: densities)
+    found = scattering.scattered_components(model, SerialBackend(), 0)
+    assert found.tolist() == [False, not above, True]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import islice
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -67,6 +70,29 @@ def test_weights_are_drawn_for_every_row_refit_by_refit_and_multiply_its_own(gro
     ratio = drawn[0][1:] / weights[1:]
     assert drawn[0][0] == 0 and len(np.unique(ratio)) == 599 and abs(ratio.mean() - 1) < 0.15
     assert abs(np.corrcoef(ratio, drawn[1][1:] / weights[1:])[0, 1]) < 0.15
+
+
+@pytest.mark.parametrize(("quiet", "count"), [(False, 3), (True, 1)])
+def test_a_refit_ends_where_nothing_moves_or_after_so_many_laps(groups, monkeypatch, quiet, count) -> None:
+    model, seen, laps = mixture(family=Gaussian(), initial=groups[1], moves=[], max_laps=1), [], stability.laps
+    model.fit(groups[0])
+
+    def counted(*given):
+        for state, info in islice(laps(*given), 5):
+            seen.append(info.lap)
+            yield replace(state, quiet=quiet), info
+
+    monkeypatch.setattr(stability, "laps", counted)
+    refit(model._problem, model._predictor, ArraySource(groups[0]), SerialBackend(), 1, 3)
+    assert seen == [*range(1, count + 1)]
+
+
+def test_rows_that_come_back_count_by_their_own_weights(groups) -> None:
+    x, weights = groups[0], np.random.default_rng(1).random(600)
+    model = mixture(family=Gaussian(), initial=groups[1], moves=[], max_laps=1).fit(x, sample_weight=weights)
+    source = ArraySource(x, weights, partition_rows=250)
+    table = stability._refit(model._problem, model._predictor, source, SerialBackend(), 0, 1)
+    np.testing.assert_allclose(table.sum(axis=1), weights @ np.eye(len(table))[model.predict(x)])
 
 
 @pytest.mark.slow
