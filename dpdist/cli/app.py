@@ -89,9 +89,9 @@ def predict(
 ) -> None:
     """Label rows with their most probable components, or documents with the proportions of their topics.
 
-    Labels are positions among the components, as predict gives them in Python; id[label] are stable ids. Densities are
-    those of the raw columns, whatever transform was fitted. Of a cut the clusters stand in the order of their first
-    component, and have the id of their heaviest. Outliers are what a background takes, where the model has one and no
+    A label counts components from 0; in a table component_id, in Zarr id[label], is the id that show and the report
+    name one by. Densities are those of the raw columns, whatever transform was fitted. Clusters of a cut are counted in
+    the order of their first component, and have the id of their heaviest. Outliers are what a background takes, where the model has one and no
     rate is given, else rows where clusters have less density than almost all that they draw: so low that one outlier
     in twenty is of a cluster. Components of scattered rows are no clusters then. What was killed goes on where it was.
     """
