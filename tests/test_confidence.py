@@ -36,7 +36,7 @@ from dpdist.inference.topics.restricted import Free, Restricted, Shared
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.inference.topics.trials import Merging
 from tests.cases import online_bits
-from tests.test_online_moves import NO_CHOICE, bound_after, doubled
+from tests.test_online_moves import DELETES, NO_CHOICE, beside_a_mixture, bound_after, doubled
 from tests.test_online_topics import problem_of, splitting, started
 from tests.test_topics import corpus, model_of
 
@@ -296,6 +296,19 @@ def test_a_step_with_all_documents_has_no_doubts_and_with_some_accepts_less(
     assert kept[1] - stood < kept[0]
     reasons = [{one.reason for one in step.records} for step in some]
     assert Reason.UNCERTAIN in reasons[1] and Reason.UNCERTAIN not in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("confidence", "reason"), [(None, Reason.ACCEPTED), (0.6, Reason.ACCEPTED), (0.999999, Reason.UNCERTAIN)]
+)
+def test_a_step_deletes_what_other_documents_may_need_unless_it_must_be_sure(
+    confidence: float | None, reason: Reason
+) -> None:
+    documents = corpus(3, documents=100)
+    problem = problem_of(documents, OnlinePlan(**DELETES, confidence=confidence))
+    step = partial_step(problem, documents, 300.0, beside_a_mixture(documents))
+    assert step.records[0].components == (5,) and step.records[0].reason is reason
+    assert (5 in step.state.ids) == (reason is Reason.UNCERTAIN)
 
 
 def test_topics_that_no_document_of_a_partition_uses_are_done_without_there_too() -> None:

@@ -238,6 +238,7 @@ WHOLE = {
     "nullable": lambda folder: pd.DataFrame(HUGE, columns=["a", "b"]).astype("Int64"),
     "beyond 64 bits": lambda folder: np.array([[10**30, 1], [4, 5]], dtype=object),
     "NumPy": lambda folder: np.array(HUGE),
+    "NumPy, below": lambda folder: np.array([[4, 5], [6, -(2**53) - 1]]),
     "text beyond 64 bits": lambda folder: _as_text(folder, [[10**25, 1], [4, 5]]),
     "sparse": lambda folder: sparse.csr_array(np.array([[0, 0], *HUGE])),
     **{

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 from sklearn.datasets import load_digits
 
 import dpdist
-from dpdist.inference.empirical import suggested
+from dpdist.inference.empirical import _clustered, suggested
 from tests.cases import FAMILIES, FamilyCase
 from tests.runs import clusters
 
@@ -69,6 +70,20 @@ def test_a_suggested_component_is_as_wide_as_a_cluster() -> None:
         spread = described["covariance"][1][0].diagonal() if "covariance" in described else described["variance"][1][0]
         assert spread == pytest.approx(np.ones(3), rel=0.6)  # beside columns 40 wide
         assert found.mean_precision < 0.01
+
+
+@SPREADING
+def test_steps_from_random_owners_end_in_clusters_more_probable_with_the_sample(case: FamilyCase) -> None:
+    rows, owners = groups_of_one_variance(300, 2), np.random.default_rng(0).integers(4, size=300)
+    family = filled(case.make(), rows)
+    free = list(family.hyperparameters())
+
+    def level(prior: dpdist.families.Family, stats: np.ndarray) -> float:
+        return float((prior.log_evidence(stats) + gammaln(stats[:, -1])).sum())
+
+    seeds = np.eye(4)[owners].T @ family.features(rows)
+    stepped = level(*_clustered(family, free, rows, np.ones(300), owners))
+    assert stepped > level(family.empirical(seeds, free), seeds) + 300  # a nat a row
 
 
 def test_a_pass_over_real_rows_scores_as_a_fit_does() -> None:

@@ -21,6 +21,7 @@ from dpdist.core import lease
 from dpdist.core.records import sealed
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
+from dpdist.inference.sva.sequence import advance_block, last_look
 from dpdist.inference.topics.problem import PointProblem
 from dpdist.runs.limits import MAX_LAPS
 from dpdist.runs.methods import METHODS
@@ -132,6 +133,15 @@ def test_ids_that_were_given_are_not_given_again() -> None:
     online = PointProblem(run.problem.model, "point", dpdist.schedules.Stochastic(3), dpdist.OnlinePlan())
     assert run.fitted.ids.max() < run.state.next_id - 1
     assert as_online(run.problem, run.fitted, online)[1].next_id == run.state.next_id
+
+
+def test_an_extension_prunes_by_the_rows_of_the_fit_and_its_own() -> None:
+    rows = np.concatenate([clusters(0, 900), clusters(1, 100) + 1e3])
+    run = mixture(initial=np.arange(1000) // 900, max_laps=1, moves=[]).prepare(rows)
+    assert len(list(run)) and run.fitted is not None
+    problem, running = prepared_extension(run.problem, run.fitted, dpdist.SVA(prune=0.15, merge=None).spec())
+    extended = advance_block(problem, running, rows[-10:], None)  # of 1010 rows, 110 are rare; of ten they are not
+    assert last_look(problem, extended).ids.tolist() == run.fitted.ids[:1].tolist()
 
 
 @pytest.fixture

@@ -157,7 +157,13 @@ def sample_of(seed: int, rows: int, owners: int, most: int | None) -> Sample:
     rng = np.random.default_rng(seed)
     seen = BatchSummary(Summary(rng.random((owners, 1)), np.zeros(owners)))
     return Sample(
-        rng.random(rows), rng.integers(owners, size=rows), rng.random(rows), rng.random((rows, 1)), most, seen
+        keys=rng.random(rows),
+        owners=rng.integers(owners, size=rows),
+        weights=rng.random(rows),
+        rows=rng.random((rows, 1)),
+        most=most,
+        seen=seen,
+        held=rng.random((owners, owners)),
     )
 
 
@@ -202,6 +208,7 @@ def test_parts_that_are_gathered_are_few_and_the_sample_that_all_are(seed, sizes
     for name in ("keys", "owners", "weights", "rows"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     np.testing.assert_allclose(found.seen.summary.stats, expected.seen.summary.stats)
+    np.testing.assert_allclose(found.held, sum(sample.held for sample in every))
 
 
 def test_a_row_is_copied_a_few_times_however_many_parts_come(monkeypatch) -> None:
@@ -220,6 +227,7 @@ def test_samples_without_rows_still_tell_what_was_seen() -> None:
     for joined in (full + empty, empty + full, join_samples([empty, full, empty])):
         np.testing.assert_array_equal(joined.keys, full.keys)
     np.testing.assert_allclose((empty + full).seen.summary.stats, full.seen.summary.stats + empty.seen.summary.stats)
+    np.testing.assert_allclose((empty + full).held, full.held + empty.held)
 
 
 def test_every_row_is_drawn_with_the_chance_of_its_component_whatever_its_weight() -> None:

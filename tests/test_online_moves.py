@@ -52,6 +52,9 @@ from tests.test_online_topics import Splitting, bars, first, problem_of, splitti
 from tests.test_topics import corpus, model_of
 
 NO_CHOICE = np.zeros(0, dtype=np.int64)
+#: Plans of one kind of moves.
+SPLITS: dict[str, Any] = {"merge": False, "delete": False, "iterations": 2}
+DELETES: dict[str, Any] = {"merge": False, "split": False}
 
 # deletes
 
@@ -105,6 +108,22 @@ def test_a_topic_that_mixes_two_others_goes_and_no_other_does() -> None:
         gone += [one for one in step.records if one.reason is Reason.ACCEPTED]
         state = step.state
     assert [one.components for one in gone] == [(77,)] and len(state.ids) == kept
+
+
+def beside_a_mixture(documents: sparse.csr_array, share: float = 0.1) -> OnlineState:
+    """Five topics, and a small one that mixes the first two and may go."""
+    state = started(documents, 5)
+    mixed = np.column_stack([state.words, share * (state.words[:, 0] + state.words[:, 1])])
+    weights = np.append(state.weights[:-1], [0.5 * state.weights[-1]] * 2)
+    return replace(state, words=mixed, weights=weights, ids=np.arange(6), next_id=6)
+
+
+@pytest.mark.parametrize("deletes", [0, 1, 3])
+def test_a_step_tries_as_many_deletes_as_its_plan_asks_for(deletes: int) -> None:
+    documents = corpus(3, documents=100)
+    problem = problem_of(documents, OnlinePlan(split=False, merge=False, merges=2, splits=2, deletes=deletes))
+    records = partial_step(problem, documents, 300.0, started(documents, 12)).records
+    assert [record.kind for record in records] == ["delete"] * deletes
 
 
 # merges
@@ -503,9 +522,10 @@ def test_a_batch_update_tells_its_bound_with_what_it_has_learned() -> None:
     assert abs(expected - point_elbo(problem.model, summary, after.words, after.weights)) > 1e-3 * abs(expected)
 
 
-def test_each_step_draws_topics_of_its_own() -> None:
-    documents, state = corpus(3, documents=100), started(corpus(3), 6)
-    problem = problem_of(documents, OnlinePlan(merge=False, splits=1, iterations=1))
+@pytest.mark.parametrize("moves", [SPLITS | {"splits": 1}, DELETES | {"deletes": 1}], ids=["split", "delete"])
+def test_each_step_draws_topics_of_its_own(moves: dict[str, Any]) -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 12)
+    problem = problem_of(documents, OnlinePlan(**moves))
     steps = [replace(state, step=step) for step in (0, 1, 2, 3, 4, 5, 0)]
     drawn = [partial_step(problem, documents, 300.0, each).records[0].components for each in steps]
     assert len(set(drawn)) > 1 and drawn[0] == drawn[-1]
@@ -520,14 +540,48 @@ def test_a_step_tells_the_bound_of_its_mini_batch_under_the_topics_before_it() -
     assert (info.state.step, info.documents) == (1, 100.0)
 
 
-def test_splits_are_judged_with_what_their_step_has_learned() -> None:
-    documents, state = corpus(3, documents=100), started(corpus(3), 4)
-    problem = problem_of(documents, OnlinePlan(merge=False, iterations=2))
+@pytest.mark.parametrize("moves", [SPLITS, DELETES], ids=["splits", "deletes"])
+def test_topics_are_judged_with_what_their_step_has_learned(moves: dict[str, Any]) -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 9)
+    problem = problem_of(documents, OnlinePlan(**moves))
     fixed, learned = (partial_step(replace(problem, learn=names), documents, 300.0, state) for names in ((), LEARNABLE))
     assert learned.state.pseudocount is not None
-    assert [one.components for one in fixed.records] == [one.components for one in learned.records]
-    for one, other in zip(fixed.records, learned.records, strict=True):
-        assert abs(one.gain - other.gain) > 1e-3
+    gains = [{one.components: one.gain for one in step.records} for step in (fixed, learned)]
+    assert gains[0].keys() == gains[1].keys() and len(gains[0]) > 2
+    assert all(abs(gain - gains[1][topic]) > 1e-3 for topic, gain in gains[0].items())
+
+
+@pytest.mark.parametrize("moves", [SPLITS, DELETES], ids=["split", "delete"])
+@pytest.mark.parametrize(("factor", "reason"), [(0.99, Reason.ACCEPTED), (1.01, Reason.ROUNDING)])
+def test_a_step_takes_no_gain_within_rounding_of_the_bound_of_its_mini_batch(
+    moves: dict[str, Any], factor: float, reason: Reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = corpus(3, documents=100)
+    state = started(documents, 4) if moves is SPLITS else beside_a_mixture(documents)
+    given = problem_of(documents, OnlinePlan(**moves)), documents, 300.0, state
+    plain = partial_step(*given)
+    share = factor * plain.records[0].gain / abs(plain.elbo)
+    monkeypatch.setattr("dpdist.inference.topics.online_engine.ROUNDING", share)
+    assert partial_step(*given).records[0].reason is reason and plain.records[0].reason is Reason.ACCEPTED
+
+
+def test_twice_the_documents_of_a_mini_batch_with_twice_the_smoothing_split_topics_alike() -> None:
+    documents, state = corpus(3, documents=100), started(corpus(3), 4)
+    one, two = (
+        partial_step(problem_of(documents, OnlinePlan(**SPLITS, smoothing=3.0 * times)), each, 400.0, state)
+        for times, each in ((1, documents), (2, sparse.csr_array(sparse.vstack([documents, documents]))))
+    )
+    assert len(one.state.ids) > 4
+    np.testing.assert_allclose(two.state.words, one.state.words, rtol=1e-8, atol=1e-8)
+
+
+def test_an_update_that_forgets_the_past_splits_nothing_and_the_next_does() -> None:
+    documents = corpus(3, documents=100)
+    problem = problem_of(documents, OnlinePlan(**SPLITS), delay=0.0)
+    first_step = partial_step(problem, documents, 300.0, started(documents, 4))
+    assert problem.schedule.rate(0) == 1 and first_step.records == ()
+    assert np.isfinite(first_step.state.words).all() and np.isfinite(first_step.state.weights).all()
+    assert partial_step(problem, documents, 300.0, first_step.state).records
 
 
 def test_a_step_does_not_depend_on_how_its_documents_are_cut_into_partitions() -> None:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -33,6 +34,7 @@ from dpdist.cluster.metrics import (
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.schedules import Memoized
+from dpdist.inference.sva.sequence import _scored
 from dpdist.runs.events import (
     TOPIC,
     TOPICS,
@@ -157,6 +159,23 @@ def test_a_round_is_a_line_with_what_is_known_of_it() -> None:
         "round    1 of 9   rows         1000   K     4      2.00 s",
         "round    2 of 9   rows         4000   K     4      3.00 s   held out    -2.500000",
     ]
+
+
+@pytest.mark.parametrize("before", [0, 100, 4000])
+@pytest.mark.parametrize("visited", [0, 7])
+def test_held_out_rows_are_scored_whenever_a_pass_has_grown_by_a_share_and_at_its_end(
+    before: int, visited: int
+) -> None:
+    sizes = [5 + 37 * number % 61 for number in range(60)]
+    rounds: list[Any] = [[SimpleNamespace(rows=size - 2), SimpleNamespace(rows=2)] for size in sizes]
+    passed_after = [before + sum(sizes[: number + 1]) for number in range(60)]
+    expected = {0, 59}
+    for number, rows in enumerate(passed_after):
+        last = max(each for each in expected if each <= number)
+        if rows >= 1.05 * passed_after[last]:
+            expected.add(number)
+    assert _scored(rounds, before + sum(sizes[:visited]), visited) == expected
+    assert 2 < len(expected) < 60
 
 
 def test_a_note_is_its_sentence_whatever_it_is_about() -> None:

@@ -598,6 +598,16 @@ def test_a_bound_holds_for_what_parts_opened_apart_and_those_they_share_stay(mos
     assert found.table[:, -1].sum() == pytest.approx(300) and found.exposed.max() <= found.seen
 
 
+def test_at_the_bound_the_components_that_lose_least_become_one() -> None:
+    base = state_from([plane([(0, 0)], 50)], [0])
+    new = [plane([place], 50, seed) for seed, place in enumerate([(9.0, 0.0), (0.0, 9.0), (9.0, 3.0)])]
+    parts = [state_from([plane([(0, 0)], 50), rows], [0, -1]) for rows in new]
+    assert len(combine(parts, base, LEARNER, OpeningRule()).table) == 4
+    found = combine(parts, base, LEARNER, OpeningRule(max_components=3)).table
+    np.testing.assert_allclose(np.sort(found[1:, -1]), [50, 100])
+    np.testing.assert_allclose(found[found[:, -1] == 100], spheres([np.vstack([new[0], new[2]])]), rtol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_components_of_later_partitions_join_those_before_and_no_side_merges_its_own(seed: int) -> None:
     rng, learner = np.random.default_rng(seed), Replay(60)

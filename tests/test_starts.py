@@ -294,6 +294,14 @@ def test_a_start_leaves_out_the_components_that_no_row_belongs_to() -> None:
     assert start(mixture(initial=model), source_of(near)).counts == pytest.approx([300])
 
 
+def test_a_start_leaves_out_the_components_that_a_model_of_the_same_rows_kept_empty(monkeypatch) -> None:
+    rows = np.concatenate([clusters(0, 300), clusters(1, 300) + 1e3])
+    model = mixture(initial=2 * (np.arange(600) // 300), max_laps=1, moves=[]).fit(rows)
+    assert model._fitted.total.counts.tolist() == [300, 0, 300]
+    monkeypatch.setattr(starts, "_sums_under_on_partition", None)
+    assert start(mixture(initial=model), source_of(rows)).counts == pytest.approx([300, 300])
+
+
 def test_a_run_from_another_resumes_to_the_same_bits_when_the_other_is_gone(tmp_path) -> None:
     rows, other = clusters(0, 600), tmp_path / "other.zarr"
     mixture(initial="k-means++", max_laps=1).fit(rows).save(other)

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.special import gammaln, psi
 
 from dpdist import HDPTopicModel, TopicPlan
+from dpdist.core.errors import InputError
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves.accept import Reason
 from dpdist.inference.moves.cooldown import Cooldown
@@ -23,6 +24,7 @@ from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
 from dpdist.inference.topics.merges import propose_pairs
 from dpdist.inference.topics.model import TopicModel
+from dpdist.inference.topics.prediction import split_tokens
 from dpdist.inference.topics.trials import TopicTrials
 from dpdist.kernels.sticks import multiplier_of
 from dpdist.kernels.topics import expect_counts, union_evidences
@@ -162,6 +164,29 @@ def test_what_a_union_of_topics_promises_is_a_number_whatever_their_shares(share
     unions = (1 - share) * log_pi[pairs].max(axis=1)
     found = process.union_gains(log_pi, 160.0, pairs, unions)
     assert found.shape == (2,) and np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("alpha", [0.5, 3.0])
+def test_what_a_union_of_topics_promises_is_what_it_gains_but_for_some_nats(gamma: float, alpha: float) -> None:
+    """Of unions whose shares are nearly those of both; of so many documents the square of what they lack counts."""
+    rng, process, documents = np.random.default_rng(0), HierarchicalDirichletProcess(gamma, alpha), 1e6
+    shares, pairs = rng.dirichlet(np.full(7, 5.0)), np.argwhere(np.tri(6, k=-1))
+    together = shares[pairs].sum(axis=1) + rng.uniform(-0.01, 0.01, size=len(pairs))
+    log_pi, unions = -documents / (alpha * shares), -documents / (alpha * together)
+
+    def value(sums: np.ndarray) -> float:
+        return process.value(process.sticks(sums, documents), sums, documents)
+
+    merged = [np.delete(np.where(np.arange(7) == a, u, log_pi), b) for (a, b), u in zip(pairs, unions, strict=True)]
+    gains = np.array([value(sums) for sums in merged]) - value(log_pi)
+    np.testing.assert_allclose(process.union_gains(log_pi, documents, pairs, unions), gains, rtol=0, atol=12.0)
+
+
+def test_documents_of_more_tokens_in_all_than_can_be_drawn_from_are_refused() -> None:
+    documents = sparse.csr_array(np.array([[1, 2], [600_000_000, 600_000_000]]))
+    with pytest.raises(InputError, match=r"document 1 should have fewer than 1000000000 tokens .* got 1200000000"):
+        split_tokens(documents, 0.5, 0)
 
 
 def test_where_all_topics_are_replaced_births_are_sought_as_first_topics_are(monkeypatch) -> None:

@@ -88,6 +88,17 @@ def test_scaled_columns_have_variance_one(seed) -> None:
         np.testing.assert_allclose(found.mean(axis=0), 0.0 if center else rows.mean(0) / rows.std(0), atol=1e-9)
 
 
+@pytest.mark.parametrize("plan", [plan for plan in PLANS if plan.pca is None], ids=str)
+@given(seed=SEEDS)
+def test_rows_turned_onto_all_principal_axes_are_uncorrelated_and_as_far_apart(plan, seed) -> None:
+    rows = scaled_rows(seed)
+    data_summary = summarise_source(ArraySource(rows), SerialBackend(), products=True)
+    plain, turned = (each.apply(rows) for each in (plan.fit(data_summary), plan.turned(data_summary)))
+    np.testing.assert_allclose(np.linalg.norm(turned - turned[0], axis=1), np.linalg.norm(plain - plain[0], axis=1))
+    covariance = np.cov(turned.T)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-9 * covariance.max())
+
+
 def test_columns_that_do_not_vary_are_scaled_like_the_others() -> None:
     rows = scaled_rows(0)
     rows[:, 1] = 4.0
