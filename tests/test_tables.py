@@ -262,6 +262,21 @@ def test_what_is_wrong_with_a_column_that_a_model_knows_is_told_of_that_column(t
     assert as_source(tmp_path / name, known=("b",)).shape == (3, 1)
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
+def test_all_columns_of_words_are_named_at_once(tmp_path: Path, monkeypatch, capsys, name: str) -> None:
+    frame = FRAME.assign(who="me", what="it's, so")
+    frame.to_csv(tmp_path / name, index=False) if name.endswith("csv") else frame.to_parquet(tmp_path / name)
+    with pytest.raises(InputError, match=rf"columns 'who', 'what' of .*{name} should hold numbers; got"):
+        as_source(str(tmp_path / name))
+    assert as_options("out with drop=['a b', 'c'], or") == "out with --drop 'a b' --drop c, or"
+
+
+def test_rows_of_text_are_told_by_their_file(tmp_path: Path) -> None:
+    FRAME.where(FRAME.min() < FRAME).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(InputError, match=r"x\.csv holds NaN or infinity in 3 of"):
+        dpdist.DPMixture(max_laps=1).fit(str(tmp_path / "x.csv"))
+
+
 def test_files_with_other_columns_than_the_first_are_refused(tmp_path: Path) -> None:
     as_text(tmp_path / "0.csv")
     FRAME[["b", "a", "c"]].to_csv(tmp_path / "1.csv", index=False)
@@ -331,6 +346,7 @@ def test_a_newcomer_gets_from_a_csv_to_labels_in_two_commands(tmp_path: Path, mo
         assert_array_equal(labels["component_id"], model.component_ids_[labels["label"]])
         np.testing.assert_allclose(labels["log_density"], model.score_samples(FRAME))
         assert_array_equal(labels[["top_label_0", "top_label_1"]], places)
+        assert_array_equal(labels[["top_component_id_0", "top_component_id_1"]], model.component_ids_[places])
         np.testing.assert_allclose(labels[["top_probability_0", "top_probability_1"]], shares)
     command("predict", "run.zarr", "x.csv.gz", "--ids", "who", "--out", "l.zarr", "--serial", monkeypatch=monkeypatch)
     stored = xr.open_zarr("l.zarr", consolidated=False)

@@ -93,7 +93,8 @@ def predict(
     name one by. Densities are those of the raw columns, whatever transform was fitted. Clusters of a cut are counted in
     the order of their first component, and have the id of their heaviest. Outliers are what a background takes, where
     the model has one and no rate is given, else rows where clusters have less density than almost all that they draw:
-    so low that one outlier in twenty is of a cluster. Components of scattered rows are no clusters then. What was killed goes on where it was.
+    so low that one outlier in twenty is of a cluster. Components of scattered rows are no clusters then. What was
+    killed goes on where it was.
     """
     predictor, method = stored_model(run), method_of(run)
     source = as_source(data, known=predictor.names)

@@ -23,12 +23,12 @@ OPTIONS = {
     "row_transform=TransformPlan(pca=50)": "--pca 50",
     "compute_dtype='float64'": "--compute-dtype float64",
 }
-#: A column to be left out.
-_DROP = re.compile(r"drop=\['(.*?)'\]")
+#: Columns to be left out.
+_DROP = re.compile(r"drop=\['(.*?)'\](?=[,.; ]|$)")
 
 
 def as_options(sentence: str) -> str:
     """A sentence with what it asks for as options."""
     for asked, option in OPTIONS.items():
         sentence = sentence.replace(asked, option)
-    return _DROP.sub(lambda found: f"--drop {shlex.quote(found[1])}", sentence)
+    return _DROP.sub(lambda found: " ".join(f"--drop {shlex.quote(each)}" for each in found[1].split("', '")), sentence)

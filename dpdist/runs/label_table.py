@@ -28,6 +28,8 @@ _OTHERS = frozenset(
 )
 #: Column with the stable identity of the component that a label stands for.
 COMPONENT = "component_id"
+#: Array of the labels of several components a row, best first.
+TOP = "top_label"
 #: Rows of a block.
 BLOCK = 2**16
 #: What pandas calls what compresses, by its ending.
@@ -179,7 +181,8 @@ def _frames(labels: Path, ids: RowIds, others: Sequence[str]) -> Iterator[pd.Dat
             COMPONENT: np.where(label < 0, -1, stable[label]),
         }
         for name in others:
-            columns |= _columns(name, np.asarray(group[name][part]))
+            values = np.asarray(group[name][part])
+            columns |= _columns(name, values) | (_columns(f"top_{COMPONENT}", stable[values]) if name == TOP else {})
         yield pd.DataFrame(columns)
 
 

@@ -96,3 +96,10 @@ def slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     """An array in parts of so many rows."""
     for start in range(0, len(array), rows):
         yield array[start : start + rows]
+
+
+def not_numbers(names: Sequence[str], path: Path, got: str, way_on: str) -> InputError:
+    """That some columns, the first of which holds what was `got`, should hold numbers."""
+    told = ", ".join(f"'{name}'" for name in names)
+    columns = f"column{'s' if len(names) > 1 else ''} {told}"
+    return InputError(f"{columns} of {path} should hold numbers; got {got}. {way_on}")

@@ -15,7 +15,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.base import require_shape
 from dpdist.data.exact import require_exact_column
 from dpdist.data.files import reading
-from dpdist.data.tables.base import Choice, Table, stored_dtype
+from dpdist.data.tables.base import Choice, Table, not_numbers, stored_dtype
 
 if TYPE_CHECKING:
     import pyarrow
@@ -43,11 +43,13 @@ def open_parquet(path: Path, choice: Choice) -> Table:
     if len(names) == 1 and _is_list(types[0]):
         width, numbers = _list_width(file, names[0]), types[0].value_type
         require_shape((rows, width), str(path))
+        _require_numbers([numbers], names, path)
         dtype = _arrow_dtype(numbers, names[0], path)
         block = functools.partial(_vector_block, name=names[0], width=width, dtype=dtype, path=path)
         told = None
     else:
         width, told = len(names), tuple(names)
+        _require_numbers(types, names, path)
         dtype = np.result_type(*(_arrow_dtype(t, n, path) for t, n in zip(types, names, strict=True)))
         block = functools.partial(_column_block, names=names, dtype=dtype, path=path)
 
@@ -94,14 +96,18 @@ def _is_list(kind: pyarrow.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
-    """The dtype for a column of numbers, or :class:`InputError` naming it."""
+def _require_numbers(kinds: list[pyarrow.DataType], names: list[str], path: Path) -> None:
+    """Raise :class:`InputError` naming the columns that do not hold numbers."""
     types = _pyarrow("types")
-    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        raise InputError(
-            f"column '{name}' of {path} should hold numbers; got {kind}. Choose columns of numbers, or one column of "
-            "vectors, with columns=['A', 'B']."
-        )
+    tests = (types.is_integer, types.is_floating, types.is_boolean)
+    wrong = [(name, kind) for name, kind in zip(names, kinds, strict=True) if not any(test(kind) for test in tests)]
+    if wrong:
+        way_on = "Choose columns of numbers, or one column of vectors, with columns=['A', 'B']."
+        raise not_numbers([name for name, _ in wrong], path, str(wrong[0][1]), way_on)
+
+
+def _arrow_dtype(kind: pyarrow.DataType, name: str, path: Path) -> np.dtype:
+    """The dtype for a column of numbers."""
     return stored_dtype(np.dtype(kind.to_pandas_dtype()), f"column '{name}' of {path}")
 
 

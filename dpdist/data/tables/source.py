@@ -105,4 +105,6 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
             f"{files[0]} has about {rows} rows of {columns} columns of text, too many to be read anew each time; "
             f"convert it once with: dpdist convert {files[0]} --out rows.zarr"
         )
-    return ArraySource(np.concatenate(list(table.blocks(rows))), weights, names=table.names)
+    held = ArraySource(np.concatenate(list(table.blocks(rows))), weights, names=table.names)
+    held.label = files[0]
+    return held

@@ -16,7 +16,7 @@ import pandas as pd
 from dpdist.core.errors import InputError
 from dpdist.data.exact import EXACT, require_exact, require_exact_column
 from dpdist.data.files import reading
-from dpdist.data.tables.base import Choice, Table
+from dpdist.data.tables.base import Choice, Table, not_numbers
 
 #: What cells may be parted by; the first where a line has none of them.
 _SEPARATORS = ",;\t|"
@@ -75,7 +75,7 @@ def open_text(path: Path, choice: Choice) -> Table:
     def blocks(size: int) -> Iterator[np.ndarray]:
         with reading(path, "text of numbers"):
             for frame in dialect.frames(path, size, None if len(chosen) == len(names) else sorted(set(places))):
-                yield np.column_stack([_numbers(frame[i], names[i], path) for i in places])
+                yield _numbers(frame, names, places, path)
 
     told = dialect.header or choice != Choice()
     return Table((rows, len(chosen)), np.dtype(np.float64), blocks, tuple(chosen) if told else None)
@@ -120,15 +120,22 @@ def _opened(path: Path) -> IO[Any]:
     return opened
 
 
-def _numbers(column: pd.Series, name: str, path: Path) -> np.ndarray:
-    """A column as float64, or :class:`InputError` naming it."""
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = column[numbers.isna() & column.notna()]
-    if len(wrong):
-        raise InputError(
-            f"column '{name}' of {path} should hold numbers; got '{wrong.iloc[0]}'. "
-            f"Leave it out with drop=['{name}'], choose others with columns=['A', 'B'], or mend it."
+def _numbers(frame: pd.DataFrame, names: list[str], places: list[int], path: Path) -> np.ndarray:
+    """Columns as float64, side by side; raises :class:`InputError` naming those that hold other things."""
+    found = {i: pd.to_numeric(frame[i], errors="coerce") for i in places}
+    wrong = {i: frame[i][found[i].isna() & frame[i].notna()] for i in places}
+    lost = [i for i in places if len(wrong[i])]
+    if lost:
+        drop = ", ".join(f"'{names[i]}'" for i in lost)
+        way_on = f"Leave {'them' if len(lost) > 1 else 'it'} out with drop=[{drop}], choose others with "
+        raise not_numbers(
+            [names[i] for i in lost], path, f"'{wrong[lost[0]].iloc[0]}'", f"{way_on}columns=['A', 'B'], or mend it."
         )
+    return np.column_stack([_exact(frame[i], found[i], names[i], path) for i in places])
+
+
+def _exact(column: pd.Series, numbers: pd.Series, name: str, path: Path) -> np.ndarray:
+    """The numbers of a column as float64; raises :class:`InputError` for whole ones that it rounds."""
     where = f"in column '{name}' of {path}"
     require_exact_column(np.asarray(numbers), where)
     if numbers.dtype.kind == "f" and column.dtype.kind not in "iuf":  # text, maybe of more digits than 64 bits hold
