@@ -121,15 +121,26 @@ def assert_equals_store(told: Any, path: Path) -> None:
         assert (lap["lap"], lap["rows"], lap["n_components"]) == (row.lap, row.rows, row.n_components)
         assert same(lap["elbo"], row.elbo) and same(lap["holdout"], row.holdout_score)
         assert lap["seconds"] == row.seconds and lap["spent"]["moves"] == times.moves
+        assert same(lap["per_unit"], row.per_unit)
     assert told["laps"][-1]["elapsed"] == pytest.approx(history.seconds)
     judged = [(row.lap, row.kind, row.reason.value) for row in history.proposals]
     assert [(each["lap"], each["kind"], each["reason"]) for each in told["proposals"]] == judged
     gains = zip(told["proposals"], history.proposals, strict=True)
     assert all(same(each["gain"], row.gain) for each, row in gains)
     assert same(told["elbo"], fitted.elbo) and told["n_components"] == len(fitted.ids) and told["rows"] == fitted.rows
-    weights, _ = stored_model(path).weights()
-    assert dict(zip(told["ids"], told["weights"], strict=True)) == dict(zip(fitted.ids.tolist(), weights, strict=True))
-    assert told["sizes"] == sorted(told["sizes"], reverse=True)
+    scores = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
+    assert same(told["per_unit"], history.laps[-1].per_unit) and same(told["holdout"], (scores or [math.nan])[-1])
+    weights, rest = stored_model(path).weights()
+    assert told["rest_weight"] == rest > 0
+    weight_of = dict(zip(fitted.ids.tolist(), weights, strict=True))
+    assert dict(zip(told["ids"], told["weights"], strict=True)) == weight_of
+    counts = reading._counts(reading.view_of(path))
+    size_of = dict(zip(fitted.ids.tolist(), counts, strict=True))
+    assert [(each["size"], each["weight"]) for each in told["components"]] == [
+        (size_of[each["id"]], weight_of[each["id"]]) for each in told["components"]
+    ]
+    assert told["map"]["sizes"] == [size_of[id] for id in told["map"]["ids"]]
+    assert told["sizes"] == [size_of[id] for id in told["ids"]] == sorted(told["sizes"], reverse=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,6 +229,15 @@ def test_what_topics_show(folder, figures) -> None:
         assert list(each.words) == [f"word {w}" for w in best]
         assert each.coherence == pytest.approx(npmi[k])
     assert figures_of(folder / "topics").components[0].coherence is None  # the documents were in memory
+
+
+def test_topics_are_told_with_their_own_sizes_and_weights_in_any_order(folder) -> None:
+    view = reading.view_of(folder / "topics")
+    counts, weights = reading._counts(view), view.predictor.weights()[0]
+    places = np.arange(len(counts))[::-1]
+    found = reading._topics(view, view.predictor, documents(), places, 100)["components"]
+    wanted = zip(view.predictor.ids[places], counts[places], weights[places], strict=True)
+    assert [(each.id, each.size, each.weight) for each in found] == list(wanted)
 
 
 def test_where_data_are_not_at_hand_rows_of_the_model_stand_in(folder) -> None:
