@@ -65,8 +65,9 @@ def kmeans_start(problem: Problem, source: Source, backend: Backend, components:
 def sequential_start(problem: Problem, source: Source, backend: Backend, rows: int | None) -> Summary:
     """The clusters of a sequential pass over a sample of about `rows` rows, or over everything, scaled to the data.
 
-    The pass opens clusters; then the rows it saw are shared out among them, and that is what is summed. Families whose
-    covariance is learned pass with the prior that clusters of the sample suggest
+    The pass opens clusters. The rows of a sample are then shared out among them, and that is what is summed; of a pass
+    over everything the sums of the clusters themselves are taken, where they are of the same family, and else all rows
+    are shared out too. Families whose covariance is learned pass with the prior that clusters of the sample suggest
     (:mod:`dpdist.inference.empirical`): with their own the first cluster would spread over everything before a second
     could open.
 

@@ -6,9 +6,9 @@ statistics T
     A(S_a + S_b) >= A(T) + <dA(T), S_a + S_b - T>,
 
 and what all T say of all components takes one product. The T of a component is twice its own statistics, some of
-them those of as many rows of all data: what is as broad as both should be is nearer to their sum. Of each component
-those others are kept with which these bounds promise most, in sum and a row of the smaller one; only their evidences
-are computed, in tasks.
+them those of as many rows of all data: what is as broad as both should be is nearer to their sum. For each component
+only the partners with the largest bounds are kept, by the whole gain and by the gain a row of the smaller one; only
+their evidences are computed, in tasks.
 """
 
 from __future__ import annotations

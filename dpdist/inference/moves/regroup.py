@@ -8,9 +8,9 @@ row is divided among the components found, as a split's rows are.
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
-Searches of a lap's end stop at some times the lap's own products: with fewer of them a run comes as far in that time,
-but takes more laps for it. While most components were split or refused a split in the last few laps, and will be tried
-again, they stop much sooner, for what is searched then is about to change.
+Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
+limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
+split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to change.
 """
 
 from __future__ import annotations

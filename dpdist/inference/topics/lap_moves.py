@@ -280,7 +280,7 @@ def _fitted_on(
 
 def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
     """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics.
-    A delete has the turn after a birth, and after one that paid at once."""
+    After an accepted birth, or a delete accepted in its first lap, a delete is tried next."""
     if changed:
         pays = reason is Reason.ACCEPTED and (trials.kind == "birth" or not trials.age)
         return TopicTrials(deletes_refused=-1 if pays else 0)
