@@ -10,7 +10,8 @@ Groups are searched in waves of disjoint ones, and a wave that finds something i
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
 Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
 limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
-split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to change.
+split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
+change.
 """
 
 from __future__ import annotations
