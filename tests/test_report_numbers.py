@@ -32,7 +32,7 @@ def course(history: History, **more: Any) -> RunFigures:
     told = {"label": "run", "method": "memoized", "parts": "clusters", "unit": "row", "state": "", "ended": True}
     known = {"n_components": 11, "rows": 100.0, "elbo": -1e3, "per_unit": -20.0, "holdout": None, "seconds": 2.0}
     view = SimpleNamespace(history=history, per_unit=[row.per_unit for row in history.laps])
-    return RunFigures(**told, **known, laps=reading._laps(view), proposals=reading._proposals(history), **more)  # type: ignore[arg-type]
+    return RunFigures(**told, **known, laps=reading._laps(view), proposals=reading._proposals(history), **more)
 
 
 def drawn(plot: Any, *columns: str) -> list[tuple[Any, ...]]:
