@@ -64,6 +64,7 @@ laps = st.builds(
     n_components=counts,
     seconds=finite,
     accepted=st.dictionaries(st.text(), counts),
+    refining=counts,
     batches=counts,
     rows_per_second=st.none() | finite,
     **stamps,
@@ -147,6 +148,7 @@ def test_a_fit_shows_each_batch_and_each_lap_with_the_moves_taken() -> None:
     for event, info in zip(ended, infos, strict=True):
         taken = [record for record in info.records if record.reason is Reason.ACCEPTED]
         assert sum(event.accepted.values()) == len(taken)
+        assert event.refining == len([record for record in info.records if record.reason is Reason.REFINING])
     assert sum(sum(event.accepted.values()) for event in ended) > 0
     assert all(from_dict(to_dict(event)) == event for event in told)
 

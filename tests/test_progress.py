@@ -209,6 +209,8 @@ def test_a_lap_tells_how_many_components_are_new_and_gone() -> None:
     assert lap_line(lap(1, new=4, gone=1)).endswith("   1 merge, 2 splits: 4 new, 1 gone")
     assert lap_line(lap(1, new=0, gone=1)).endswith("   1 merge, 2 splits: 1 gone")
     assert lap_line(replace(lap(1, new=2, gone=0), accepted={})).endswith(" s   2 new")
+    assert lap_line(replace(lap(1), accepted={}, refining=5)).endswith(" s   5 being refined")
+    assert lap_line(replace(lap(1), refining=5)) == lap_line(lap(1))
     assert lap_line(lap(1, new=0, gone=0)) == lap_line(lap(1))
 
 

@@ -107,9 +107,9 @@ class Lease:
 
     def withdraw(self) -> None:
         """Give the lease up and leave nothing of it, nor folders that are empty without it."""
+        self._place.sweep(FOLDER)  # while nobody else writes there
         self.release()
         self._place.remove(_name(self.number))
-        self._place.sweep(FOLDER)
         if isinstance(self._place, LocalPlace):
             with contextlib.suppress(OSError):  # another writer is there already
                 (self._place.path / FOLDER).rmdir()

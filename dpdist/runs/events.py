@@ -25,6 +25,7 @@ from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
 
 from dpdist.execution.base import Counts
 from dpdist.inference.loop import Step
+from dpdist.inference.moves.accept import Reason
 from dpdist.inference.state import Info, State
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.run import Run
@@ -99,6 +100,7 @@ class LapEvent(Stamp):
     unit : row or token
     holdout : mean log predictive density of held-out rows, nats; None where they were not scored
     accepted : moves taken, by kind
+    refining : proposals that are refined in further laps before they are judged
     new, gone : components that the lap before did not end with, and those it did that are no more; None where not known
     batches : batches in the next lap
     rows_per_second : as in :class:`BatchEvent`
@@ -115,6 +117,7 @@ class LapEvent(Stamp):
     unit: str = "row"
     holdout: Number | None = None
     accepted: dict[str, int] = field(default_factory=dict)
+    refining: int = 0
     batches: int = 1
     new: int | None = None
     gone: int | None = None
@@ -226,8 +229,11 @@ def event_of_step(method: AnyMethod, step: Step, pace: Pace | None = None) -> Ba
         return BatchEvent(lap=state.lap, done=state.visited, of=len(state.order), rows=rows, rows_per_second=speed)
     new, gone = (None, None) if pace is None else pace.turnover(info)
     accepted = Counter(record.kind for record in info.records if record.reason.taken)
+    refining = sum(record.reason is Reason.REFINING for record in info.records)
     event = event_of_lap(method, LapRow.of(info), accepted)
-    return replace(event, of=info.of, batches=len(state.order), new=new, gone=gone, rows_per_second=speed)
+    return replace(
+        event, of=info.of, refining=refining, batches=len(state.order), new=new, gone=gone, rows_per_second=speed
+    )
 
 
 def event_of_lap(method: AnyMethod, row: LapRow, accepted: Mapping[str, int]) -> LapEvent:

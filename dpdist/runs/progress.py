@@ -116,6 +116,7 @@ def lap_line(event: LapEvent) -> str:
         f"{event.seconds:7.2f} s",
         "" if event.holdout is None else f"held out {event.holdout:12.6f}",
         ": ".join(part for part in (moves, turnover) if part),
+        f"{event.refining} being refined" if event.refining and not moves else "",
     ]
     return "   ".join(part for part in parts if part)
 
