@@ -131,6 +131,12 @@ def test_a_value_that_cannot_be_stored_is_refused_by_name(value) -> None:
         check_stored(Holder(held=value))
 
 
+def test_names_that_are_text_too_come_back_as_names() -> None:
+    group = zarr.open_group(MemoryStore(), mode="w", zarr_format=3)
+    write(group, Holder(held=(Happening.STUCK, "stuck")))
+    assert [type(each) for each in read(group).held] == [Happening, str]
+
+
 def test_long_arrays_are_stored_in_chunks(monkeypatch) -> None:
     monkeypatch.setattr("dpdist.storage.arrays.CHUNK", 100)
     check_stored(Holder(held=np.arange(60.0).reshape(20, 3)))
