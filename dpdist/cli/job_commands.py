@@ -35,7 +35,7 @@ from dpdist.cluster.submitted import (
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
-from dpdist.core.lease import Owner, describe, is_of_this_machine, latest_lease, lives
+from dpdist.core.lease import Owner, describe, latest_lease, lives, only_silence_tells
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -348,15 +348,24 @@ def _status(place: Place) -> dict[str, object]:
     if (where := preparation_told(place)) is not None:
         values["preparing"] = where
     reached = _reached(place)
-    if "state" not in values and reached.get("stop_reason") is not None:
-        values["state"] = "ended"
-    number, found = latest_lease(place)
+    if "state" not in values:
+        values |= _state(place, reached.get("stop_reason") is not None)
+    _, found = latest_lease(place)
     if found is not None and not found["released"]:
         values["coordinator"] = describe(found)
-    if "state" not in values and (found is None or found["released"] or is_of_this_machine(found)):
-        working = found is not None and lives(place, number, found)
-        values |= {"state": "running"} if working else {"state": "stopped", "go_on": f"dpdist resume {place.label}"}
     return values | reached
+
+
+def _state(place: Place, ended: bool) -> dict[str, object]:
+    """Where a run is that is no job, as far as that can be looked up at once."""
+    if ended:
+        return {"state": "ended"}
+    number, found = latest_lease(place)
+    if found is not None and only_silence_tells(found):
+        return {}
+    if found is not None and lives(place, number, found):
+        return {"state": "running"}
+    return {"state": "stopped", "go_on": f"dpdist resume {place.label}"}
 
 
 def _reached(place: Place) -> dict[str, object]:

@@ -84,7 +84,7 @@ class Lease:
                 f"{self._place.label} was removed or replaced while it was written; this run stops, and what it stored "
                 "is gone. Begin it again, in another place."
             )
-        if self._is_overtaken() or _newest(self._place) != self.number:
+        if self._seen() != self.number or self._overtaken:
             number, found = latest_lease(self._place)
             found = None if number == self.number else found  # who took over is gone again
             if found is not None and Owner(**found["owner"]) == self._owner:
@@ -123,14 +123,16 @@ class Lease:
         while not self._ended.wait(BEAT):
             self._beats += 1
             with contextlib.suppress(Exception):  # as below
-                if self._is_overtaken():
+                if self._seen() > self.number:
                     return
             self._write(released=False)
 
-    def _is_overtaken(self) -> bool:
-        """Whether there is a later lease, or was when this was last asked: what its owner wrote stays when it goes."""
-        self._overtaken = self._overtaken or _newest(self._place) > self.number
-        return self._overtaken
+    def _seen(self) -> int:
+        """Number of the lease in force; that there was a later one is noted, for what its owner wrote stays when it
+        goes."""
+        newest = _newest(self._place)
+        self._overtaken = self._overtaken or newest > self.number
+        return newest
 
     def _write(self, released: bool) -> None:
         try:
@@ -186,7 +188,7 @@ def take_lease(place: Place, patience: float = 0.0, say: Callable[[str], None] |
             if latest_lease(place)[0] > number + 1:
                 continue  # the number was free only because a later owner had removed it meanwhile
             place.remove(*map(_name, range(max(1, number - 8), number + 1)))
-            return Lease(place, number + 1, usurped=found is not None and _was_silent(found))
+            return Lease(place, number + 1, usurped=found is not None and only_silence_tells(found))
 
 
 def latest_lease(place: Place) -> tuple[int, Beat | None]:
@@ -228,14 +230,10 @@ def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | N
     return False
 
 
-def is_of_this_machine(found: Beat) -> bool:
-    """Whether it can be looked up at once if the owner of a lease still works."""
-    return bool(found["owner"]["machine"] == _machine())
-
-
-def _was_silent(found: Beat) -> bool:
-    """Whether only its silence tells that the owner of a lease is dead."""
-    return not found["released"] and not is_of_this_machine(found)
+def only_silence_tells(found: Beat) -> bool:
+    """Whether only its silence tells that the owner of a lease is dead: it is of another machine, and gave nothing
+    up."""
+    return not found["released"] and found["owner"]["machine"] != _machine()
 
 
 def describe(found: Beat | None) -> str:

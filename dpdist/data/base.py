@@ -8,18 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
-from dpdist.core.checks import is_number, real_array, shown
 from dpdist.core.digests import digest_of_rows
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.phases import Phase, phase
 from dpdist.data.columns import Names
-from dpdist.data.exact import most_rounded, require_exact
+from dpdist.data.soundness import require_block, require_shape, require_weights
 from dpdist.models.families.base import Rows
 
 #: Partitions a source is cut into at least where its chunks allow, so that batches have several each.
@@ -327,101 +325,3 @@ class TableSource(Source):
             "cut": self.cut.digest(),
         }
         return told if self.most_rows is None else {**told, PARTITION_ROWS: self.most_rows}
-
-
-def require_shape(shape: tuple[int, ...], label: str) -> None:
-    """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
-    if len(shape) != 2:
-        hint = "Reshape it to (rows, columns)." if len(shape) != 1 else "Reshape your data: x.reshape(-1, 1)."
-        raise InputError(f"{label} should be 2-D, a row an observation; Expected 2D array, got {len(shape)}-D. {hint}")
-    if shape[0] < 1 or shape[1] < 1:
-        missing = "sample(s)" if shape[0] < 1 else "feature(s)"
-        raise InputError(
-            f"{label} has 0 {missing} (shape={tuple(shape)}) while a minimum of 1 is required; "
-            "give it at least one row and one column."
-        )
-
-
-def require_block(given: object, count: int, label: str, first: int) -> tuple[Rows, np.ndarray | None]:
-    """What was read as so many rows from the `first` on and their weights; `label` names them.
-
-    Raises
-    ------
-    InputError
-        If it is no such block of real numbers, holds whole numbers that float64 rounds, or its weights are not finite
-        and zero or more.
-    """
-    mend = "Mend what makes it, or give the data as they are."
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise InputError(f"{label} should come as rows and their weights or None; got {shown(given)}. {mend}")
-    rows, weights = given
-    if isinstance(rows, np.ma.MaskedArray):
-        rows = unmasked(rows)
-    if not _numeric(rows, 2):
-        raise InputError(f"{label} should hold rows by columns of real numbers; got {shown(rows)}. {mend}")
-    if rows.shape[0] != count:
-        raise InputError(f"{label} should hold {count} rows; got {rows.shape[0]}. {mend}")
-    _require_exact(rows, first)
-    if weights is None:
-        return rows, None
-    if not _numeric(weights, 1) or len(weights) != count:
-        raise InputError(f"{label} should have {count} weights, one a row; got {shown(weights)}. {mend}")
-    wrong = _first_unsound(weights)
-    if wrong is not None:
-        raise InputError(f"weights of {label} should be finite and zero or more; got {weights[wrong]}. {mend}")
-    return rows, weights
-
-
-def _require_exact(rows: Rows, first: int) -> None:
-    """Raise :class:`InputError` for whole numbers that float64 rounds."""
-    values = rows if isinstance(rows, np.ndarray) else rows.data
-    far = most_rounded(values)
-    if far is None:
-        return
-    if isinstance(rows, np.ndarray):
-        row, column = np.unravel_index(far, rows.shape)
-    else:
-        row, column = np.searchsorted(rows.indptr, far, side="right") - 1, rows.indices[far]
-    require_exact(int(values.flat[far]), f"in column {column} of row {first + row}")
-
-
-def _numeric(values: Any, axes: int) -> bool:
-    """Whether these are an array of real numbers with so many axes."""
-    array = isinstance(values, np.ndarray) or sparse.issparse(values)
-    return bool(array and values.ndim == axes and values.dtype.kind in "biuf")
-
-
-def _first_unsound(weights: np.ndarray) -> int | None:
-    """Place of the first weight that is not finite and zero or more; None if all are."""
-    sound = np.isfinite(weights) & (weights >= 0)
-    return None if sound.all() else int(sound.argmin())
-
-
-def unmasked(values: np.ma.MaskedArray) -> np.ndarray:
-    """What an array holds of which no entry is masked; raises :class:`InputError` if one is."""
-    if np.ma.is_masked(values):
-        raise InputError("the data should have no masked entries; got some. Fill them in, or drop their rows.")
-    return np.asarray(values)
-
-
-def require_weights(weights: Weights, rows: int) -> np.ndarray | None:
-    """Row weights as (rows,) float64, finite and not negative; None stays None."""
-    if weights is None:
-        return None
-    if np.ma.is_masked(weights):
-        raise InputError(
-            "sample_weight should have no masked entries; got some. Give weights of zero to leave rows out."
-        )
-    given = np.full(rows, float(weights)) if is_number(weights) else real_array(weights)
-    if given is None or given.shape != (rows,):
-        came = shown(weights) if given is None or not given.ndim else f"shape {given.shape}"
-        raise InputError(f"sample_weight should hold {rows} numbers, one a row; got {came}.")
-    array = given.astype(np.float64)
-    row = _first_unsound(array)
-    if row is not None:
-        raise InputError(
-            f"sample_weight should be finite, zero or more; got {array[row]} for row {row}. Drop or mend such rows."
-        )
-    if not 0 < array.sum() < np.inf:
-        raise InputError(f"sample_weight should have a finite sum above zero; got one of {array.sum()}.")
-    return array

@@ -40,7 +40,7 @@ from dpdist.execution import Backend, SerialBackend
 MOST_CHUNK_ROWS, MOST_CHUNK_BYTES = 16_384, 16 * 2**20
 #: Largest piece of a file that is read at once where it is best read in large ones, in bytes.
 MOST_PIECE_BYTES = 256 * 2**20
-#: Pieces under way at once.
+#: Pieces under way at once, at least.
 _TOGETHER = 64
 
 
@@ -133,7 +133,7 @@ def _filled(
     starts = range(0, rows, step)
     lacking = [start for start in starts if not {*range(start // size, -(-min(start + step, rows) // size))} <= there]
     done = rows - sum(min(start + step, rows) - start for start in lacking)
-    together = max(_TOGETHER, 2 * backend.threads)
+    together = backend.at_a_time(_TOGETHER)
     for first in range(0, len(lacking), together):
         some = lacking[first : first + together]
         stops = [min(start + step, rows) for start in some]

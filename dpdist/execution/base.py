@@ -15,6 +15,8 @@ Value_co = TypeVar("Value_co", covariant=True)
 
 #: Values added in one task; the shape of every sum follows from it and the number of values alone.
 FAN_IN = 8
+#: Calls for each thread of the workers, so that none waits for the slowest.
+EACH_THREAD = 2
 
 
 class Ref(Protocol[Value_co]):
@@ -142,6 +144,10 @@ class Backend(ABC):
     def threads(self) -> int:
         """Calls that workers make at a time; 0 where there are no workers."""
         return 0
+
+    def at_a_time(self, least: int) -> int:
+        """Calls to have under way at once where results are held until they are written: few, but work for all."""
+        return max(least, EACH_THREAD * self.threads)
 
     def close(self) -> None:  # noqa: B027 (most start nothing)
         """Give back what the backend itself started."""

@@ -21,8 +21,8 @@ from dpdist.execution import Backend
 BLOCK_ROWS = 2**16
 #: Folder of the marks.
 MARKS = "written"
-#: Partitions under way at once at least, and for each thread of the workers.
-TOGETHER, EACH_THREAD = 32, 2
+#: Partitions under way at once, at least.
+TOGETHER = 32
 
 
 class Block(NamedTuple):
@@ -59,11 +59,6 @@ class Layout:
         return sorted({place for block in blocks for place in self.inside(block)})
 
 
-def at_a_time(backend: Backend) -> int:
-    """Partitions under way at once: few, for what is said of them is held until it is written, but work for all."""
-    return max(TOGETHER, EACH_THREAD * backend.threads)
-
-
 def mark(where: str, block: Block, digests: Mapping[int, str]) -> None:
     """Note that a block is written.
 
@@ -81,7 +76,7 @@ def lacking(where: str, layout: Layout, backend: Backend) -> list[Block]:
     marks = _marks(where)
     places = layout.all_inside([block for block in layout.blocks if block.start in marks])
     digests: dict[int, str] = {}
-    together = at_a_time(backend)
+    together = backend.at_a_time(TOGETHER)
     for first in range(0, len(places), together):
         some = places[first : first + together]
         refs = backend.map(_digest, backend.share_each([layout.partitions[place] for place in some]))

@@ -28,7 +28,7 @@ from dpdist.execution import Backend
 from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
 from dpdist.runs import label_blocks
-from dpdist.runs.label_blocks import Block, Layout, at_a_time, lacking, mark
+from dpdist.runs.label_blocks import Block, Layout, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
     check_table,
@@ -213,7 +213,7 @@ def _write_blocks(
     """Have workers predict the partitions of some blocks, and others of them write what is said, block by block."""
     partitions, places, waiting = layout.partitions, layout.all_inside(blocks), deque(blocks)
     held: dict[int, Ref[_Said]] = {}
-    together = at_a_time(backend)
+    together = backend.at_a_time(label_blocks.TOGETHER)
     for first in range(0, len(places), together):
         group = places[first : first + together]
         columns = ([value] * len(group) for value in asked)

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.base import require_shape
 from dpdist.data.files import COMPRESSED, TEXT, ending_of, parquet_in, parted, require_file
+from dpdist.data.soundness import require_shape
 from dpdist.data.tables.arrays import open_hdf5, open_npy, open_vectors
 from dpdist.data.tables.base import Choice, Table
 from dpdist.data.tables.parquet import open_parquet, parquet_cells

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.base import require_shape
 from dpdist.data.files import parted, reading, require_file
+from dpdist.data.soundness import require_shape
 from dpdist.data.tables.base import Choice, Table, slices, stored_dtype
 
 if TYPE_CHECKING:

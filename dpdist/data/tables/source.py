@@ -12,7 +12,7 @@ from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Partitioning, Source, TableSource, Weights, cut_rows
 from dpdist.data.columns import Names
-from dpdist.data.tables import Choice, files_of, join_tables, open_file, open_table
+from dpdist.data.tables import Choice, Table, files_of, join_tables, open_file, open_table
 from dpdist.data.tables.base import NoColumnError
 from dpdist.models.families.base import Rows
 
@@ -53,14 +53,14 @@ class FileSource(TableSource):
     Parameters
     ----------
     files : their paths
+    tables : what each of them holds of the chosen columns
     choice : the columns to take
     weights : (N,) row weights, optional
     """
 
-    def __init__(self, files: Sequence[str], choice: Choice, weights: Weights = None) -> None:
+    def __init__(self, files: Sequence[str], tables: Sequence[Table], choice: Choice, weights: Weights = None) -> None:
         self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
-        tables = [open_file(file, choice) for file in self.files]
-        table = join_tables(tables, self.files)
+        table = join_tables(tables, files)
         super().__init__(table, files[0], weights, table.names)
         self._ends, self._chunk = np.cumsum([0, *(each.shape[0] for each in tables)]), table.chunk
         self.cut = self.cut_for(None)
@@ -96,9 +96,10 @@ def file_source(paths: str | Sequence[str], choice: Choice, weights: Weights = N
         As :func:`dpdist.data.tables.open_table` does, or if text is too large to be held in memory.
     """
     files = files_of(paths, choice)
-    table = open_table(files, choice)
+    tables = [open_file(file, choice) for file in files]
+    table = join_tables(tables, files)
     if table.part is not None:
-        return FileSource(files, choice, weights)
+        return FileSource(files, tables, choice, weights)
     rows, columns = table.shape
     if rows * columns > MOST_HELD:
         raise InputError(

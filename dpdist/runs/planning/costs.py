@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from dpdist.core.checks import POSITIVE, Wanted, check_fields, number
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.outputs import check_parent
+from dpdist.core.places import LocalPlace
 
 _ZERO_OR_MORE = number(least=0)
 _RATE: Wanted[Any] = POSITIVE.or_none("as much as is asked for")
@@ -66,12 +66,7 @@ class UnitCosts:
         """Keep them as JSON, each with what it means; raises as :func:`claim_costs`."""
         claim_costs(path)
         told = {name: {"value": value, "of": DOCS[name]} for name, value in asdict(self).items()}
-        aside = path.with_name(f".{path.name}.partial-{os.getpid()}")
-        try:
-            aside.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+        LocalPlace(path.parent).replace(path.name, (json.dumps(told, indent=2) + "\n").encode())
 
 
 def claim_costs(path: Path) -> None:
