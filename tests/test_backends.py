@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import pickle
 import threading
@@ -18,7 +19,7 @@ import pytest
 import xarray as xr
 import zarr
 from dask.tokenize import tokenize
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Scheduler
 from distributed.client import AllExit
 
 import dpdist
@@ -231,8 +232,21 @@ def test_a_call_goes_where_the_large_value_is_that_it_alone_needs(dask_backend) 
     assert all(there == here for there, here in found)
 
 
+def test_what_started_earlier_is_worked_at_earlier(dask_backend) -> None:
+    """A batch that is looked ahead to must not keep the one before it from ending."""
+    calls = [dask_backend.map(_scaled, [np.zeros(2)] * 5, range(5)) for _ in range(4)]  # at once, one after the other
+    dask_backend.fetch([ref for refs in calls for ref in refs])  # by then the scheduler knows them
+    turns = dask_backend.client.run_on_scheduler(_turns)
+    of_calls = [[turns[str(ref.future.key)] for ref in refs] for refs in calls]
+    assert all(max(earlier) < min(later) for earlier, later in itertools.pairwise(of_calls))
+
+
 def test_what_is_sent_is_known_by_its_name_and_not_digested() -> None:
     assert tokenize(Sent("call", b"one")) == tokenize(Sent("call", b"other")) != tokenize(Sent("another", b"one"))
+
+
+def _turns(dask_scheduler: Scheduler) -> dict[str, tuple[float, ...]]:
+    return {str(task.key): task.priority for task in dask_scheduler.tasks.values()}
 
 
 def _process(_: np.ndarray) -> int:

@@ -366,6 +366,22 @@ def test_a_row_that_is_no_number_is_named_by_its_place_in_the_whole(bad) -> None
         counts.predictor.labels(source)
 
 
+@pytest.mark.parametrize("case", FAMILIES, ids=lambda case: case.name)
+def test_rows_that_weigh_nothing_count_for_nothing_whatever_they_hold(case: FamilyCase) -> None:
+    setting = Setting(case, 0)
+    rows, weights = setting.raw.copy(), np.random.default_rng(0).uniform(0.5, 2.0, len(setting.raw))
+    weights[[3, 8]] = 0.0
+    rows[3], rows[8] = 1e200, 0.25  # no number could tell how far out, and no count
+    left = np.flatnonzero(weights)
+    (whole,) = ArraySource(rows, weights).partitions
+    (rest,) = ArraySource(rows[left], weights[left]).partitions
+    score = setting.predictor.log_density_sum
+    assert score(whole) == pytest.approx(score(rest), rel=1e-12)
+    (nothing,) = ArraySource(rows[[3, 3]], np.array([0.0, 1.0])).partitions
+    with pytest.raises((InputError, PrecisionError), match="row 1"):
+        score(nothing)
+
+
 def test_an_allocation_without_a_rest_leaves_out_what_was_not_seen() -> None:
     setting = Setting(FAMILIES[0], 1)
     model = dataclasses.replace(setting.predictor.model, allocation=dpdist.allocations.FiniteDirichlet(4, 1.0))

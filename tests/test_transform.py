@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from dpdist import DPMixture
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import DataSummary, summarise_source
 from dpdist.inference.transform import Preparation, Transform, TransformPlan
+from dpdist.models.families import Bernoulli, Multinomial, Poisson
 from tests.cases import moments_of, real_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -155,6 +157,14 @@ def test_transformed_rows_are_no_longer_taken_for_counts() -> None:
     rows, plan = np.arange(12.0).reshape(4, 3), TransformPlan(scale=True)
     data_summary = fitted_transform(rows, plan)
     assert not plan.fit(data_summary).moments(data_summary).integral
+
+
+@pytest.mark.parametrize("family", [Poisson, Bernoulli, Multinomial])
+@pytest.mark.parametrize("plan", [{"center": True}, {"scale": True}, {"pca": 2}], ids=str)
+def test_counts_are_not_to_be_transformed(family, plan) -> None:
+    told = f"{family.__name__} needs .*; centred, scaled or rotated columns .* Leave the transform out."
+    with pytest.raises(InputError, match=told):
+        DPMixture(family(), **plan).fit(np.eye(6)[:, :3])
 
 
 def test_the_origin_is_subtracted_last() -> None:

@@ -42,8 +42,8 @@ logger = logging.getLogger("dpdist")
 
 #: What tasks need is sent with them; Dask would call that a large graph.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
-#: Calls of so short a time have one turn.
-_TOGETHER = "100 ms"
+#: Calls within so short a time would have one turn: none have, so that a batch ends before one that started later.
+_TOGETHER = "0 ms"
 #: Seconds in which a scheduler that dies as it is asked may be followed by another.
 _REPLACED = 30.0
 #: Labels named in the description of a task.

@@ -25,7 +25,7 @@ from dpdist.core.threads import one_thread
 from dpdist.data.base import Partition, Source, weight_of
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
-from dpdist.inference.blocks import blocks, finite_rows
+from dpdist.inference.blocks import blocks, finite_rows, weighing_rows
 from dpdist.inference.transform import Description, Preparation
 from dpdist.models.families.base import Family, Rows
 from dpdist.models.mixture import Model
@@ -230,9 +230,12 @@ class Predictor(ABC):
         return self._raw(partition, self.density())
 
     def log_density_sum(self, partition: Partition) -> float:
-        """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats."""
-        stored, weights = finite_rows(partition)
-        found = self._of_blocks(stored, partition.start, self.density(), _as_it_is) + self._log_volume()
+        """Sum of the log predictive density of rows, each counting as much as its weight, raw columns, nats.
+
+        Rows that weigh nothing may be whatever they are, as in a fit.
+        """
+        stored, weights, places = weighing_rows(partition, finite_rows)
+        found = self._of_blocks(stored, partition.start + places, self.density(), _as_it_is) + self._log_volume()
         return float(found.sum() if weights is None else found @ weights)
 
     def log_densities(self, partition: Partition) -> np.ndarray:
@@ -256,18 +259,22 @@ class Predictor(ABC):
     def _by_block(
         self, partition: Partition, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        return self._of_blocks(finite_rows(partition)[0], partition.start, score, then)
+        stored, _ = finite_rows(partition)
+        return self._of_blocks(stored, partition.start + np.arange(stored.shape[0]), score, then)
 
     def _of_blocks(
-        self, stored: Rows, first: int, score: Callable[[Rows], np.ndarray], then: Callable[[np.ndarray], np.ndarray]
+        self,
+        stored: Rows,
+        places: np.ndarray,
+        score: Callable[[Rows], np.ndarray],
+        then: Callable[[np.ndarray], np.ndarray],
     ) -> np.ndarray:
-        """What follows from the scores of rows, (n,) or (n, K); the first of them is row `first` of the data."""
-        places = range(first, first + stored.shape[0])
+        """What follows from the scores of rows, (n,) or (n, K), which have some `places` (n,) in the data."""
 
         def told(block: slice) -> np.ndarray:
             with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
                 scores = score(self.prepared(stored[block], places[block]))
-            return then(_require_told(scores, first + block.start))
+            return then(_require_told(scores, places[block]))
 
         with one_thread():
             return np.concatenate([told(block) for block in blocks(stored.shape[0], self.columns)])
@@ -277,8 +284,8 @@ def _as_it_is(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def _require_told(scores: np.ndarray, first: int) -> np.ndarray:
-    """The scores of rows, of which the first has that place in the data.
+def _require_told(scores: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The scores of rows, which have some `places` (n,) in the data.
 
     Raises
     ------
@@ -288,7 +295,7 @@ def _require_told(scores: np.ndarray, first: int) -> np.ndarray:
     lost = ~np.isfinite(scores if scores.ndim == 1 else scores.max(axis=1))
     if lost.any():
         raise PrecisionError(
-            f"the log probabilities of row {first + int(lost.argmax())} are not finite: it lies too far out for any "
+            f"the log probabilities of row {places[lost.argmax()]} are not finite: it lies too far out for any "
             "number to tell. Leave it out, or mend it."
         )
     return scores

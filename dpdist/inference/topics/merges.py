@@ -27,7 +27,8 @@ from dpdist.inference.topics.model import TopicModel, point_elbo, point_weights,
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.summary import LOG_GAMMA, LOG_PI, SLACK, of_topics
 
-#: A gain must exceed this share of the bound: its rounding, and that of the search for global weights.
+#: A gain must exceed this share of what it is added to, the allocation's part of the bound, or online the bound of the
+#: mini-batch: its rounding, and that of the search for global weights.
 ROUNDING = 1e-9
 #: Nats by which a merge must seem to lose to be refused for that.
 _SURE = 5.0

@@ -29,6 +29,8 @@ class Support:
 
     def check_range(self, minimum: np.ndarray, maximum: np.ndarray, integral: bool, family: str) -> None:
         """Raise :class:`InputError`, which names the `family`, if columns of this range (D,) hold other numbers."""
+        if np.isinf(minimum).any() or np.isinf(maximum).any():
+            self._refuse(family, "centred, scaled or rotated columns hold any numbers", "Leave the transform out.")
         lowest, highest = int(minimum.argmin()), int(maximum.argmax())
         if minimum[lowest] < self.least:
             self._refuse(family, f"column {lowest} goes down to {minimum[lowest]:g}")
@@ -49,8 +51,8 @@ class Support:
                 row = place // rows.shape[1]
             self._refuse(family, f"row {places[row]} has an entry of {held[place]:g}")
 
-    def _refuse(self, family: str, found: str) -> None:
-        raise InputError(f"{family} needs {self.told}; {found}. {self.remedy}")
+    def _refuse(self, family: str, found: str, remedy: str | None = None) -> None:
+        raise InputError(f"{family} needs {self.told}; {found}. {remedy or self.remedy}")
 
 
 #: Above the last, gamma functions of a few hundred such counts are off by thousandths of a nat and more.

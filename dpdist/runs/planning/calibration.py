@@ -1,7 +1,8 @@
-"""Unit costs of a run, measured in seconds: a few laps over some rows here, a few tasks on a worker, a file.
+"""Unit costs of a run, measured in seconds: a few laps over some rows on each worker, a few tasks, a file.
 
 Laps are those of the run's own settings and family over rows of its data, or drawn ones, with as many components as are
-asked for and half as many, so that what grows with components is told from what does not.
+asked for and half as many, so that what grows with components is told from what does not. All workers make them at the
+same time, as they work at the same time in a run: they may share the memory and the cores of a host.
 """
 
 from __future__ import annotations
@@ -35,8 +36,11 @@ from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
 from dpdist.runs.specs.mixture import FitSpec
 
-#: Rows of calibrating laps: as many as moves look at in a lap, and of each component so many at least, within bounds.
-ROWS_EACH, FEWEST, MOST_NUMBERS = 64, 4_096, 2**25
+#: Rows of calibrating laps: of each component so many at least, and twice as many as moves look at in a lap, so that
+#: most components have as many as they look at; within bounds.
+ROWS_EACH, ROOM, FEWEST, MOST_NUMBERS = 64, 2, 4_096, 2**25
+#: Workers that make calibrating laps at a time: they tell what sharing a host costs.
+MOST_WORKERS = 16
 #: Batches of these laps, and the lap whose costs count: the first in which moves are measured and made.
 BATCHES, LAP = 2, 2
 #: Tasks that do nothing, numbers that each is given and gives, bytes that travel, and bytes of a trial file.
@@ -48,9 +52,9 @@ READ = 3
 
 
 class _LapCosts(NamedTuple):
-    """Of one lap in this process: seconds by what they went to, components, rows of statistics of each in a summary.
+    """Of one lap in one process: seconds by what they went to, components, rows of statistics of each in a summary.
 
-    Of moves ``searches`` are what workers make elsewhere.
+    Of moves ``searches`` are what workers make in a run.
     """
 
     local_step: float
@@ -58,9 +62,9 @@ class _LapCosts(NamedTuple):
     global_step: float
     moves: float
     searches: float
-    components: int
+    components: float
     summary_rows: float
-    summary_bytes: int
+    summary_bytes: float
 
 
 def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) -> UnitCosts:
@@ -79,10 +83,12 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         If the family does not take such rows, or may not have so many components.
     """
     rows = _some_rows(spec, source, components)
-    fewer, whole = (_lap(spec, rows, count, Candidates(every=1)) for count in (max(1, components // 2), components))
-    few = None
+    dense = Candidates(every=1)
+    asked = [(max(1, components // 2), dense), (components, dense)]
     if spec.candidates.serve(components) and spec.schedule.name == "memoized":
-        few = _lap(spec, rows, components, spec.candidates).local_step / len(rows)
+        asked.append((components, spec.candidates))
+    fewer, whole, *others = _laps(spec, rows, asked, backend)
+    few = others[0].local_step / len(rows) if others else None
     more = max(1, whole.components - fewer.components)
     slope = max(0.0, whole.local_step - fewer.local_step) / more
     if whole.components == fewer.components:
@@ -96,7 +102,7 @@ def calibrate(spec: FitSpec, source: Source, components: int, backend: Backend) 
         row_component=slope / len(rows),
         candidate_row=few,
         summary_rows=whole.summary_rows,
-        add=_adding(whole.summary_bytes),
+        add=_adding(int(whole.summary_bytes)),
         global_step=whole.global_step / (BATCHES * whole.components),
         lap_end=whole.moves / whole.components,
         search=whole.searches / whole.components,
@@ -124,7 +130,7 @@ def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
     columns = source.shape[1]
     each = max(ROWS_EACH, Sampling().each(components, 8 * columns))
     most = max(2 * components, MOST_NUMBERS // columns)
-    wanted = min(max(FEWEST, each * components), most, max(source.shape[0], 2 * components))
+    wanted = min(max(FEWEST, ROOM * each * components), most, max(source.shape[0], 2 * components))
     if isinstance(source, UnwrittenSource):
         return _drawn_for(spec, wanted, columns, components)
     rows, found = [], 0
@@ -163,6 +169,18 @@ def _begun(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candida
     asked = replace(spec, initial=labels, schedule=schedule, candidates=candidates, tolerance=0.0)
     source = ArraySource(rows, partition_rows=-(-len(rows) // BATCHES))
     return *MemoizedMixture().begin(asked, source, SerialBackend()), source
+
+
+def _laps(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]], backend: Backend) -> list[_LapCosts]:
+    """What a lap costs each worker, in the mean: one for each number of components and way of looking at them."""
+    workers = min(max(1, backend.threads), MOST_WORKERS)
+    given = backend.share(rows, "rows of calibrating laps")
+    found = backend.fetch(backend.map(_laps_of_one, [spec] * workers, [given] * workers, [asked] * workers))
+    return [_LapCosts(*np.mean(of_all, axis=0)) for of_all in zip(*found, strict=True)]
+
+
+def _laps_of_one(spec: FitSpec, rows: np.ndarray, asked: list[tuple[int, Candidates]]) -> list[_LapCosts]:
+    return [_lap(spec, rows, components, candidates) for components, candidates in asked]
 
 
 def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidates) -> _LapCosts:
