@@ -164,7 +164,7 @@ def test_transformed_rows_are_no_longer_taken_for_counts() -> None:
 def test_counts_are_not_to_be_transformed(family, plan) -> None:
     told = f"{family.__name__} needs .*; centred, scaled or rotated columns .* Leave the transform out."
     with pytest.raises(InputError, match=told):
-        DPMixture(family(), **plan).fit(np.eye(6)[:, :3])
+        DPMixture(family(), row_transform=TransformPlan(**plan)).fit(np.eye(6)[:, :3])
 
 
 def test_the_origin_is_subtracted_last() -> None:

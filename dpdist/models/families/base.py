@@ -100,7 +100,7 @@ class Family(ABC):
 
     @abstractmethod
     def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        """Gradient of :meth:`log_evidence`, E_q[eta], laid out as (F, K) float64: a new array, which may be added to."""
+        """Gradient of :meth:`log_evidence`, E_q[eta], as a new array (F, K) float64, which may be added to."""
 
     @abstractmethod
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
