@@ -175,6 +175,14 @@ def test_the_command_line_has_the_names_defaults_and_sentences_of_the_spec(comma
     assert all(option.opts[0] == f"--{name.replace('_', '-')}" for name, option in flat.items() if name != "name")
 
 
+@pytest.mark.parametrize("name", ["2024-01-01", "2024-01-01T10:00:00", "10:00:00"])
+def test_a_folder_that_has_a_date_for_a_name_is_no_date(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("dpdist.cli.run_commands.read_config", lambda *told: seen.append(told))
+    CliRunner().invoke(cli.app, ["fit", "rows.zarr", "--initial", name])
+    assert seen[0][2]["initial"] == name
+
+
 def test_options_are_read_as_a_file_has_them_and_override_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr("dpdist.cli.run_commands.read_config", lambda *told: seen.append(told))

@@ -27,6 +27,7 @@ from dpdist.data import as_source
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
 from dpdist.data.convert import MOST_CHUNK_BYTES, chunk_rows, convert
 from dpdist.data.files import ENDINGS
+from dpdist.data.filling import Filling
 from dpdist.data.tables import READERS
 from dpdist.data.zarr import COMPLETE, ZarrSource
 from tests.runs import another_process
@@ -622,6 +623,23 @@ def test_the_place_of_a_process_that_was_killed_is_free(tmp_path, out, rows):
     left.create("leases/000001.json", _content(this_process()._replace(pid=ended.pid, began=began), 0, released=False))
     assert_same(written(write_npy(tmp_path / "rows.npy", rows), out), rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.zarr", "rows.npy"]
+
+
+def test_a_conversion_begun_in_chunks_of_another_size_is_begun_anew(tmp_path, out, rows, by_twos, monkeypatch):
+    source = write_npy(tmp_path / "rows.npy", rows)
+    interrupted(source, out)
+    monkeypatch.setattr("dpdist.data.convert.FEWEST_ROWS", 300)  # as another version may
+    assert_same(written(source, out), rows)
+    assert zarr.open_array(out, mode="r").chunks[0] == 300
+    assert sorted(tmp_path.iterdir()) == [out, source]
+
+
+def test_what_is_begun_beside_others_leaves_theirs_alone(tmp_path):
+    ours, theirs = (Filling(str(tmp_path / name), "plan") for name in ("run[1].zarr", "run1.zarr"))
+    for each in (ours, theirs):
+        Path(each.where).mkdir()
+    ours.forget()
+    assert [str(path) for path in tmp_path.iterdir()] == [theirs.where]
 
 
 def test_what_came_to_a_place_meanwhile_stays(tmp_path):

@@ -270,6 +270,13 @@ def test_an_object_store_is_tried_and_left_as_it_was(local) -> None:
             check_run(local, "s3://no-such-bucket/run.zarr")
 
 
+@pytest.mark.parametrize("url", ["hdfs://host/run.zarr", "https://host/run.zarr"])
+def test_a_url_that_no_run_is_kept_at_is_refused(local, tmp_path, monkeypatch, url) -> None:
+    monkeypatch.chdir(tmp_path)  # which could be written
+    with pytest.raises(InputError, match=url):
+        check_run(local, url)
+
+
 class _Forgetful(LocalPlace):
     """A store that heeds no If-None-Match, and keeps what it should remove."""
 

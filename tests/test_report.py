@@ -547,3 +547,14 @@ def test_the_whole_of_weighted_rows_is_weighted() -> None:
     mean = np.average(rows[:, 0], weights=weights)
     assert found.whole == pytest.approx(mean)
     assert found.spread == pytest.approx(np.sqrt(np.average((rows[:, 0] - mean) ** 2, weights=weights)))
+
+
+def test_a_run_of_another_machine_is_shown_at_once_and_told_as_it_may_be(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "run.zarr"
+    fit = mixture(max_laps=9, tolerance=0.0).iter_fit(clusters(0, rows=200), checkpoint_path=path)
+    next(fit)
+    assert reading.view_of(path).going_on is False  # this process cannot wait for itself
+    monkeypatch.setattr("dpdist.core.lease._machine", lambda: "another machine")
+    monkeypatch.setattr("dpdist.report.views.lives", None)  # who would watch for a while
+    assert reading.view_of(path).state.startswith("not at its end, and worked on by another machine if that lives")
+    fit.close()

@@ -134,7 +134,7 @@ def attach(
     """Watch a run as if it ran here; Ctrl-C leaves it running."""
     place = place_of(absolute(run))
     number, request = latest_request(place)
-    deadline, seen, shown, ended = time.monotonic() + wait, False, 0, None
+    deadline, seen, shown, newest, ended = time.monotonic() + wait, False, 0, 0, None
     try:
         while (sentence := _ending(place)) is None:
             if (listening := recorded(place, number, Address)) is not None and listening != ended:
@@ -142,8 +142,9 @@ def attach(
                 seen, ended = followed or seen, listening if to_its_end else None
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
-            if not seen and commits(place):  # the laps that checkpoints tell of, for who cannot reach the scheduler
-                events = stored_laps(open_run(place.label))
+            last = _last(place)
+            if not seen and last != newest:  # the laps that checkpoints tell of, for who cannot reach the scheduler
+                events, newest = stored_laps(open_run(place.label)), last
                 for event in events[shown:]:
                     say(MESSAGES, lap_line(event))
                 shown = max(shown, len(events))
@@ -243,7 +244,7 @@ def _request_of(place: Place) -> Request:
             return request
     run = run_at(place.label)
     if not run.settings.get("data"):
-        raise InputError(f"the data of {place.label} were in memory; go on with it from Python.")
+        raise InputError(f"{place.label} was not given its data by one path; go on with it from Python.")
     return Request(_new_id(), METHODS[run.method].command, run.settings, after=_last(place), fresh=False)
 
 

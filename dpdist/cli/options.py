@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import tomllib
 from collections.abc import Callable, Iterator
@@ -116,13 +117,14 @@ def _tables(given: dict[tuple[str, ...], Any]) -> Options:
 
 
 def _read(value: Any) -> Any:
-    """A value as a TOML file would have it; text that is none is text."""
+    """A value as a TOML file would have it; text that is none is text, and so are dates, of which no setting is one."""
     if not isinstance(value, str):
         return value
     try:
-        return tomllib.loads(f"value = {value}")["value"]
+        read = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return value
+    return value if isinstance(read, datetime.date | datetime.time) else read
 
 
 def _shown(default: Any, unset: str) -> str:

@@ -26,8 +26,7 @@ from dpdist.cluster.certificates import ending_soon
 from dpdist.cluster.kinds import ClusterConfig, read_cluster
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import DpdistError
-from dpdist.core.places import LocalPlace, Place, absolute
-from dpdist.core.places.connections import is_object_url
+from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.places.objects import ObjectPlace
 from dpdist.data import as_source
 from dpdist.execution.dask import refuse_other_versions
@@ -136,7 +135,8 @@ def check_workers(client: Client, expected: int | None, wait: float) -> list[Fin
 def check_run(config: ClusterConfig, run: str) -> list[Finding]:
     """Can the coordinator write a run at a path or URL?"""
     config.check_run_path(run)
-    place = ObjectPlace(run, _PATIENCE) if is_object_url(run) else LocalPlace(_existing(Path(run)))
+    place = place_of(run)
+    place = LocalPlace(_existing(place.path)) if isinstance(place, LocalPlace) else ObjectPlace(run, _PATIENCE)
     faults = [Finding(Level.FAULT, "run", f"{run} {told}; choose another place.") for told in try_place(place)]
     return faults or [Finding(Level.OK, "run", f"{run} can be written")]
 

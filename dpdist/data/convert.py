@@ -28,6 +28,7 @@ from zarr.storage import MemoryStore
 from dpdist.core.digests import digest_of
 from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA
+from dpdist.core.versions import versions
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.columns import as_names
 from dpdist.data.files import TEXT, ending_of, stamp_of
@@ -86,7 +87,9 @@ def convert(
     files = tuple(files_of([os.fspath(each) for each in given], choice))
     for file in files:
         check_file(file)
-    plan = digest_of(json.dumps([[stamp_of(file) for file in files], choice.take, choice.drop]).encode())
+    cut = (TARGET_PARTITIONS, FEWEST_ROWS, MOST_CHUNK_ROWS, MOST_CHUNK_BYTES)
+    told = [[stamp_of(file) for file in files], choice.take, choice.drop, cut, versions()]
+    plan = digest_of(json.dumps(told).encode())
     work = _Work(files, choice, Filling(os.fspath(out), plan))
     with work.filling.begun(overwrite) as lease, work.filling.forgotten_if_refused():
         try:

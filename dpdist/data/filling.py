@@ -8,6 +8,7 @@ that was killed, and another with the same plan goes on from them.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -141,7 +142,7 @@ class Filling:
             place.remove(*place.names(""))
             return
         path = Path(self.target)
-        for left in path.absolute().parent.glob(f".{path.name}.partial-*"):
+        for left in path.absolute().parent.glob(f".{glob.escape(path.name)}.partial-*"):
             shutil.rmtree(left, ignore_errors=True)
 
 

@@ -22,40 +22,22 @@ _NEARLY = 1e-15
 
 
 @jit
-def stick_bound(
-    first: np.ndarray,
-    second: np.ndarray,
-    ones: np.ndarray,
-    zeros: np.ndarray,
-    pull: np.ndarray,
-    by_first: np.ndarray,
-    by_second: np.ndarray,
-) -> float:
-    """``sum_k [(ones - a) E log u + (zeros - b) E log(1 - u) + log B(a, b)] + E[beta] . pull`` and its slopes.
+def stick_bound(first: np.ndarray, second: np.ndarray, ones: np.ndarray, zeros: np.ndarray, pull: np.ndarray) -> float:
+    """``sum_k [(ones - a) E log u + (zeros - b) E log(1 - u) + log B(a, b)] + E[beta] . pull``.
 
     Parameters
     ----------
     first, second : (K,) float64, a and b of the sticks Beta(a_k, b_k)
     ones, zeros : (K,) float64
     pull : (K + 1,) float64
-    by_first, by_second : (K,) float64, overwritten by the derivatives
     """
     topics = first.shape[0]
-    left = np.empty(topics)  # E[1 - u_l] multiplied over the sticks before
-    passed = 1.0
-    for k in range(topics):
-        left[k] = passed
-        passed *= second[k] / (first[k] + second[k])
     tail, bound = pull[topics], 0.0  # tail: E[beta] . pull beyond stick k, given that it is left
     for k in range(topics - 1, -1, -1):
         a, b = first[k], second[k]
         both = digamma(a + b)
         bound += (ones[k] - a) * (digamma(a) - both) + (zeros[k] - b) * (digamma(b) - both)
         bound += math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-        shared = (ones[k] + zeros[k] - a - b) * trigamma(a + b)
-        slope = left[k] * (pull[k] - tail) / (a + b) ** 2
-        by_first[k] = (ones[k] - a) * trigamma(a) - shared + slope * b
-        by_second[k] = (zeros[k] - b) * trigamma(b) - shared - slope * a
         tail += a / (a + b) * (pull[k] - tail)
     return float(bound + tail)
 
@@ -130,15 +112,15 @@ def climb_sticks(
 ) -> bool:
     """Move sticks to where :func:`stick_bound` is highest, in at most so many steps; whether they got there."""
     topics = first.shape[0]
-    step, slopes, a, b = np.empty((2, topics)), np.empty((2, topics)), np.empty(topics), np.empty(topics)
-    bound, damping = stick_bound(first, second, ones, zeros, pull, slopes[0], slopes[1]), 0.0
+    step, a, b = np.empty((2, topics)), np.empty(topics), np.empty(topics)
+    bound, damping = stick_bound(first, second, ones, zeros, pull), 0.0
     for _ in range(most):
         promise = _newton_step(first, second, ones, zeros, pull, damping, step)
         last = damping < 1.0 and promise <= _SETTLED * max(1.0, abs(bound))
         for k in range(topics):
             odds, size = first[k] / second[k] * math.exp(step[0, k]), (first[k] + second[k]) * math.exp(step[1, k])
             a[k], b[k] = size * odds / (1.0 + odds), size / (1.0 + odds)
-        found = stick_bound(a, b, ones, zeros, pull, slopes[0], slopes[1]) if promise >= 0.0 else -np.inf
+        found = stick_bound(a, b, ones, zeros, pull) if promise >= 0.0 else -np.inf
         if last or found > bound:
             first[:], second[:], bound = a, b, found
             damping = 0.0 if damping < _LEAST_DAMPING else damping / 10

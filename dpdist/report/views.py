@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from dpdist.core.errors import InputError
-from dpdist.core.lease import latest_lease, lives
+from dpdist.core.lease import latest_lease, lives, only_silence_tells
+from dpdist.core.places import Place
 from dpdist.runs.opening import open_run
 from dpdist.runs.view import View, Viewable
 
@@ -32,7 +33,6 @@ def view_of(run: object) -> View:
         kind = type(run).__name__
         raise InputError(f"run should be a path, a run, or a fitted estimator of dpdist; got {kind}. Give one of them.")
     store = open_run(run)
-    number, beat = latest_lease(store.place)
     settings, attributes = store.settings, store.attributes
     return View(
         label=store.path,
@@ -43,6 +43,14 @@ def view_of(run: object) -> View:
         settings=settings,
         fingerprint=attributes["fingerprint"],
         versions=attributes["versions"],
-        going_on=beat is not None and lives(store.place, number, beat),
+        going_on=_worked_on(store.place),
         tree=store.finding("tree"),
     )
+
+
+def _worked_on(place: Place) -> bool | None:
+    """Whether somebody works on a run, as far as that can be looked up at once; None where it cannot."""
+    number, beat = latest_lease(place)
+    if beat is None:
+        return False
+    return None if only_silence_tells(beat) else lives(place, number, beat)

@@ -67,11 +67,12 @@ def after_stop(path: str) -> str:
 
 
 def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Source:
-    """The data of a run from where they were, or `moved` to; raises :class:`InputError` if they were in memory."""
+    """The data of a run from where they were, or `moved` to; raises :class:`InputError` if no path leads there."""
     settings: Mapping[str, Any] = run.settings
     if (path := moved or settings.get("data")) is None:
         raise InputError(
-            "the run's data were in memory; go on from Python, or give them, as in dpdist resume RUN --data PATH"
+            "the run was not given its data by one path; go on from Python with what it was given, or say where they "
+            "are, as in dpdist resume RUN --data PATH"
         )
     try:
         if isinstance(run, PreparationStore):

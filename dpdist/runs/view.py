@@ -35,7 +35,7 @@ class View:
     settings : plain values told of the run, and the places of its data
     fingerprint : of the data; empty for a model that is held in memory
     versions : of packages, by name
-    going_on : whether somebody works on it
+    going_on : whether somebody works on it; None where only watching would tell, for it was somewhere else
     tree : of its clusters, where one was grown
     """
 
@@ -47,7 +47,7 @@ class View:
     settings: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    going_on: bool = False
+    going_on: bool | None = False
     tree: Tree | None = None
 
     @property
@@ -66,6 +66,8 @@ class View:
         """Where it stands, in a few words."""
         if self.fitted is not None and self.fitted.stop is not None:
             return self.fitted.stop
+        if self.going_on is None:
+            return "not at its end, and worked on by another machine if that lives: see dpdist status"
         return "going on" if self.going_on else "not at its end: go on with dpdist resume"
 
     @property

@@ -25,7 +25,3 @@ class Batch(Schedule):
 
     def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
         return Memoized(batches=1).open(state, batch_rows, sums)
-
-    def rate(self, step: int) -> float:
-        """rho of every step: nothing is kept of what was before."""
-        return 1.0

@@ -70,11 +70,12 @@ class HierarchicalDirichletProcess:
         log_pi : (K + 1,) sums over documents of E log pi_jk
         documents : their number
         """
-        return self._value(sticks, log_pi, documents)[0]
-
-    def gradient(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of :meth:`value` by the two parameters of each stick, each (K,)."""
-        return self._value(sticks, log_pi, documents)[1:]
+        topics = len(sticks.first)
+        pull = self.document_concentration * np.asarray(log_pi, dtype=np.float64)
+        ones, zeros = self._coefficients(topics, documents)
+        bound = stick_bound(sticks.first, sticks.second, ones, zeros, pull)
+        constant = topics * (documents * np.log(self.document_concentration) + np.log(self.concentration))
+        return float(bound + constant)
 
     def sticks(self, log_pi: np.ndarray, documents: float) -> Sticks:
         """The sticks that maximise :meth:`value`, by Newton's method from a start that depends on the arguments alone.
@@ -137,15 +138,6 @@ class HierarchicalDirichletProcess:
         pull = -self.document_concentration * log_pi / documents
         least = float(pull.min())
         return float(multiplier_of(pull - least)) - least
-
-    def _value(self, sticks: Sticks, log_pi: np.ndarray, documents: float) -> tuple[float, np.ndarray, np.ndarray]:
-        topics = len(sticks.first)
-        by_first, by_second = np.empty(topics), np.empty(topics)
-        pull = self.document_concentration * np.asarray(log_pi, dtype=np.float64)
-        ones, zeros = self._coefficients(topics, documents)
-        bound = stick_bound(sticks.first, sticks.second, ones, zeros, pull, by_first, by_second)
-        constant = topics * (documents * np.log(self.document_concentration) + np.log(self.concentration))
-        return float(bound + constant), by_first, by_second
 
     def _coefficients(self, topics: int, documents: float) -> tuple[np.ndarray, np.ndarray]:
         """Multiples of E log u_k and of E log (1 - u_k), their own densities apart."""
