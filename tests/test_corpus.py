@@ -31,7 +31,7 @@ from dpdist.data import ArraySource, CorpusSource, as_source
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpora import DOCUMENT_BYTES, ENTRY_BYTES, WORK_ENTRIES, cut_documents, write_corpus
 from dpdist.data.corpus import FORMAT, partition_name
-from dpdist.data.documents import FORMATS, docword, from_tokens, npz, open_documents, read_vocabulary, text, tokens
+from dpdist.data.documents import FORMATS, docword, npz, open_documents, read_vocabulary, text
 from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 from tests.conftest import shared_path
@@ -46,7 +46,7 @@ def convert_corpus(
 ) -> tuple[int, int]:
     """Write a file of documents as a corpus, as ``dpdist corpus`` does."""
     known = None if vocabulary is None else read_vocabulary(str(vocabulary))
-    return write_corpus(out, open_documents(str(source), format, known), overwrite=overwrite)
+    return write_corpus(out, open_documents(str(source), format, known), known, overwrite, str(source))
 
 
 def some_documents(documents: int = DOCUMENTS, words: int = WORDS, seed: int = 0) -> sparse.csr_array:
@@ -107,12 +107,6 @@ def blocks_of(counts: sparse.csr_array, size: int) -> Iterator[sparse.csr_array]
     return (counts[start : start + size] for start in range(0, counts.shape[0], size))
 
 
-def token_lists(counts: sparse.csr_array) -> Iterator[list[str]]:
-    """Documents whose words come in another order than the columns."""
-    for row in counts.toarray():
-        yield [VOCABULARY[w] for w in np.repeat(np.arange(WORDS), row)[::-1]]
-
-
 def all_counts(source: CorpusSource) -> sparse.csr_array:
     """The documents of the partitions one after the other."""
     return sparse.vstack([partition.load()[0] for partition in source.partitions], format="csr")
@@ -144,10 +138,9 @@ def vocabulary_file(tmp_path) -> Path:
 @pytest.fixture
 def small_reads(monkeypatch) -> None:
     """Readers that see a little at a time."""
-    for module in (npz, docword, tokens):
+    for module in (npz, docword):
         monkeypatch.setattr(module, "BLOCK_DOCUMENTS", 64)
-    for module in (npz, tokens):
-        monkeypatch.setattr(module, "BLOCK_ENTRIES", 100)
+    monkeypatch.setattr(npz, "BLOCK_ENTRIES", 100)
     monkeypatch.setattr(text, "_READ_BYTES", 1000)
 
 
@@ -161,7 +154,7 @@ def test_every_file_gives_the_same_corpus(tmp_path, out, name, small_reads) -> N
     source = as_source(out)
     assert isinstance(source, CorpusSource)
     assert_holds(source, COUNTS)
-    assert source.vocabulary is None and source.document_ids is None and source.weights is None
+    assert source.vocabulary is None and source.weights is None
     check_source(source)
 
 
@@ -178,28 +171,6 @@ def test_a_format_is_told_by_name_or_by_the_caller(tmp_path, out, name) -> None:
     with pytest.raises(InputError, match=r"should be called like .*Rename it, or give format=NAME"):
         convert_corpus(renamed, out)
     assert convert_corpus(renamed, out, format=format) == COUNTS.shape
-
-
-def test_lists_of_words_give_the_corpus_of_their_counts(out, small_reads) -> None:
-    assert write_corpus(out, from_tokens(token_lists(COUNTS), VOCABULARY)) == COUNTS.shape
-    assert_holds(as_source(out), COUNTS)
-    assert as_source(out).vocabulary == VOCABULARY
-
-
-def test_a_vocabulary_is_collected_in_the_order_in_which_words_are_met(out, small_reads) -> None:
-    write_corpus(out, from_tokens(token_lists(COUNTS)))
-    source = as_source(out)
-    assert source.vocabulary == list(dict.fromkeys(word for words in token_lists(COUNTS) for word in words))
-    order = [source.vocabulary.index(word) for word in VOCABULARY]
-    np.testing.assert_array_equal(all_counts(source).toarray()[:, order], COUNTS.toarray())
-
-
-def test_words_that_are_not_in_the_vocabulary_are_refused_or_dropped(out) -> None:
-    lists = [["a", "b", "a"], [], ["c"]]
-    with pytest.raises(InputError, match=r"document 2 should have words of the vocabulary only; got 'c'\. Add it"):
-        write_corpus(out, from_tokens(lists, ["b", "a"]))
-    assert write_corpus(out, from_tokens(lists, ["b", "a"], drop_unknown=True)) == (3, 2)
-    np.testing.assert_array_equal(all_counts(as_source(out)).toarray(), [[1, 2], [0, 0], [0, 0]])
 
 
 @pytest.mark.parametrize("kind", ["bool", "uint8", "int64", "uint64", "float32", "float64"])
@@ -226,12 +197,9 @@ def test_text_of_any_line_ends_is_read(tmp_path, out, lines) -> None:
     np.testing.assert_array_equal(all_counts(as_source(out)).toarray(), [[0, 0, 1], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("ids", [range(7, 7 + DOCUMENTS), [f"été {place}\n" for place in range(DOCUMENTS)]])
-def test_names_of_words_and_documents_are_kept(out, ids) -> None:
-    write_corpus(out, blocks_of(COUNTS, 100), VOCABULARY, ids)
-    source = as_source(out)
-    assert source.vocabulary == VOCABULARY
-    assert list(source.document_ids) == list(ids)
+def test_words_are_kept(out) -> None:
+    write_corpus(out, blocks_of(COUNTS, 100), VOCABULARY)
+    assert as_source(out).vocabulary == VOCABULARY
 
 
 def test_a_corpus_is_plain_arrays_that_say_what_they_are(out) -> None:
@@ -396,21 +364,10 @@ def test_blocks_that_are_no_counts_are_refused(out, block, sentence) -> None:
         ({"documents": [sparse.csr_array((3, 0))]}, "should be at least one document.*; got 3 over 0"),
         ({"vocabulary": VOCABULARY[1:]}, "should have 39 columns, one for each word .*; got 40 from document 0 on"),
         ({"vocabulary": range(WORDS)}, "vocabulary should be strings; got 0"),
-        ({"document_ids": [1, 2]}, "document_ids should be 900, one a document; got 2"),
-        ({"document_ids": [1.5] * DOCUMENTS}, "document_ids should be strings; got 1.5"),
-        ({"documents": from_tokens(["one two"])}, "document 0 should be a list of words; got one string. Split it"),
-        ({"documents": from_tokens([["a"], None])}, "document 1 should be a list of words; .* not iterable"),
-        ({"documents": from_tokens([[["a"]]])}, "document 0 should be a list of words; got \\['a'\\]"),
-        ({"documents": from_tokens([["a", 3]])}, "document 0 should be a list of words; got 3"),
     ],
 )
 def test_documents_that_cannot_be_a_corpus_are_refused(out, arguments, sentence) -> None:
     refused(out, sentence, lambda: write_corpus(out, **{"documents": [COUNTS], **arguments}))
-
-
-def test_a_vocabulary_with_a_word_twice_is_refused() -> None:
-    with pytest.raises(InputError, match=r"should have each word once; got 'a' twice\. Drop one of them"):
-        from_tokens([], ["a", "b", "a"])
 
 
 @pytest.mark.parametrize(
@@ -669,13 +626,13 @@ def test_a_missing_partition_is_a_failure_to_read(out) -> None:
         partition.load()
 
 
-@pytest.mark.parametrize("name", ["bounds", "vocabulary/text", "vocabulary/offsets", "document_ids"])
+@pytest.mark.parametrize("name", ["bounds", "vocabulary/text", "vocabulary/offsets"])
 def test_damaged_bounds_and_names_are_named(out, name) -> None:
-    write_corpus(out, [COUNTS], VOCABULARY, range(DOCUMENTS))
+    write_corpus(out, [COUNTS], VOCABULARY)
     (out / name / "c" / "0").unlink()
     with pytest.raises(CorruptDataError, match=f"{name.rpartition('/')[2]} of .* lacks chunk c/0"):
         source = as_source(out)
-        assert source.vocabulary and source.document_ids is not None
+        assert source.vocabulary
 
 
 @pytest.mark.parametrize(
@@ -712,7 +669,7 @@ def server() -> Iterator[None]:
 
 
 def test_a_corpus_in_an_object_store_is_the_corpus_on_disk(server, out) -> None:
-    write_corpus(out, [COUNTS], VOCABULARY, [str(place) for place in range(DOCUMENTS)])
+    write_corpus(out, [COUNTS], VOCABULARY)
     url = f"s3://{BUCKET}/some/corpus.zarr"
     place = place_of(url)
     for file in out.rglob("*"):
@@ -721,7 +678,7 @@ def test_a_corpus_in_an_object_store_is_the_corpus_on_disk(server, out) -> None:
     here, there = as_source(out), as_source(url)
     assert isinstance(there, CorpusSource)
     assert there.fingerprint() == here.fingerprint()
-    assert there.vocabulary == here.vocabulary and there.document_ids == here.document_ids
+    assert there.vocabulary == here.vocabulary
     assert_holds(there, COUNTS)
     place.remove(f"{partition_name(1)}/data/c/0")
     partition = pickle.loads(pickle.dumps(there.partitions[1]))

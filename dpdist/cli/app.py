@@ -190,5 +190,5 @@ def corpus(
     from dpdist.data.documents import open_documents, read_vocabulary
 
     known = None if vocabulary is None else read_vocabulary(vocabulary)
-    documents, words = write_corpus(out, open_documents(file, format, known), overwrite=overwrite)
+    documents, words = write_corpus(out, open_documents(file, format, known), known, overwrite, file)
     say(OUTPUT, f"{documents} documents over {words} words in {out}")

@@ -13,7 +13,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import zarr
@@ -25,11 +24,9 @@ from dpdist.core.outputs import written_aside
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
-from dpdist.data.documents import MOST, Documents, check_block
+from dpdist.data.documents import MOST, check_block
 from dpdist.data.zarr import COMPLETE
 
-#: What documents are called.
-Ids: TypeAlias = Sequence[int] | Sequence[str] | np.ndarray
 #: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
 ENTRY_BYTES, DOCUMENT_BYTES = 8, MOST_BYTES // MOST_ROWS
 #: Entries of a partition at most, which are a second of work or so under a hundred topics.
@@ -44,19 +41,19 @@ def write_corpus(
     path: str | os.PathLike[str],
     documents: Iterable[sparse.csr_array],
     vocabulary: Sequence[str] | None = None,
-    document_ids: Ids | None = None,
     overwrite: bool = False,
+    label: str = "the documents",
 ) -> tuple[int, int]:
     """Write documents as a corpus, in bounded memory.
 
     Parameters
     ----------
     path : where the corpus goes; appears only when it is complete
-    documents : SciPy sparse blocks (n, W) of counts, a row a document; or what
-        :func:`dpdist.data.documents.open_documents` and :func:`dpdist.data.documents.from_tokens` give
+    documents : SciPy sparse blocks (n, W) of counts, a row a document, as of
+        :func:`dpdist.data.documents.open_documents`
     vocabulary : (W,) the word of each column; without one, there are as many words as the widest block has columns
-    document_ids : (D,) what each document is called, integers or strings
     overwrite : replace a Zarr array or group that is there
+    label : how messages name the documents
 
     Returns
     -------
@@ -65,20 +62,19 @@ def write_corpus(
     Raises
     ------
     InputError
-        If there are no documents or no words, a count is not a whole number from 0 on, the vocabulary or the ids are
-        not as many as they should be, or a file turns out to be damaged.
+        If there are no documents or no words, a count is not a whole number from 0 on, the vocabulary has another
+        number of words, or a file turns out to be damaged.
     OutputExistsError
         If something is at `path` and `overwrite` is false, or it is not Zarr.
     """
-    told = documents if isinstance(documents, Documents) else Documents(iter(documents))
     with written_aside(path, overwrite) as aside:
         group = zarr.open_group(aside, mode="w", zarr_format=3)
         with _Heap(aside / "heap") as heap:
-            for block in told:
-                heap.add(_checked(block, vocabulary, heap.documents, told.label))
-            words = told.vocabulary if vocabulary is None else vocabulary
-            shape = _checked_shape(heap, words, told.label)
-            _store_names(group, words, document_ids, shape[0])
+            for block in documents:
+                heap.add(_checked(block, vocabulary, heap.documents, label))
+            shape = _checked_shape(heap, vocabulary, label)
+            if vocabulary is not None:
+                _store_strings(group, "vocabulary", list(vocabulary))
             digest = _store_counts(group, heap)
             sums = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
         group.update_attributes({FORMAT: LAYOUT, **sums, "sha256": digest, COMPLETE: True})
@@ -187,25 +183,11 @@ def _store_counts(group: zarr.Group, heap: _Heap) -> str:
     return digest.hexdigest()
 
 
-def _store_names(group: zarr.Group, vocabulary: Sequence[str] | None, document_ids: Ids | None, documents: int) -> None:
-    if vocabulary is not None:
-        _store_strings(group, "vocabulary", list(vocabulary))
-    if document_ids is None:
-        return
-    ids = list(document_ids)
-    if len(ids) != documents:
-        raise InputError(f"document_ids should be {documents}, one a document; got {len(ids)}. Give one for each.")
-    if all(isinstance(each, int | np.integer) for each in ids):
-        _store(group, "document_ids", np.array(ids, dtype=np.int64), "document")
-    else:
-        _store_strings(group, "document_ids", ids)
-
-
 def _store_strings(group: zarr.Group, name: str, strings: list[str]) -> None:
     """Strings as UTF-8 one after the other, and where each begins and the last one ends."""
     odd = next((each for each in strings if not isinstance(each, str)), None)
     if odd is not None:
-        raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each, or numbers for documents.")
+        raise InputError(f"{name} should be strings; got {odd!r}. Give a string for each.")
     text, offsets = join_strings(strings)
     inner = group.create_group(name)
     _store(inner, TEXT, text, "byte")

@@ -6,7 +6,6 @@ A corpus of D documents over W words is a group with
     partitions/000001  those of the next, and so on
     bounds             the first document of each partition, and D at the end
     vocabulary         optional: the words, column by column
-    document_ids       optional: numbers, or strings
 
 Strings are one array of UTF-8 and one of ``offsets`` into it. Every chunk was written and ends with a checksum, so that
 a missing or damaged one is told, never read as other counts. ``dpdist corpus`` writes such a group.
@@ -138,13 +137,6 @@ class CorpusSource(Source):
     def names(self) -> Names | None:  # type: ignore[override]
         """The words, as names of the columns."""
         return None if self.vocabulary is None else tuple(self.vocabulary)
-
-    @cached_property
-    def document_ids(self) -> np.ndarray | list[str] | None:
-        """What each document is called, (D,) int64 or strings; None if that was not given."""
-        if isinstance(self._group.get("document_ids"), zarr.Array):
-            return _read(f"{self.path}/document_ids", f"document_ids of {self.label}")
-        return self._strings("document_ids")
 
     def identity(self) -> dict[str, object]:
         return {

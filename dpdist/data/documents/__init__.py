@@ -1,4 +1,4 @@
-"""Documents as counts of words, read a block at a time, from files or lists of words.
+"""Documents as counts of words, read from files a block at a time.
 
 npz      a SciPy matrix in CSR, of ``scipy.sparse.save_npz`` or of ``numpy.savez``
 docword  UCI's format, as docword.nytimes.txt.gz
@@ -15,23 +15,19 @@ from pathlib import Path
 from scipy import sparse
 
 from dpdist.core.errors import InputError
-from dpdist.data.documents.base import Documents
 from dpdist.data.documents.counts import MOST, are_whole, check_block, check_weights
 from dpdist.data.documents.docword import read_docword
 from dpdist.data.documents.ldac import read_ldac
 from dpdist.data.documents.npz import read_npz
 from dpdist.data.documents.text import read_vocabulary
-from dpdist.data.documents.tokens import from_tokens
 from dpdist.data.files import require_file
 
 __all__ = [
     "FORMATS",
     "MOST",
-    "Documents",
     "are_whole",
     "check_block",
     "check_weights",
-    "from_tokens",
     "open_documents",
     "read_vocabulary",
 ]
@@ -44,8 +40,12 @@ FORMATS: dict[str, Callable[[Path, int | None], Iterator[sparse.csr_array]]] = {
 }
 
 
-def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] | None = None) -> Documents:
-    """The documents of a file, not read yet.
+def open_documents(
+    source: str, format: str = "auto", vocabulary: Sequence[str] | None = None
+) -> Iterator[sparse.csr_array]:
+    """The documents of a file, which is not read yet, as CSR blocks (n, W) of counts.
+
+    W is the words known so far where only the end of the file tells.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def open_documents(source: str, format: str = "auto", vocabulary: Sequence[str] 
     if reader is None:
         raise InputError(f"format should be one of auto, {', '.join(FORMATS)}; got '{format}'. Choose one of those.")
     require_file(path)
-    return Documents(reader(path, None if vocabulary is None else len(vocabulary)), vocabulary, source)
+    return reader(path, None if vocabulary is None else len(vocabulary))
 
 
 def _format_by_name(path: Path) -> str:
