@@ -133,7 +133,7 @@ def test_the_coordinator_holds_no_numbers_of_batches_and_no_owners(tmp_path, in_
             assert all(isinstance(each.owners, KeptOwners) and each.nbytes == 0 for each in step.state.batch_summaries)
             starts.append(step.state.start)
         else:
-            assert step.exact is None, "within a lap the sum is where workers have it"
+            assert step.exact is None
     assert {type(start) for start in starts} == {KeptBatchSummary, type(None)}
 
 

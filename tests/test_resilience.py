@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdist.core.errors import ClusterError, ClusterLostError, InputError
-from dpdist.core.trees import join_pairwise, join_stream
+from dpdist.core.trees import join_pairwise
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
 from dpdist.execution.connecting import connect
@@ -273,9 +273,12 @@ def test_grouped_totals_have_the_bits_of_serial(backend: DaskBackend, seconds: f
 
 
 @given(st.integers(1, 200))
-def test_a_stream_is_joined_in_the_same_tree(count: int) -> None:
-    letters = [str(i) for i in range(count)]
-    assert join_stream(iter(letters), _pair) == join_pairwise(letters, _pair)
+def test_neighbours_are_joined_and_then_neighbours_of_those(count: int) -> None:
+    level = letters = [str(i) for i in range(count)]
+    while len(level) > 1:
+        pairs = [_pair(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) - len(level) % 2 :]
+    assert join_pairwise(iter(letters), _pair) == level[0]
 
 
 def _pair(a: str, b: str) -> str:

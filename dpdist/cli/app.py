@@ -22,10 +22,12 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import check_apart, claim_output
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
-from dpdist.inference.outliers import Flagged
+from dpdist.inference.hierarchy.cut import cut
+from dpdist.inference.outliers import Flagged, flagged
 from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import Labeller, write_labels
-from dpdist.runs.opening import flagged_model, method_of, stored_cut, stored_model
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import model_in, open_run, rows_model
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.view import ROWS, SHOWN
 
@@ -96,10 +98,12 @@ def predict(
     so low that one outlier in twenty is of a cluster. Components of scattered rows are no clusters then. What was
     killed goes on where it was.
     """
-    predictor, method = stored_model(run), method_of(run)
+    store = open_run(run)
+    predictor, method = model_in(store), METHODS[store.method]
     source = as_source(data, known=predictor.names)
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
-        predictor = stored_cut(run, n_clusters, elbo_loss, min_cluster_size)
+        tree = store.finding("tree")
+        predictor = cut(rows_model(predictor, run), tree, n_clusters, elbo_loss, min_cluster_size)
     predictor.check_source(source, run)
     predictor.outputs(top, density)
     (claim_file if is_table(out) else claim_output)(out, overwrite)
@@ -107,7 +111,8 @@ def predict(
     called = None if ids is None else RowIds(ids, row_ids(data, ids))
     with backend_of(workers, scheduler, serial, source, method.updates) as backend:
         if outliers or outlier_rate is not None:
-            predictor = flagged_model(predictor, run, backend, True if outlier_rate is None else outlier_rate)
+            rate, seed = True if outlier_rate is None else outlier_rate, store.problem().seed
+            predictor = flagged(rows_model(predictor, run), backend, seed, rate)
         write_labels(
             predictor,
             source,

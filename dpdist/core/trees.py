@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
 
 
-def join_pairwise(values: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
-    """Join neighbours, then neighbours of those, and so on, until one value is left."""
-    level = list(values)
-    while len(level) > 1:
-        pairs = [join(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
-        level = pairs + level[len(level) - len(level) % 2 :]
-    return level[0]
+def join_pairwise(values: Iterable[Value], join: Callable[[Value, Value], Value]) -> Value:
+    """Join neighbours, then neighbours of those, and so on, until one value is left; there is at least one.
 
-
-def join_stream(values: Iterable[Value], join: Callable[[Value, Value], Value]) -> Value:
-    """The value of :func:`join_pairwise`, holding one partial result for each binary digit of the number so far."""
+    What is held is one partial result for each binary digit of the number so far.
+    """
     joined = Joined(join)
     for value in values:
         joined.add(value)

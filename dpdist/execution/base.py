@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from dpdist.core.phases import Phase, phase
-from dpdist.core.trees import join_pairwise, join_stream
+from dpdist.core.trees import join_pairwise
 
 Value = TypeVar("Value")
 Value_co = TypeVar("Value_co", covariant=True)
@@ -160,7 +160,7 @@ def add_pairwise(values: Sequence[Value]) -> Value:
 
 def add_results(function: Callable[..., Value], *columns: Sequence[object]) -> Value:
     """The sum of `function` over rows as :func:`add_pairwise` adds, holding few results at a time."""
-    return join_stream((function(*row) for row in zip(*columns, strict=True)), _added)
+    return join_pairwise((function(*row) for row in zip(*columns, strict=True)), _added)
 
 
 def _added(first: Any, second: Any) -> Any:

@@ -32,7 +32,7 @@ class Step(NamedTuple):
     ----------
     state : State
     info : there when the batch ended a lap
-    exact : sum over all batches' last visits, before the lap's moves; None within a lap where workers have it
+    exact : sum over all batches' last visits, before the lap's moves; None within a lap
     batch : the batch just visited
     batch_summary : what its visit gave, before the lap's moves; None where a run keeps nothing but a running total
     component_map : what the lap's end made of every batch summary; None within a lap, or if nothing moves
@@ -76,8 +76,8 @@ class Work(ABC):
         return [None] * len(rows)
 
     @abstractmethod
-    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
-        """The last batch's step with the lap's end; `rows` of the data, each counting as much as its weight."""
+    def end(self, backend: Backend, last: Step, rows: float) -> Step:
+        """The last batch's step with the lap's end, but for its seconds; `rows` of the data, by weight."""
 
 
 def batch_count(schedule: Schedule, source: Source) -> int:
@@ -187,18 +187,18 @@ def _lap(work: Work, ground: _Ground, state: State, backend: Backend) -> Iterato
         state = replace(
             state,
             visited=position,
-            batch_summaries=ledger.batch_summaries(),
+            batch_summaries=ledger.sums.batch_summaries,
             samples=append_part(state.samples, seen.sample),
             queue=tuple(total for _, _, total in under_way),
             running=ledger.running(),
         )
         if position < len(state.order):
-            yield Step(state, None, ledger.exact_if_here(), batch, seen.batch_summary)
-    last = Step(state, None, ledger.exact(), batch, seen.batch_summary)
+            yield Step(state, None, None, batch, seen.batch_summary)
+    last = Step(state, None, ledger.sums.root, batch, seen.batch_summary)
     with one_thread(), phase(Phase.MOVES):
-        end = work.end(backend, last, sum(rows), time.perf_counter() - began)
+        end = work.end(backend, last, sum(rows))
     assert end.info is not None, "a lap ends with what is told of it"
-    yield end._replace(info=end.info._replace(seconds=time.perf_counter() - began))  # moves are of the lap
+    yield end._replace(info=end.info._replace(seconds=time.perf_counter() - began))
 
 
 def _launch(

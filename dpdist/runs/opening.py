@@ -14,11 +14,9 @@ from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
 from dpdist.data import Source, as_source, chosen_source
 from dpdist.execution.base import Backend
-from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.mixture.prediction import MixturePredictor
-from dpdist.inference.outliers import Flagged, flagged
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.stability import Stability, refit
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -202,33 +200,15 @@ def model_in(store: RunStore) -> Any:
     return METHODS[store.method].predictor(store.problem(), fitted.total, fitted.ids)
 
 
-def stored_clusters(path: str | os.PathLike[str]) -> Predictor:
-    """What the model of rows at `path` says of them; raises as :func:`stored_model`, and of topics."""
-    return _of_rows(stored_model(path), path)
-
-
-def _of_rows(found: object, path: str | os.PathLike[str]) -> Predictor:
+def rows_model(found: object, path: str | os.PathLike[str]) -> Predictor:
+    """A model of rows, stored at `path`; raises :class:`CheckpointError` if it is one of topics."""
     if not isinstance(found, Predictor):
         raise CheckpointError(f"{path} holds topics of documents, not clusters of rows; give another.")
     return found
 
 
-def stored_cut(
-    path: str | os.PathLike[str], n_clusters: int | None, elbo_loss: float | None, min_cluster_size: float | None
-) -> Cut:
-    """A cut of the model of rows at `path`; arguments and errors as for :func:`dpdist.inference.hierarchy.cut.cut`."""
-    tree = open_run(path).finding("tree")
-    return cut(stored_clusters(path), tree, n_clusters, elbo_loss, min_cluster_size)
-
-
-def flagged_model(predictor: object, path: str | os.PathLike[str], backend: Backend, outliers: bool | float) -> Flagged:
-    """A model of rows, stored at `path`, with outliers told; `outliers` as for
-    :func:`dpdist.inference.outliers.flagged`."""
-    return flagged(_of_rows(predictor, path), backend, open_run(path).problem().seed, outliers)
-
-
 def grow_stored_tree(path: str | os.PathLike[str], source: Source, backend: Backend) -> Tree:
-    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`stored_clusters`, for other
+    """The tree of the clusters of the run or model at `path`, kept there; raises as :func:`rows_model`, for other
     rows than those of a run, and for a run that is being written."""
     with _alone_with(path) as (store, predictor):
         tree = grow_tree(predictor, _rows_of(store, source), backend, store.problem().seed)
@@ -262,7 +242,7 @@ def _alone_with(path: str | os.PathLike[str]) -> Iterator[tuple[RunStore, Predic
     store = open_run(path)
     store.lock()
     try:
-        yield store, _of_rows(model_in(store), path)
+        yield store, rows_model(model_in(store), path)
     finally:
         store.release()
 

@@ -105,11 +105,11 @@ class Sleeping(Work):
         time.sleep(self.shared.global_step)
         return np.zeros((COMPONENTS, COLUMNS))
 
-    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
+    def end(self, backend: Backend, last: Step, rows: float) -> Step:
         """The end of a lap without moves."""
         time.sleep(self.shared.end)
         state, exact = last.state, last.exact.summary
-        info = Info(state.lap, 0.0, 0.0, rows, rows, COMPONENTS, state.ids, exact.counts, (), seconds, exact)
+        info = Info(state.lap, 0.0, 0.0, rows, rows, COMPONENTS, state.ids, exact.counts, (), 0.0, exact)
         return last._replace(state=next_lap(self.schedule, 0, replace(state, start=None)), info=info)
 
 

@@ -167,8 +167,8 @@ class _MixtureWork(Work):
     def known(self, batch_summary: AnyBatchSummary, rows: Sequence[int]) -> list[AnyOwners]:
         return owners_of_partitions(batch_summary.owners, rows)
 
-    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
-        step = _end(self._problem, backend, last, rows, seconds)
+    def end(self, backend: Backend, last: Step, rows: float) -> Step:
+        step = _end(self._problem, backend, last, rows)
         start = step.state.start
         if start is None or not self._keeps(step.state):
             return step
@@ -211,7 +211,7 @@ def memo_bytes(problem: Problem, state: State, rows: int) -> int:
     return 8 * each * columns * len(state.batch_summaries) + owned * rows
 
 
-def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
+def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
     """The last batch's step with the lap's end."""
     state, exact = last.state, last.exact
     before = problem.model.elbo(exact.summary, state.running.summary if state.running else None)
@@ -236,7 +236,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float, seconds: f
     quiet = resting and dense
     following = next_lap(problem.schedule, problem.seed, following, elbo=elbo, quiet=quiet, candidates=candidates)
     info = Info(
-        state.lap, elbo, before, rows, rows, len(following.ids), following.ids, total.counts, records, seconds, total
+        state.lap, elbo, before, rows, rows, len(following.ids), following.ids, total.counts, records, 0.0, total
     )
     return last._replace(
         state=_with_sampling_probabilities(problem, following, seen, total.stats),

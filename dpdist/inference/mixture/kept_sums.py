@@ -19,7 +19,7 @@ import numpy as np
 
 from dpdist.core.phases import Phase, phase
 from dpdist.core.threads import one_thread
-from dpdist.core.trees import join_pairwise, join_stream
+from dpdist.core.trees import join_pairwise
 from dpdist.execution.base import Backend, Ref
 from dpdist.inference.files import RunFiles
 from dpdist.inference.mixture.batch_summary import BatchSummary
@@ -62,10 +62,6 @@ class KeptSums(Sums):
     def root(self) -> BatchSummary:
         if self._root is None:
             self._root = self._backend.fetch(self._backend.promptly(_sum_of_nodes, [self._nodes]))[0]
-        return self._root
-
-    @property
-    def here(self) -> BatchSummary | None:
         return self._root
 
     def total(self, start: AnyBatchSummary | None, share: float) -> BatchSummary | DistantTotal:
@@ -152,7 +148,7 @@ class _Sum:
 def _sum_of_leaves(leaves: Sequence[AnyBatchSummary], files: RunFiles) -> BatchSummary:
     """The sum of neighbours, few of which are in memory at a time."""
     with one_thread():
-        return join_stream((_Sum(_without_owners(read_batch_summary(each, files))) for each in leaves), _joined).value
+        return join_pairwise((_Sum(_without_owners(read_batch_summary(each, files))) for each in leaves), _joined).value
 
 
 def _sum_of_nodes(nodes: Sequence[BatchSummary]) -> BatchSummary:

@@ -20,7 +20,15 @@ MOST_BATCHES = 40
 
 
 class Ledger(ABC):
-    """The running account of one lap; mutable, owned by the loop."""
+    """The running account of one lap; mutable, owned by the loop.
+
+    Parameters
+    ----------
+    sums : of the batch summaries
+    """
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
 
     @abstractmethod
     def fold(self, batch: int, batch_summary: Any) -> None:
@@ -29,18 +37,6 @@ class Ledger(ABC):
     @abstractmethod
     def total(self) -> Any:
         """What the next posterior is made from, wherever its numbers are."""
-
-    @abstractmethod
-    def exact(self) -> BatchSummary:
-        """The sum over all batches of their last visits."""
-
-    @abstractmethod
-    def exact_if_here(self) -> BatchSummary | None:
-        """The same, or None where it would have to be fetched."""
-
-    @abstractmethod
-    def batch_summaries(self) -> tuple[Any, ...]:
-        """One summary a batch, for the state."""
 
     def running(self) -> BatchSummary | None:
         """A total that is no sum of batch summaries, for the state; None where there is none."""
@@ -68,14 +64,14 @@ class Schedule(ABC):
         return replace(self, batches=number) if self.batches is None else self  # type: ignore[type-var]
 
     @abstractmethod
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
         """The account of the lap that a state stands in.
 
         Parameters
         ----------
         state : its lap is under way, or about to start
         batch_rows : of each batch, by weight
-        sums : of its batch summaries; None for sums in memory
+        sums : of its batch summaries
         """
 
     def order(self, lap: int, seed: int, batches: int) -> tuple[int, ...]:

@@ -23,5 +23,5 @@ class Batch(Schedule):
     batches = 1
     lookahead = 0
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
         return Memoized(batches=1).open(state, batch_rows, sums)

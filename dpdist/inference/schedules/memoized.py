@@ -13,9 +13,8 @@ from typing import Any
 
 from dpdist.core.checks import COUNT, FLAG, whole
 from dpdist.core.settings import check_settings, documented, setting
-from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
-from dpdist.inference.schedules.tree import Sums, SumTree
+from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
 #: Batches that may start before the one before them is in.
@@ -48,31 +47,23 @@ class Memoized(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
-        return _Memo(self, state, batch_rows, sums or SumTree(state.batch_summaries))
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+        return _Memo(self, state, batch_rows, sums)
 
 
 class _Memo(Ledger):
     def __init__(self, schedule: Memoized, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
-        self._sums, self._start, self._rows = sums, state.start, batch_rows
+        super().__init__(sums)
+        self._start, self._rows = state.start, batch_rows
         self._unseen = list(state.order[state.visited :])
         self._keep = schedule.keep_start or state.lap > 1
 
     def fold(self, batch: int, batch_summary: Any) -> None:
-        self._sums.replace(batch, batch_summary)
+        self.sums.replace(batch, batch_summary)
         self._unseen.remove(batch)
 
     def total(self) -> Any:
         # Of the batches left, not as a running sum of those seen: a lap that is gone on with has to give the same bits.
         unseen = math.fsum(self._rows[batch] for batch in self._unseen) / math.fsum(self._rows)
         stands_in = unseen > 0 and (self._keep or unseen == 1)
-        return self._sums.total(self._start if stands_in else None, unseen)
-
-    def exact(self) -> BatchSummary:
-        return self._sums.root
-
-    def exact_if_here(self) -> BatchSummary | None:
-        return self._sums.here
-
-    def batch_summaries(self) -> tuple[Any, ...]:
-        return self._sums.batch_summaries
+        return self.sums.total(self._start if stands_in else None, unseen)

@@ -16,7 +16,7 @@ from dpdist.core.settings import check_settings, documented, setting
 from dpdist.inference.mixture.batch_summary import BatchSummary
 from dpdist.inference.schedules.base import Ledger, Schedule
 from dpdist.inference.schedules.memoized import AHEAD, LOOKAHEAD
-from dpdist.inference.schedules.tree import Sums, SumTree
+from dpdist.inference.schedules.tree import Sums
 from dpdist.inference.state import State
 
 
@@ -36,8 +36,8 @@ class Stochastic(Schedule):
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def open(self, state: State, batch_rows: Sequence[float], sums: Sums | None = None) -> Ledger:
-        return _Average(self, state, batch_rows, sums or SumTree(state.batch_summaries))
+    def open(self, state: State, batch_rows: Sequence[float], sums: Sums) -> Ledger:
+        return _Average(self, state, batch_rows, sums)
 
     def rate(self, step: int) -> float:
         """rho_t of the step with index `step`, counted from 0: (tau + step + 1)^-kappa."""
@@ -46,31 +46,22 @@ class Stochastic(Schedule):
 
 class _Average(Ledger):
     def __init__(self, schedule: Stochastic, state: State, batch_rows: Sequence[float], sums: Sums) -> None:
+        super().__init__(sums)
         self._schedule, self._rows = schedule, batch_rows
         self._step = (state.lap - 1) * len(batch_rows) + state.visited
-        self._sums = sums
         running = state.running if state.running is not None else state.start
-        self._running = running if running is not None else self._sums.root
+        self._running = running if running is not None else self.sums.root
 
     def fold(self, batch: int, batch_summary: Any) -> None:
         rate = self._schedule.rate(self._step)
         if self._rows[batch] > 0:  # one whose rows all weigh nothing says nothing
-            amplified = self._sums.numbers(batch_summary).scaled(rate * sum(self._rows) / self._rows[batch])
+            amplified = self.sums.numbers(batch_summary).scaled(rate * sum(self._rows) / self._rows[batch])
             self._running = self._running.scaled(1 - rate) + amplified
-        self._sums.replace(batch, batch_summary)
+        self.sums.replace(batch, batch_summary)
         self._step += 1
 
     def total(self) -> BatchSummary:
         return self._running
-
-    def exact(self) -> BatchSummary:
-        return self._sums.root
-
-    def exact_if_here(self) -> BatchSummary | None:
-        return self._sums.here
-
-    def batch_summaries(self) -> tuple[Any, ...]:
-        return self._sums.batch_summaries
 
     def running(self) -> BatchSummary | None:
         return self._running

@@ -28,11 +28,6 @@ class Sums(ABC):
     def root(self) -> BatchSummary:
         """The sum of all leaves."""
 
-    @property
-    @abstractmethod
-    def here(self) -> BatchSummary | None:
-        """The root, if it can be had at no cost."""
-
     @abstractmethod
     def total(self, start: Any, share: float) -> Any:
         """What a posterior is made from, wherever that is done: the root and a `share` of a `start` if there is one."""
@@ -62,10 +57,6 @@ class SumTree(Sums):
     @property
     def root(self) -> BatchSummary:
         return self._levels[-1][0]
-
-    @property
-    def here(self) -> BatchSummary:
-        return self.root
 
     def total(self, start: BatchSummary | None, share: float) -> BatchSummary:
         return total_of(self.root, start, share)

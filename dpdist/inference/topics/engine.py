@@ -87,7 +87,7 @@ class _TopicWork(Work):
     def known(self, batch_summary: TopicBatchSummary, rows: Sequence[int]) -> Sequence[WarmStart | None]:
         return [None] * len(rows) if batch_summary.documents is None else batch_summary.documents.starts()
 
-    def end(self, backend: Backend, last: Step, rows: float, seconds: float) -> Step:
+    def end(self, backend: Backend, last: Step, rows: float) -> Step:
         problem, state, exact = self._problem, last.state, last.exact
         trials = _trials(state)
         sample = _sample(problem, state)
@@ -120,7 +120,7 @@ class _TopicWork(Work):
             following.ids,
             total.counts,
             moves.records,
-            seconds,
+            0.0,
             total,
         )
         return last._replace(state=following, info=info, component_map=moves.component_map)
