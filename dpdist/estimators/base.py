@@ -276,8 +276,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
         width, dtype = (self.n_components_ if method == "probabilities" else None), np.dtype(_DTYPES[method])
         ask = partial(predict_partition, predictor=model or self._predictor, method=method)
-        lazy: np.ndarray = mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
-        return lazy
+        return mapped(source.array, ask, width, dtype)  # as arrays go, in all but when it is computed
 
     def _source(self, x: object) -> Source:
         """Rows with the columns of the fit."""

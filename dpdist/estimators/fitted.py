@@ -256,7 +256,7 @@ def chosen_backend(backend: object) -> Backend:
     if backend is None:
         return default_backend()
     wanted = instance("a backend of dpdist.execution, or None for the default", Backend)
-    return wanted.take("backend", backend)  # type: ignore[no-any-return]
+    return wanted.take("backend", backend)
 
 
 def path_of(x: object) -> str | None:

@@ -57,8 +57,7 @@ class DataSummary:
     def variance(self) -> np.ndarray:
         """(D,) variances, dividing by the count."""
         diagonal = np.diag(self.scatter) if self.scatter.ndim == 2 else self.scatter
-        variance: np.ndarray = np.maximum(diagonal, 0.0) / self.count
-        return variance
+        return np.maximum(diagonal, 0.0) / self.count
 
     def moments(self) -> Moments:
         """What families derive their defaults from."""

@@ -96,8 +96,7 @@ def _thinnest(shares: np.ndarray, weighed: np.ndarray, eligible: np.ndarray) -> 
     order = np.argsort(np.where(eligible, level, np.inf), kind="stable")
     chosen = np.zeros(len(shares), dtype=bool)
     chosen[order[np.cumsum(shares[order]) <= LARGEST]] = True
-    found: np.ndarray = chosen & eligible
-    return found
+    return chosen & eligible
 
 
 def _nearness(shares: np.ndarray, weighed: np.ndarray, scattered: np.ndarray) -> np.ndarray:

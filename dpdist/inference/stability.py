@@ -52,8 +52,7 @@ class Stability:
     @property
     def mean(self) -> np.ndarray:
         """(K,) mean of each cluster's Jaccard coefficient; 0.85 and more is stable, less than 0.6 hardly a cluster."""
-        mean: np.ndarray = self.jaccard.mean(axis=0)
-        return mean
+        return self.jaccard.mean(axis=0)
 
 
 def refit(
@@ -118,8 +117,7 @@ def _shared_rows(partition: Partition, models: tuple[MixturePredictor, MixturePr
 def _jaccard(table: np.ndarray) -> np.ndarray:
     """(K,) the best Jaccard coefficient of each row of a table (K, K')."""
     either = table.sum(axis=1)[:, None] + table.sum(axis=0) - table
-    best: np.ndarray = (table / np.where(either > 0, either, 1.0)).max(axis=1)
-    return best
+    return (table / np.where(either > 0, either, 1.0)).max(axis=1)
 
 
 @dataclass(frozen=True, eq=False)

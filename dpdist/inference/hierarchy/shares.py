@@ -118,8 +118,7 @@ def entropies(shares: Shares, sums: sparse.csr_array) -> np.ndarray:
     """-sum_n c_n r_n log r_n of sums of components: (C,)."""
     summed = Shares(sparse.csr_array(shares.resp @ sums), shares.weights)
     terms = -summed.resp.data * np.log(summed.resp.data)
-    found: np.ndarray = np.bincount(summed.resp.indices, shares.weights[summed.rows] * terms, sums.shape[1])
-    return found
+    return np.bincount(summed.resp.indices, shares.weights[summed.rows] * terms, sums.shape[1])
 
 
 def shared_only(resp: np.ndarray, weights: np.ndarray) -> Shares:

@@ -58,8 +58,7 @@ class Tree:
     def heights(self) -> np.ndarray:
         """(K - 1,) of the merges: ELBO given up, in nats, for so few clusters or fewer; never falling."""
         lost = self.elbo.max() - self.elbo[1:]
-        heights: np.ndarray = np.minimum.accumulate(lost[::-1])[::-1]
-        return heights
+        return np.minimum.accumulate(lost[::-1])[::-1]
 
     @property
     def linkage(self) -> np.ndarray:
@@ -74,8 +73,7 @@ class Tree:
         """(K,) 1 less the largest share of a component's rows that one other would take in a second draw."""
         shares = self.overlap / np.maximum(self.overlap.sum(axis=1, keepdims=True), 1e-300)
         np.fill_diagonal(shares, 0.0)
-        separation: np.ndarray = 1.0 - shares.max(axis=1)
-        return separation
+        return 1.0 - shares.max(axis=1)
 
     def groups(self, clusters: int) -> np.ndarray:
         """(K,) the place of each component among so many clusters, which stand in the order of their first one."""
@@ -108,5 +106,4 @@ class Tree:
 def in_order_of_first(groups: np.ndarray) -> np.ndarray:
     """Groups (K,) by any names numbered in the order of their first members."""
     _, first, names = np.unique(groups, return_index=True, return_inverse=True)
-    places: np.ndarray = np.argsort(np.argsort(first))[names]
-    return places
+    return np.argsort(np.argsort(first))[names]

@@ -58,8 +58,7 @@ class Candidates:
 
     def of(self, held: np.ndarray) -> np.ndarray:
         """The candidates (K, K) bool of the rows of each owner, given what components hold of these (K, K)."""
-        found: np.ndarray = (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
-        return found
+        return (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
 
     def pause(self, lap: int, dense: bool, resting: bool, changing: bool) -> bool:
         """Whether the lap after `lap` is dense although there are candidates.
@@ -92,8 +91,7 @@ class Heirs(NamedTuple):
     def owners(self, owners: np.ndarray) -> np.ndarray:
         """The owners of rows (n,) after it: one of the heirs, each being a candidate of the others."""
         first = self.new[np.searchsorted(self.old, np.arange(self.old[-1] + 1))]
-        found: np.ndarray = first.astype(owner_type(int(self.new.max()) + 1))[owners]
-        return found
+        return first.astype(owner_type(int(self.new.max()) + 1))[owners]
 
     def candidates(self, candidates: np.ndarray) -> np.ndarray:
         """Candidates after it: the heirs of an owner's candidates are those of its heirs."""

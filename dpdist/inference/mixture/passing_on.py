@@ -73,5 +73,4 @@ def _by_owner(model: Model, stats: np.ndarray, rows: Rows) -> np.ndarray:
         return np.zeros(0, dtype=np.intp)
     with one_thread():
         logits = model.family.features(rows) @ model.gradient(stats[None])[0].T
-        owners: np.ndarray = np.asarray(logits).argmax(axis=1)
-        return owners
+        return np.asarray(logits).argmax(axis=1)

@@ -154,8 +154,7 @@ class LapEnd:
         gains, counts = np.maximum(self.pair_gains, self.pair_gains.T), np.maximum(self.summary.counts, 1e-300)
         gains = gains / np.minimum.outer(counts, counts)
         np.fill_diagonal(gains, -np.inf)
-        nearest: np.ndarray = np.argsort(-gains, axis=1, kind="stable")[:, :-1]
-        return nearest
+        return np.argsort(-gains, axis=1, kind="stable")[:, :-1]
 
 
 class Following(NamedTuple):

@@ -186,8 +186,7 @@ class Change:
     def origins(self) -> np.ndarray:
         """(K,) the old component that each new one is, untouched, or -1."""
         new = len(self.order) - len(self.kept)
-        origins: np.ndarray = np.append(self.kept, np.full(new, -1, dtype=np.intp))[self.order]
-        return origins
+        return np.append(self.kept, np.full(new, -1, dtype=np.intp))[self.order]
 
     def apply(self, summary: Summary, proposals: Sequence[Proposals], measured: Sequence[Summary]) -> Summary:
         """The summary of the same rows after the change; linear, so it serves batch summaries and total alike."""

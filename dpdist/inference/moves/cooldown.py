@@ -74,8 +74,7 @@ class Cooldowns:
 
     def exhausted(self, ids: np.ndarray, tries: int) -> np.ndarray:
         """(K,) bool, which components were refused so often that they are left alone until they change."""
-        exhausted: np.ndarray = self.refused(ids) >= tries
-        return exhausted
+        return self.refused(ids) >= tries
 
     def cooling(self, ids: np.ndarray, lap: int) -> np.ndarray:
         """(K,) bool, which components are left alone in `lap`, however often they were refused."""

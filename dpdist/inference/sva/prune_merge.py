@@ -255,8 +255,7 @@ def merge_gains(left: np.ndarray, right: np.ndarray, learner: Learner, rule: Ope
     """Gains (P,) in nats of pairs of components made one, the Chinese restaurant process included."""
     a, b = left[:, -1], right[:, -1]
     seats = gammaln(a + b) - gammaln(a) - gammaln(b) - np.log(rule.concentration)
-    gains: np.ndarray = learner.gains(left, right) + seats
-    return gains
+    return learner.gains(left, right) + seats
 
 
 def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:

@@ -169,12 +169,10 @@ def tokens_beside(
     """Expected tokens (R, K) of topics in the documents of each of the topics `removed`, by its share of a document."""
     parts = len(batches)
     columns = ([files] * parts, batches, [removed] * parts, [topics] * parts)
-    found: np.ndarray = sum(backend.fetch(backend.map(_beside, *columns)), np.zeros((len(removed), topics)))
-    return found
+    return sum(backend.fetch(backend.map(_beside, *columns)), np.zeros((len(removed), topics)))
 
 
 def _beside(files: DocumentFiles, batch: BatchDocuments, removed: np.ndarray, topics: int) -> np.ndarray:
     used = join_documents([start.read(files)[0] for start in batch.starts()]).matrix(topics)
     tokens = np.maximum(np.asarray(used.sum(axis=1)).ravel(), 1e-300)
-    found: np.ndarray = ((used[:, removed].T / tokens) @ used).toarray()
-    return found
+    return ((used[:, removed].T / tokens) @ used).toarray()

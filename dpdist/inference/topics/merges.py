@@ -51,8 +51,7 @@ def propose_pairs(words: np.ndarray, rank: int) -> np.ndarray:
         others[ones, np.argmax(others, axis=1)] = -1.0
     near = np.argmax(others, axis=1)
     pairs = np.stack([np.minimum(ones, near), np.maximum(ones, near)], axis=1)
-    found: np.ndarray = np.unique(pairs[likeness[pairs[:, 0], pairs[:, 1]] > 0], axis=0).astype(np.int64)
-    return found
+    return np.unique(pairs[likeness[pairs[:, 0], pairs[:, 1]] > 0], axis=0).astype(np.int64)
 
 
 def propose_online_pairs(covariances: np.ndarray, words: np.ndarray, most: int, alike: int) -> np.ndarray:
@@ -66,8 +65,7 @@ def propose_online_pairs(covariances: np.ndarray, words: np.ndarray, most: int, 
     alike : of the smallest topics, that many are paired with the topic whose words are most like theirs
     """
     pairs = np.concatenate([_covarying(covariances, most), _most_alike(words, alike)])
-    found: np.ndarray = np.unique(pairs, axis=0)
-    return found
+    return np.unique(pairs, axis=0)
 
 
 def _covarying(covariances: np.ndarray, most: int) -> np.ndarray:
@@ -89,8 +87,7 @@ def _most_alike(words: np.ndarray, number: int) -> np.ndarray:
 
 def _directions(words: np.ndarray) -> np.ndarray:
     """Topics' words (W, K) of length one; of topics without words as they are."""
-    unit: np.ndarray = words / np.maximum(np.sqrt((words**2).sum(axis=0)), 1e-300)
-    return unit
+    return words / np.maximum(np.sqrt((words**2).sum(axis=0)), 1e-300)
 
 
 def judge_merges(model: TopicModel, total: Measured, pairs: np.ndarray) -> tuple[np.ndarray, list[Verdict]]:
@@ -160,16 +157,14 @@ def _change(pairs: np.ndarray, value: Callable[[Callable[[np.ndarray], np.ndarra
 
 
 def _sums(one: np.ndarray, two: np.ndarray, words: np.ndarray) -> np.ndarray:
-    added: np.ndarray = of_topics(words, one) + of_topics(words, two)
-    return added
+    return of_topics(words, one) + of_topics(words, two)
 
 
 def _group_gains(total: Measured, pairs: np.ndarray) -> np.ndarray:
     """What merging changes of the documents' terms, (P,)."""
     local, groups = [LOG_GAMMA, SLACK], total.summary.groups
     first, second = groups[pairs[:, 0]][:, local], groups[pairs[:, 1]][:, local]
-    gains: np.ndarray = (total.pairs.groups[:, local] - first - second).sum(axis=1)
-    return gains
+    return (total.pairs.groups[:, local] - first - second).sum(axis=1)
 
 
 def _word_gains(model: TopicModel, state: OnlineState, total: Measured, pairs: np.ndarray, lasting: bool) -> np.ndarray:

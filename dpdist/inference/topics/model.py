@@ -111,8 +111,7 @@ def point_posterior(model: TopicModel, words: np.ndarray, weights: np.ndarray) -
 
 def expected_log_words(model: TopicModel, words: np.ndarray) -> np.ndarray:
     """E log phi of topics, from expected counts, both (W, K)."""
-    found: np.ndarray = psi(model.pseudocount + words) - psi(model.vocabulary * model.pseudocount + words.sum(axis=0))
-    return found
+    return psi(model.pseudocount + words) - psi(model.vocabulary * model.pseudocount + words.sum(axis=0))
 
 
 def word_values(model: TopicModel, words: np.ndarray, seen: np.ndarray) -> np.ndarray:
@@ -124,8 +123,7 @@ def word_values(model: TopicModel, words: np.ndarray, seen: np.ndarray) -> np.nd
     seen : (W, K) expected counts of the documents
     """
     log_phi, evidences = expected_log_words(model, words), model.log_evidences(np.ascontiguousarray(words))
-    values: np.ndarray = evidences + ((seen - words) * log_phi).sum(axis=0)
-    return values
+    return evidences + ((seen - words) * log_phi).sum(axis=0)
 
 
 def point_elbo(model: TopicModel, total: TopicSummary, words: np.ndarray, weights: np.ndarray) -> float:

@@ -130,8 +130,7 @@ class DocumentPredictor:
         with one_thread():
             _, _, used = local_step(self.posterior, documents, unknown, NO_PAIRS, SETTLED)
             parameters = self.prior + used.matrix(len(self.prior)).toarray()
-        shares: np.ndarray = parameters / parameters.sum(axis=1, keepdims=True)
-        return shares
+        return parameters / parameters.sum(axis=1, keepdims=True)
 
     def completion(self, partition: Partition, share: float, seed: int) -> Score:
         """The score of documents' words of which a `share` is observed; without tokens, 0 of 0."""

@@ -208,8 +208,7 @@ class Shared(Restricted):
     def update(self, words: np.ndarray, split: Split, seen: np.ndarray) -> np.ndarray:
         sums = seen.sum(axis=0) + 1e-300
         shares = (seen + self.smoothing * sums / sums.sum()) / (seen.sum(axis=1, keepdims=True) + self.smoothing)
-        divided: np.ndarray = words[:, [split.topic]] * shares
-        return divided
+        return words[:, [split.topic]] * shares
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,8 +95,7 @@ class TopicSummary:
 
     def groups_of(self, topics: np.ndarray) -> np.ndarray:
         """The rows of `groups` with the topics in another order, that for topics not in use last."""
-        groups: np.ndarray = self.groups[np.append(topics, len(self.entropy))]
-        return groups
+        return self.groups[np.append(topics, len(self.entropy))]
 
 
 def of_topics(words: np.ndarray, topics: np.ndarray) -> np.ndarray:

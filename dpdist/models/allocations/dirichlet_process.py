@@ -99,13 +99,11 @@ class LearnedDirichletProcess(Allocation):
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts, self._likely(counts))
         mode = joint.max(axis=-1)
-        evidence: np.ndarray = mode + np.log(np.exp(joint - mode[..., None]).sum(axis=-1))
-        return evidence
+        return mode + np.log(np.exp(joint - mode[..., None]).sum(axis=-1))
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
         logs = _log_weights(counts[..., None, :], self._grid[:, None])
-        expected: np.ndarray = np.einsum("...j,...jk->...k", self._posterior(counts), logs)
-        return expected
+        return np.einsum("...j,...jk->...k", self._posterior(counts), logs)
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
         """The log of the mean over the posterior of gamma of exp(gain given gamma).
@@ -148,8 +146,7 @@ class LearnedDirichletProcess(Allocation):
         whole, later = onward[..., :1], onward[..., None, 1:]
         own = counts.shape[-1] * np.log(grid) + betaln(grid, 1 + whole) - np.log(grid[:, None] + later).sum(axis=-1)
         at_one = betaln(1.0, 1 + whole) - np.log1p(later).sum(axis=-1)
-        joint: np.ndarray = _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
-        return joint
+        return _log_evidence(counts, 1.0)[..., None] + (own - at_one) + self._log_prior[nodes]
 
     def _likely(self, counts: np.ndarray) -> slice:
         """The nodes outside of which lies less than rounding of the posterior of any of `counts` (..., K).
@@ -166,8 +163,7 @@ class LearnedDirichletProcess(Allocation):
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts)
-        posterior: np.ndarray = np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
-        return posterior
+        return np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
 
 
 def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -199,8 +195,7 @@ def _ends(shape: float, rate: float) -> tuple[float, float]:
 def _log_evidence(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:
     _, beyond = counts_after(counts)
     sticks = betaln(1 + counts, concentration + beyond) + np.log(concentration)
-    evidence: np.ndarray = sticks.sum(axis=-1)
-    return evidence
+    return sticks.sum(axis=-1)
 
 
 def _log_weights(counts: np.ndarray, concentration: float | np.ndarray) -> np.ndarray:

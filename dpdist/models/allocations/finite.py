@@ -45,13 +45,11 @@ class FiniteDirichlet(Allocation):
     def log_evidence(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components
         total = gammaln(self.concentration) - gammaln(self.concentration + counts.sum(axis=-1))
-        evidence: np.ndarray = total + (gammaln(each + counts) - gammaln(each)).sum(axis=-1)
-        return evidence
+        return total + (gammaln(each + counts) - gammaln(each)).sum(axis=-1)
 
     def log_weights(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components
-        logs: np.ndarray = psi(each + counts) - psi(self.concentration + counts.sum(axis=-1, keepdims=True))
-        return logs
+        return psi(each + counts) - psi(self.concentration + counts.sum(axis=-1, keepdims=True))
 
     def merge_gains(self, counts: np.ndarray) -> np.ndarray:
         each = self.concentration / self.components

@@ -130,8 +130,7 @@ class HierarchicalDirichletProcess:
         excess = union - apart.sum(axis=1)
         squares = (weights**2).sum() - (apart**2).sum(axis=1) + union**2
         gains = documents * (1 + np.log(union) - np.log(apart).sum(axis=1) - excess**2 / (2 * squares))
-        found: np.ndarray = gains - documents * np.log(alpha) - np.log(self.concentration) + np.log(documents)
-        return found
+        return gains - documents * np.log(alpha) - np.log(self.concentration) + np.log(documents)
 
     def _multiplier(self, log_pi: np.ndarray, documents: float) -> float:
         """The lambda that makes weights add up to one."""

@@ -140,8 +140,7 @@ def _some_rows(spec: FitSpec, source: Source, components: int) -> np.ndarray:
         if found == wanted:
             break
     taken: np.ndarray = np.concatenate(rows)
-    repeated: np.ndarray = np.resize(taken, (max(len(taken), 2 * components), columns))
-    return repeated
+    return np.resize(taken, (max(len(taken), 2 * components), columns))
 
 
 def _drawn_for(spec: FitSpec, rows: int, columns: int, components: int) -> np.ndarray:
