@@ -50,7 +50,7 @@ class ArraySource(TableSource):
     ) -> None:
         self.values = _as_csr(values) if sparse.issparse(values) else as_array(values)
         self.sparse = is_sparse(self.values)
-        super().__init__(self.values, "the data", weights, names)
+        super().__init__(self.values.shape, self.values.dtype, "the data", weights, names)
         rows = self.shape[0]
         self._given = (
             Partitioning((*range(0, rows, partition_rows), rows)) if cut is None and partition_rows is not None else cut

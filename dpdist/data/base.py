@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -254,24 +254,12 @@ def _even(start: int, stop: int, wanted: int) -> list[int]:
     return [start + (stop - start) * p // parts for p in range(parts)]
 
 
-class Table(Protocol):
-    """An array of whatever library."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its extents."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of its entries."""
-
-
 class TableSource(Source):
     """Rows of one two-dimensional table of real numbers, cut where `cut` says.
 
     Parameters
     ----------
-    table : what holds them
+    shape, dtype : of the table
     label : how messages name it
     weights : (N,) row weights, optional
     names : of the columns, if they have any
@@ -286,13 +274,15 @@ class TableSource(Source):
     #: Rows of a partition at most, as somebody bounded them; None where nobody did.
     most_rows: int | None = None
 
-    def __init__(self, table: Table, label: str, weights: Weights, names: Names | None) -> None:
-        self.label, self.names, self.dtype = label, names, table.dtype
-        require_shape(table.shape, label)
-        if table.dtype.kind not in "biuf":
-            kind = "Complex data not supported" if table.dtype.kind == "c" else f"got dtype {table.dtype}"
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype, label: str, weights: Weights, names: Names | None
+    ) -> None:
+        self.label, self.names, self.dtype = label, names, dtype
+        require_shape(shape, label)
+        if dtype.kind not in "biuf":
+            kind = "Complex data not supported" if dtype.kind == "c" else f"got dtype {dtype}"
             raise InputError(f"{label} should be real numbers; {kind}. Convert them to float first.")
-        self.shape = (int(table.shape[0]), int(table.shape[1]))
+        self.shape = (int(shape[0]), int(shape[1]))
         self.weights = require_weights(weights, self.shape[0])
 
     @cached_property

@@ -188,11 +188,8 @@ def _kept(kept: Filling) -> Table:
     def part(start: int, stop: int) -> np.ndarray:
         return np.asarray(array[start:stop])
 
-    def blocks(rows: int) -> Iterator[np.ndarray]:
-        yield from (part(start, start + rows) for start in range(0, array.shape[0], rows))
-
     shape, names = (array.shape[0], array.shape[1]), as_names(array.attrs.get(NAMES, []))
-    return Table(shape, array.dtype, blocks, names, part, array.chunks[0])
+    return Table(shape, array.dtype, names, part, chunk=array.chunks[0])
 
 
 def _metadata(table: Table, size: int) -> dict[str, object]:

@@ -73,7 +73,7 @@ class DaskSource(TableSource):
     def __init__(self, array: da.Array, weights: Weights = None, names: Names | None = None) -> None:
         if any(np.isnan(size) for sizes in array.chunks for size in sizes):
             raise InputError("the dask.array has chunks of unknown size; call array.compute_chunk_sizes() first.")
-        super().__init__(array, "the dask.array", weights, names)
+        super().__init__(array.shape, array.dtype, "the dask.array", weights, names)
         self.array = _brought_forward(array.rechunk({1: -1}))
         sizes = [int(size) for size in self.array.chunks[0] if size]
         self.cut = Partitioning((0, *(int(stop) for stop in np.cumsum(sizes))))

@@ -87,7 +87,7 @@ class ZarrSource(TableSource):
     def __init__(
         self, array: zarr.Array, weights: Weights = None, label: str = "the Zarr array", path: str | None = None
     ) -> None:
-        super().__init__(array, label, weights, as_names(array.attrs.get(NAMES, [])))
+        super().__init__(array.shape, array.dtype, label, weights, as_names(array.attrs.get(NAMES, [])))
         _refuse_packed(array, label)
         self.array, self.path = array, path
         self.cut = self.cut_for(None)

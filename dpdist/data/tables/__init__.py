@@ -182,7 +182,7 @@ def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
             )
     dtype = np.result_type(*(table.dtype for table in tables))
 
-    def blocks(rows: int) -> Iterator[np.ndarray]:
+    def stream(rows: int) -> Iterator[np.ndarray]:
         yield from (block for table in tables for block in table.blocks(rows))
 
     ends = np.cumsum([0, *(table.shape[0] for table in tables)]).tolist()
@@ -197,7 +197,7 @@ def join_tables(tables: Sequence[Table], files: Sequence[str]) -> Table:
 
     shape, whole = (ends[-1], first.shape[1]), all(table.part is not None for table in tables)
     chunk = max((table.chunk or 0 for table in tables), default=0) or None
-    return Table(shape, dtype, blocks, first.names, part if whole else None, chunk)
+    return Table(shape, dtype, first.names, part if whole else None, None if whole else stream, chunk)
 
 
 def _told(table: Table) -> str:

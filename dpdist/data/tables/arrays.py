@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ import numpy as np
 from dpdist.core.errors import InputError
 from dpdist.data.files import parted, reading, require_file
 from dpdist.data.soundness import require_shape
-from dpdist.data.tables.base import Choice, Table, slices, stored_dtype
+from dpdist.data.tables.base import Choice, Table, stored_dtype
 
 if TYPE_CHECKING:
     import h5py
@@ -35,12 +33,7 @@ def open_npy(path: Path, choice: Choice) -> Table:
     if array.ndim != 2 or len(array):
         require_shape(array.shape, str(path))
     dtype = stored_dtype(array.dtype, str(path))
-    return Table(
-        (array.shape[0], array.shape[1]),
-        dtype,
-        functools.partial(slices, array),
-        part=lambda start, stop: array[start:stop],
-    )
+    return Table((array.shape[0], array.shape[1]), dtype, part=lambda start, stop: array[start:stop])
 
 
 # TEXMEX vectors
@@ -58,10 +51,7 @@ def open_vectors(path: Path, choice: Choice, value: str) -> Table:
         _require_width(some["width"], width, start, path)
         return np.asarray(some["vector"])
 
-    def blocks(rows: int) -> Iterator[np.ndarray]:
-        yield from (part(start, start + rows) for start in range(0, len(records), rows))
-
-    return Table((len(records), width), stored_dtype(dtype, str(path)), blocks, part=part)
+    return Table((len(records), width), stored_dtype(dtype, str(path)), part=part)
 
 
 def _vector_width(path: Path, dtype: np.dtype) -> int:
@@ -113,10 +103,7 @@ def open_hdf5(path: Path, choice: Choice) -> Table:
         with reading(file, "HDF5"):
             return np.asarray(data[start:stop])
 
-    def blocks(rows: int) -> Iterator[np.ndarray]:
-        yield from (part(start, start + rows) for start in range(0, shape[0], rows))
-
-    return Table(shape, dtype, blocks, part=part, chunk=None if data.chunks is None else int(data.chunks[0]))
+    return Table(shape, dtype, part=part, chunk=None if data.chunks is None else int(data.chunks[0]))
 
 
 def _h5py() -> Any:

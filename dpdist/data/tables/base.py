@@ -21,18 +21,26 @@ class Table:
     ----------
     shape : (rows, columns); for CSV the rows are an estimate
     dtype : of the rows as they will be stored
-    blocks : given a number of rows, yields all rows in order as (n, columns) arrays of about that many
     names : of the columns, where the file tells them
     part : given where to start and stop, gives those rows; None where a file can only be read from its beginning
+    stream : of such a file: given a number of rows, yields all rows in order in arrays of about that many
     chunk : rows that are best read together, where the file tells
     """
 
     shape: tuple[int, int]
     dtype: np.dtype
-    blocks: Callable[[int], Iterator[np.ndarray]]
     names: Names | None = None
     part: Callable[[int, int], np.ndarray] | None = None
+    stream: Callable[[int], Iterator[np.ndarray]] | None = None
     chunk: int | None = None
+
+    def blocks(self, rows: int) -> Iterator[np.ndarray]:
+        """All rows in order, as (n, columns) arrays of about so many rows."""
+        if self.stream is not None:
+            yield from self.stream(rows)
+        elif self.part is not None:
+            for start in range(0, self.shape[0], rows):
+                yield self.part(start, min(start + rows, self.shape[0]))
 
 
 def stored_dtype(dtype: np.dtype, what: str) -> np.dtype:
@@ -90,12 +98,6 @@ class Choice:
         """Raise :class:`NoColumnError` if any is asked for, of a file whose columns have no names."""
         if self.take is not None or self.drop:
             raise NoColumnError(f"columns are chosen by name where there are names; {path} has none. Leave them out.")
-
-
-def slices(array: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """An array in parts of so many rows."""
-    for start in range(0, len(array), rows):
-        yield array[start : start + rows]
 
 
 def not_numbers(names: Sequence[str], path: Path, got: str, way_on: str) -> InputError:

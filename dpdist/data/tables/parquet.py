@@ -35,7 +35,7 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         index = _index_columns(schema)
     rows = file.metadata.num_rows
     if not rows:
-        return Table((0, len(schema.names)), np.dtype(np.float64), lambda size: iter(()))
+        return Table((0, len(schema.names)), np.dtype(np.float64))
     names = choice.of(schema.names, path, index)
     types = [schema.field(name).type for name in names]
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
@@ -53,10 +53,6 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         dtype = np.result_type(*(_arrow_dtype(t, n, path) for t, n in zip(types, names, strict=True)))
         block = functools.partial(_column_block, names=names, dtype=dtype, path=path)
 
-    def blocks(size: int) -> Iterator[np.ndarray]:
-        with reading(path, "Parquet"):
-            yield from map(block, file.iter_batches(size, columns=names))
-
     def part(start: int, stop: int) -> np.ndarray:
         groups = [group for group in range(len(ends) - 1) if ends[group] < stop and ends[group + 1] > start]
         with reading(path, "Parquet"):
@@ -64,7 +60,7 @@ def open_parquet(path: Path, choice: Choice) -> Table:
         first = start - ends[groups[0]]
         return np.concatenate(found)[first : first + stop - start]
 
-    return Table((rows, width), dtype, blocks, told, part, max(sizes, default=None))
+    return Table((rows, width), dtype, told, part, chunk=max(sizes, default=None))
 
 
 def parquet_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:

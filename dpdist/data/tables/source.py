@@ -61,7 +61,7 @@ class FileSource(TableSource):
     def __init__(self, files: Sequence[str], tables: Sequence[Table], choice: Choice, weights: Weights = None) -> None:
         self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
         table = join_tables(tables, files)
-        super().__init__(table, files[0], weights, table.names)
+        super().__init__(table.shape, table.dtype, files[0], weights, table.names)
         self._ends, self._chunk = np.cumsum([0, *(each.shape[0] for each in tables)]), table.chunk
         self.cut = self.cut_for(None)
 

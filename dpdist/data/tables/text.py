@@ -78,7 +78,7 @@ def open_text(path: Path, choice: Choice) -> Table:
                 yield _numbers(frame, names, places, path)
 
     told = dialect.header or choice != Choice()
-    return Table((rows, len(chosen)), np.dtype(np.float64), blocks, tuple(chosen) if told else None)
+    return Table((rows, len(chosen)), np.dtype(np.float64), tuple(chosen) if told else None, stream=blocks)
 
 
 def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from dpdist.core.errors import InputError
@@ -12,11 +10,6 @@ from dpdist.data.convert import chunk_rows
 
 #: Of drawn rows: how far apart the means of clusters are, in standard deviations of a cluster.
 APART = 2.0
-
-
-class _Nothing(NamedTuple):
-    shape: tuple[int, ...]
-    dtype: np.dtype
 
 
 class UnwrittenSource(TableSource):
@@ -29,7 +22,7 @@ class UnwrittenSource(TableSource):
     """
 
     def __init__(self, rows: int, columns: int, dtype: str) -> None:
-        super().__init__(_Nothing((rows, columns), np.dtype(dtype)), "rows that are not there yet", None, None)
+        super().__init__((rows, columns), np.dtype(dtype), "rows that are not there yet", None, None)
         self.cut = self.cut_for(None)
 
     def cut_for(self, work_rows: int | None) -> Partitioning:
