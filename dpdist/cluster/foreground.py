@@ -110,6 +110,6 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
         say(MESSAGES, f"stopped; {after_stop(path)}")
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
     named, going_on = shlex.quote(path), ""
-    if run.unmet is not None:
+    if run.warning is not None:
         going_on = f" It has not converged: go on with: dpdist resume {named} --max-laps {2 * len(run.history.laps)}."
     say(OUTPUT, f"{outcome_of(run)}{going_on} Look closer with: dpdist show {named}")

@@ -131,7 +131,7 @@ def _being_written(label: str, owner: Beat | None) -> OutputExistsError:
 
 @contextlib.contextmanager
 def sole_writer(target: str) -> Iterator[Lease]:
-    """The right to write what is to stand at a path or URL, which a process has that lives.
+    """A lock on an output: one process that lives may write what is to stand at a path or URL.
 
     Raises
     ------

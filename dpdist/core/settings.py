@@ -31,7 +31,7 @@ class Setting:
     wanted : what it has to be
     doc : what it means
     kinds : parts that a table of a TOML file may stand for
-    stand_in : the part that None stands for, or None
+    default_part : the part that None stands for, or None
     flat : whether the fields of its parts are options of the command line
     several : whether it holds several parts
     """
@@ -40,17 +40,17 @@ class Setting:
     wanted: Wanted[object]
     doc: str
     kinds: Kinds
-    stand_in: object = None
+    default_part: object = None
     flat: bool = False
     several: bool = False
 
     def take(self, name: str, value: object) -> object:
         """The value, plain, a name as the part it is of; raises :class:`InputError` unless it is as wanted."""
-        if self.stand_in is not None and isinstance(value, str) and value in self.kinds:
+        if self.default_part is not None and isinstance(value, str) and value in self.kinds:
             kind = self.kinds[value]
             return kind() if isinstance(kind, type) else kind
         found = self.wanted.take(name, value)
-        return self.stand_in if found is None else found
+        return self.default_part if found is None else found
 
 
 def setting(default: Value, wanted: Wanted[object], doc: str, kinds: Kinds | None = None) -> Value:
@@ -67,11 +67,11 @@ def part(kinds: Kinds, base: type | tuple[type, ...], told: str, doc: str, *, fl
     base, told : what a part is derived from, and what a sentence calls it
     """
     first = next(iter(kinds.values()))
-    stand_in = first() if isinstance(first, type) else first
+    default_part = first() if isinstance(first, type) else first
     bases = base if isinstance(base, tuple) else (base,)
     names = f", its name ({', '.join(kinds)})" if len(kinds) > 1 else ""
-    wanted = instance(told + names, *bases).or_none(f"{type(stand_in).__name__}()")
-    return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, stand_in, flat)})
+    wanted = instance(told + names, *bases).or_none(f"{type(default_part).__name__}()")
+    return field(default=None, metadata={_KEY: Setting(None, wanted, doc, kinds, default_part, flat)})
 
 
 def parts(default: Sequence[object], kinds: Kinds, base: type, told: str, doc: str) -> Any:

@@ -114,7 +114,7 @@ class Partition(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Loaded(Partition):
-    """A partition whose rows are at hand, under the name that it had."""
+    """A partition that was read already, named in messages as before."""
 
     held: Rows
     weights: np.ndarray | None

@@ -201,8 +201,8 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
     def _warn_of_the_end(self, run: Run, level: int) -> None:
         """Warn as scikit-learn does of a fit that a limit ended; `level` is that of the caller's own line."""
-        if run.unmet is not None:
-            warnings.warn(run.unmet, ConvergenceWarning, stacklevel=level)
+        if run.warning is not None:
+            warnings.warn(run.warning, ConvergenceWarning, stacklevel=level)
 
     def _show_columns(self, columns: int, names: Names | None) -> None:
         """Set ``n_features_in_``, and ``feature_names_in_`` where the columns have names."""

@@ -194,7 +194,12 @@ class Predictor(ABC):
         return found
 
     def any_of_groups(self, of_components: np.ndarray) -> np.ndarray:
-        """Of what is true of components of :attr:`uncut`, of which of these it is true of one at least, (K,) bool."""
+        """For each component, whether something holds for any component of :attr:`uncut` that is part of it, (K,) bool.
+
+        Parameters
+        ----------
+        of_components : bool, for which components of :attr:`uncut` it holds
+        """
         return of_components
 
     def labels(self, partition: Partition, without: np.ndarray | None = None) -> np.ndarray:

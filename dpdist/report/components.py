@@ -77,7 +77,7 @@ def _directions(covariance: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """How near clusters are to each other.
+    """How far clusters are from each other.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Limits:
     def __post_init__(self) -> None:
         check_fields(self, max_laps=COUNT.or_none("no bound"), max_time=POSITIVE.or_none("no bound"))
 
-    def unmet(self, stop: str | None) -> str | None:
+    def warning(self, stop: str | None) -> str | None:
         """The sentence about a fit that a limit ended before it converged; None for one that ended otherwise."""
         told = {MAX_LAPS: f"max_laps={self.max_laps}", MAX_TIME: f"max_time={self.max_time}"}.get(stop or "")
         if told is None:

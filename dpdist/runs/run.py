@@ -97,9 +97,9 @@ class Run(Viewable):
                     return
 
     @property
-    def unmet(self) -> str | None:
-        """As :meth:`Limits.unmet` of why it ended; None before its first lap."""
-        return None if self.fitted is None else self.limits.unmet(self.fitted.stop)
+    def warning(self) -> str | None:
+        """As :meth:`Limits.warning` of why it ended; None before its first lap."""
+        return None if self.fitted is None else self.limits.warning(self.fitted.stop)
 
     def save(self, over: bool = False) -> None:
         """Begin to write a checkpoint of the present moment, the last if the run is `over`; raises what became of the

@@ -60,7 +60,7 @@ class Candidates:
         """The candidates (K, K) bool of the rows of each owner, given what components hold of these (K, K)."""
         return (held > self.share * held.sum(axis=1, keepdims=True)) | np.eye(len(held), dtype=bool)
 
-    def pause(self, lap: int, dense: bool, resting: bool, changing: bool) -> bool:
+    def next_lap_is_dense(self, lap: int, dense: bool, resting: bool, changing: bool) -> bool:
         """Whether the lap after `lap` is dense although there are candidates.
 
         It is when its turn has come, and when the run has come to rest. What a dense lap then gains over candidates

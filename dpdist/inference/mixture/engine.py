@@ -229,7 +229,7 @@ def _end(problem: Problem, backend: Backend, last: Step, rows: float) -> Step:
         # A stochastic run's model, of which this is the bound, is that of its running total.
         total, changing, elbo = (state.running or exact).summary, False, before
     dense, resting = state.candidates is None, settled and not changing
-    if not problem.candidates.serve(len(following.ids)) or problem.candidates.pause(
+    if not problem.candidates.serve(len(following.ids)) or problem.candidates.next_lap_is_dense(
         state.lap, dense, resting, changing
     ):
         candidates = None

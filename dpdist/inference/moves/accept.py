@@ -76,8 +76,8 @@ def judge(
     ----------
     standing : before any is accepted
     promise : (P,) by how much each proposal seems to gain; of equal ones the first is judged first
-    exact : whether these are the very gains as things stand at first. Then what does not gain even alone is refused for
-        that, and no gain is computed twice in vain.
+    exact : whether `promise` holds the exact gains before anything is accepted. Then proposals that do not gain alone
+        are refused for that without another look.
     doubts : (P,) nats that each gain must exceed as well, where gains are estimated from a part of the data
     """
     verdicts = []

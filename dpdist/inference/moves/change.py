@@ -24,9 +24,9 @@ from dpdist.models.allocations import Allocation
 from dpdist.models.mixture import Model
 from dpdist.models.sufficient_statistics import Summary, concatenate
 
-#: A component of a smaller expected count is faint, no row is its own; of one below the second there is nothing. A
-#: faint one raises the ELBO by up to n nats where its count is n, as any may that hardly matters: it comes only for
-#: twice as much, and goes if that costs no more.
+#: A component of a smaller expected count is faint, no row is its own; of one below the second there is nothing. Any
+#: that hardly matters may raise the ELBO by about its count n: a faint one must gain more than 2 n nats to be added,
+#: and may be removed at a loss of less than n.
 FAINT, EMPTY = 0.5, 1e-3
 #: Replacements are judged in chunks of about this many numbers.
 _CHUNK = 2_000_000

@@ -75,12 +75,12 @@ def rows_each(counts: np.ndarray, most: int) -> list[int]:
 
 
 def in_equal_shares(samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarray) -> tuple[Rows, np.ndarray, float]:
-    """Rows of components that hold `counts` (M,) and their weights, which make up the same share of what each holds.
+    """Samples of components that hold `counts` (M,) as one, weighted anew so that all are sampled at the same rate.
 
     Returns
     -------
     rows, weights : one component's after the other's
-    share : the least of those that the samples have, but for components of which there are no rows
+    share : that rate, the least of the samples' own, but for components of which there are no rows
     """
     shares = np.array([own.sum() for _, own in samples]) / np.maximum(counts, 1e-300)
     least = shares[shares > 0].min(initial=np.inf)

@@ -38,7 +38,7 @@ class Sketch:
     Parameters
     ----------
     end : of the lap, with components as they would be; new ones have ids that no other component has
-    replaced : for each component, which of the lap's end it and those of the same changes replace; itself if none
+    replaced : for each component, those of the lap's end that its change replaces; itself where nothing changed
     free : (K,) bool, components that may be searched
     """
 

@@ -94,8 +94,8 @@ class SVAState:
     seen : sum of their weights
     next_check : number of rows at which components are next examined
     pruned : weight of the components removed
-    exposed : (K,) weight of the rows that each could have had: of those since the look at the components after which
-        it was opened; of unions the sum, at most `seen`
+    exposed : (K,) weight of the rows that each could have had, by which pruning divides: of those passed since the last
+        check before it was opened; of unions the sum, at most `seen`
     looked : `seen` when components were last examined, or passes side by side were made one
     overlap : (K, K) sums of min(rho_a, rho_b), bounds from below for unions; (0, 0) where nothing asks for them
     next_id : first id that no component had yet

@@ -81,7 +81,7 @@ class DocumentFiles(RunFiles):
 
 @dataclass(frozen=True, eq=False)
 class TopicNames:
-    """A set of topics by those of the last visit.
+    """How the topics of today are numbered where documents have them as of their last visit.
 
     Parameters
     ----------

@@ -279,7 +279,7 @@ def _fitted_on(
 
 
 def _refusals(trials: TopicTrials, reason: Reason | None, changed: bool) -> TopicTrials:
-    """Refusals in a row so far; whatever is accepted starts all of them anew, for nothing was tried on its topics.
+    """Refusals in a row so far, of births and of deletes; both start anew when anything was accepted.
     After an accepted birth, or a delete accepted in its first lap, a delete is tried next."""
     if changed:
         pays = reason is Reason.ACCEPTED and (trials.kind == "birth" or not trials.age)

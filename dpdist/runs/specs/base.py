@@ -51,8 +51,8 @@ class Spec(ABC):
     @property
     def parameters(self) -> dict[str, object]:
         """All settings by name, as they are asked for: None where a part is that which None stands for."""
-        held = {name: (getattr(self, name), each.stand_in) for name, each in settings_of(type(self)).items()}
-        return {name: None if value is stand_in else value for name, (value, stand_in) in held.items()}
+        held = {name: (getattr(self, name), each.default_part) for name, each in settings_of(type(self)).items()}
+        return {name: None if value is default_part else value for name, (value, default_part) in held.items()}
 
     @classmethod
     def from_table(cls, table: Mapping[str, object], others: Iterable[str] = ()) -> Self:
