@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 import uuid
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -239,6 +240,16 @@ def test_what_started_earlier_is_worked_at_earlier(dask_backend) -> None:
     turns = dask_backend.client.run_on_scheduler(_turns)
     of_calls = [[turns[str(ref.future.key)] for ref in refs] for refs in calls]
     assert all(max(earlier) < min(later) for earlier, later in itertools.pairwise(of_calls))
+
+
+def test_fits_within_tasks_leave_their_threads_to_their_own_tasks(dask_backend) -> None:
+    fits = dask_backend.client.map(_fitted_in_a_task, range(dask_backend.threads), pure=False)
+    assert {fit.result(timeout=60) for fit in fits} == {mixture(max_laps=1).fit(clusters(0)).elbo_}
+
+
+def _fitted_in_a_task(_: int) -> float:
+    with warnings.catch_warnings(action="ignore"):
+        return mixture(max_laps=1).fit(clusters(0)).elbo_
 
 
 def test_what_is_sent_is_known_by_its_name_and_not_digested() -> None:

@@ -6,7 +6,11 @@ import itertools
 import math
 import os
 import random
+import signal
+import threading
+import time
 import weakref
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpdist
-from dpdist.cluster.running import drive
+from dpdist.cluster.running import AGAIN, CANCELLED, OrderedToEnd, drive, obeying_signals
 from dpdist.core.errors import CheckpointError, ClusterLostError
+from dpdist.core.lease import latest_lease
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
@@ -417,6 +422,70 @@ def test_a_run_that_finds_no_cluster_any_more_keeps_its_last_batch(tmp_path, mon
     stored = RunStore.open(run).state()[0]
     assert digest(stored) == digest(fit.state) and (stored.lap, stored.visited) > (1, 0)
     assert found(gone_on(run, fit)) == undisturbed
+
+
+def test_a_loop_of_an_estimator_that_lost_its_cluster_keeps_the_last_batch(tmp_path, monkeypatch) -> None:
+    run = tmp_path / "run.zarr"
+    model = mixture(schedule=Memoized(3), max_laps=4, tolerance=0.0)
+    with monkeypatch.context() as patch, pytest.raises(ClusterLostError):
+        interrupted(ClusterLostError("gone."), patch)
+        for _ in model.iter_fit(clusters(0), checkpoint_path=run):
+            pass
+    state, _ = RunStore.open(run).state()
+    assert (state.lap, state.visited) > (1, 0)
+    assert latest_lease(place_of(run))[1]["released"], "nobody goes on with it here"
+    whole = mixture(schedule=Memoized(3), max_laps=4, tolerance=0.0).fit(clusters(0))
+    assert dpdist.resume(run, clusters(0)).elbo_ == whole.elbo_
+
+
+def test_a_checkpoint_under_way_is_waited_for_however_often_that_is_interrupted(tmp_path, monkeypatch, at_will) -> None:
+    fit, begun, commit, calls = prepared(tmp_path / "run.zarr"), threading.Event(), RunStore.commit, itertools.count()
+    steps = iter(fit)
+    next(steps)
+
+    def slow(*arguments: Any) -> None:
+        begun.wait(30)
+        commit(*arguments)
+
+    def impatient(futures: list[Any]) -> Any:
+        if next(calls) < 3:
+            raise KeyboardInterrupt
+        begun.set()
+        return wait(futures)
+
+    monkeypatch.setattr(RunStore, "commit", slow)
+    monkeypatch.setattr("dpdist.runs.run.wait", impatient)
+    fit.save()
+    with pytest.raises(KeyboardInterrupt):
+        fit.close()
+    assert next(calls) == 4 and number(tmp_path / "run.zarr") == 2
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_after_the_first_do_not_disturb_the_end(first) -> None:
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)]
+    with (
+        pytest.raises(KeyboardInterrupt if first == signal.SIGINT else OrderedToEnd) as order,
+        obeying_signals(),
+    ):
+        try:
+            os.kill(os.getpid(), first)
+            time.sleep(5)
+        finally:
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                os.kill(os.getpid(), each)
+    if first != signal.SIGINT:
+        assert order.value.status == (AGAIN if first == signal.SIGUSR1 else CANCELLED)
+    assert before == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)]
+
+
+def test_a_terminal_may_close_on_what_nohup_started(monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with obeying_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 class Deaf:

@@ -21,7 +21,6 @@ from numpy.testing import assert_array_equal
 
 from dpdist.core.errors import CorruptDataError, InputError, OutputExistsError
 from dpdist.core.lease import _content, process_began, this_process
-from dpdist.core.outputs import written_aside
 from dpdist.core.places import LocalPlace
 from dpdist.data import as_source
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS, cut_rows
@@ -640,16 +639,6 @@ def test_what_is_begun_beside_others_leaves_theirs_alone(tmp_path):
         Path(each.where).mkdir()
     ours.forget()
     assert [str(path) for path in tmp_path.iterdir()] == [theirs.where]
-
-
-def test_what_came_to_a_place_meanwhile_stays(tmp_path):
-    with (
-        pytest.raises(OutputExistsError, match="exists; choose another name"),
-        written_aside(tmp_path / "l", False) as aside,
-    ):
-        aside.mkdir()
-        (tmp_path / "l").mkdir()
-    assert [path.name for path in tmp_path.iterdir()] == ["l"]
 
 
 def test_a_chunk_that_went_meanwhile_is_missed(tmp_path, out, rows):

@@ -550,6 +550,23 @@ def test_what_interrupts_the_documents_leaves_nothing(out) -> None:
     assert list(out.parent.iterdir()) == []
 
 
+def test_what_came_to_the_place_of_a_corpus_meanwhile_stays(out) -> None:
+    def documents() -> Iterator[sparse.csr_array]:
+        yield COUNTS
+        out.mkdir()
+
+    with pytest.raises(OutputExistsError, match="exists; choose another name"):
+        write_corpus(out, documents())
+    assert list(out.parent.iterdir()) == [out] and not list(out.iterdir())
+
+
+def test_what_killed_attempts_left_goes_with_the_next(out) -> None:
+    for kind in ("partial-0123", "old-77"):
+        out.with_name(f".{out.name}.{kind}").mkdir()
+    write_corpus(out, [COUNTS])
+    assert list(out.parent.iterdir()) == [out]
+
+
 def peak_of(call) -> int:
     """Most bytes that a call held at once."""
     tracemalloc.start()

@@ -106,6 +106,21 @@ def test_a_killed_labelling_goes_on_with_the_same_bytes(tmp_path, predictor, blo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.zarr", "whole.zarr"]
 
 
+@pytest.mark.parametrize("damage", ["gone", "half", "other"])
+def test_labels_that_were_damaged_since_are_written_anew(tmp_path, predictor, damage: str) -> None:
+    source, out, told = source_of(clusters(1)), tmp_path / "labels.zarr", []
+    with pytest.raises(KeyboardInterrupt):
+        write_labels(predictor, source, Killed(9), out, density=True)
+    (chunk,) = tmp_path.glob(".labels.zarr.partial-*/log_density/c/3")
+    if damage == "gone":
+        chunk.unlink()
+    else:
+        chunk.write_bytes(chunk.read_bytes()[:20] if damage == "half" else chunk.with_name("4").read_bytes())
+    write_labels(predictor, source, SerialBackend(), out, density=True, tell=told.append)
+    write_labels(predictor, source, SerialBackend(), tmp_path / "whole.zarr", density=True)
+    assert contents(out) == contents(tmp_path / "whole.zarr") and told == [64 * 8]
+
+
 def test_rows_that_changed_since_are_labelled_anew(tmp_path, predictor) -> None:
     rows, out, told = clusters(1), tmp_path / "labels.zarr", []
     source = source_of(rows)

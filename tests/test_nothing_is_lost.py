@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import time
@@ -18,12 +20,13 @@ import dpdist
 from dpdist.cli.root import app
 from dpdist.cluster.running import AGAIN, OrderedToEnd, drive
 from dpdist.core.lease import latest_lease
-from dpdist.core.outputs import written_aside
+from dpdist.core.outputs import put_in_place
 from dpdist.core.places import LocalPlace, place_of
 from dpdist.core.places.connections import ObjectStoreError, WrongStoreError
 from dpdist.data import as_source
 from dpdist.data.convert import convert
 from dpdist.data.corpora import write_corpus
+from dpdist.data.filling import Filling
 from dpdist.execution import SerialBackend
 from dpdist.runs import opening
 from dpdist.runs.events import Broadcast, Event, Happening, note
@@ -105,13 +108,48 @@ def test_a_loop_that_nobody_goes_on_with_is_left_in_silence_where_another_went_o
     assert dpdist.load(path).elbo_ == model.elbo_ and model.history_.sizes["lap"] == 4
 
 
+def folder(path: Path, text: str) -> Path:
+    """A folder of one file."""
+    path.mkdir()
+    (path / "file").write_text(text)
+    return path
+
+
 def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
-    target = tmp_path / "rows.zarr"
-    zarr.create_array(target, shape=(3,), dtype="float64")[...] = 1.0
-    with pytest.raises(FileNotFoundError), written_aside(target, overwrite=True):
-        pass  # nothing was written aside, so nothing can be put in its place
-    np.testing.assert_array_equal(zarr.open_array(target)[...], 1.0)
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
+    target = folder(tmp_path / "rows.zarr", "before")
+    with pytest.raises(FileNotFoundError):
+        put_in_place(tmp_path / "nothing", target)
+    assert (target / "file").read_text() == "before" and [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_folder_takes_the_place_of_another(tmp_path: Path, monkeypatch, exchanges: bool) -> None:
+    aside, target = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before")
+    if not exchanges:  # as some systems do
+        monkeypatch.setattr("dpdist.core.outputs._exchanged", lambda *_: False)
+    put_in_place(aside, target)
+    assert (target / "file").read_text() == "after" and [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
+
+
+@pytest.mark.parametrize("steps", range(2))
+def test_there_is_one_or_the_other_whenever_a_replacement_is_killed(tmp_path: Path, monkeypatch, steps: int) -> None:
+    """Where the system exchanges them in one step: a process that is killed puts nothing right."""
+    aside, target, rename = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before"), Path.rename
+    counted = itertools.count()
+
+    def killed(path: Path, other: Path) -> Path:
+        if next(counted) == steps:
+            raise SystemExit
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    with contextlib.suppress(SystemExit):
+        put_in_place(aside, target)
+    assert (target / "file").read_text() == ("before" if steps == 0 else "after")
+    monkeypatch.undo()
+    Filling(str(target), "plan").forget()
+    assert {path.name for path in tmp_path.iterdir()} <= {"rows.zarr", "aside"}
 
 
 @pytest.fixture

@@ -445,10 +445,10 @@ def test_labels_at_a_url_go_on_where_they_were_killed(url, monkeypatch) -> None:
     predictor, source, where = mixture(max_laps=2).fit(rows)._predictor, as_source(rows), f"{url}/begun.zarr"
     mark = label_blocks.mark
 
-    def killed(where: str, block: label_blocks.Block, digests: dict[int, str]) -> None:
+    def killed(where: str, block: label_blocks.Block, *digests: object) -> None:
         if block.start == 512:
             raise KeyboardInterrupt
-        mark(where, block, digests)
+        mark(where, block, *digests)
 
     monkeypatch.setattr(labelling, "mark", killed)
     with pytest.raises(KeyboardInterrupt):

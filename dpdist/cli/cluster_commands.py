@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import numpy as np
@@ -37,7 +38,8 @@ def tree(
     with backend_of(workers, scheduler, serial, source) as backend:
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found))
-    say(OUTPUT, f"tree of {len(found)} clusters kept in {run}; cut it with: dpdist predict {run} DATA --n-clusters N")
+    way_on = f"dpdist predict {shlex.quote(run)} DATA --n-clusters N"
+    say(OUTPUT, f"tree of {len(found)} clusters kept in {run}; cut it with: {way_on}")
 
 
 def stability(

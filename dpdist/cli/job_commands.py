@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import time
 import uuid
@@ -208,7 +209,7 @@ def _start(place: Place, request: Request, before: int, cluster: ClusterConfig) 
     record(place, number, job)
     typer.echo(request.identity)
     told = f"{job.kind} {job.identity}, log {job.log or 'with the cluster'}"
-    say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {place.label}")
+    say(MESSAGES, f"{place.label} submitted ({told}). Watch it with: dpdist attach {shlex.quote(place.label)}")
 
 
 def _plain(name: str) -> str:

@@ -1,7 +1,8 @@
 """A run driven to its end, whatever becomes of its cluster, and ended in good order when it is told to.
 
 A cluster that is lost (its scheduler died) costs the batches under way: the state is in this process, a new cluster is
-started, and the work goes on from there to the same bits. SIGTERM, SIGUSR1 and Ctrl-C end it with a last checkpoint.
+started, and the work goes on from there to the same bits. SIGTERM, SIGUSR1, a closed terminal and Ctrl-C end it with a
+last checkpoint.
 """
 
 from __future__ import annotations
@@ -52,15 +53,20 @@ class OrderedToEnd(BaseException):
 
 @contextlib.contextmanager
 def obeying_signals() -> Iterator[None]:
-    """Within it SIGTERM and SIGUSR1 raise :class:`OrderedToEnd`, once: the last checkpoint is not disturbed."""
-    statuses = {signal.SIGTERM: CANCELLED, signal.SIGUSR1: AGAIN}
+    """Within it signals raise :class:`OrderedToEnd`, or KeyboardInterrupt, once: the last checkpoint is not disturbed.
+
+    Those that were ignored before, as a closed terminal is under nohup, still are.
+    """
+    statuses = {signal.SIGTERM: CANCELLED, signal.SIGUSR1: AGAIN, signal.SIGHUP: CANCELLED, signal.SIGINT: None}
+    heard = [each for each in statuses if signal.getsignal(each) is not signal.SIG_IGN]
 
     def obey(number: int, _frame: object) -> None:
-        for each in statuses:
+        for each in heard:
             signal.signal(each, signal.SIG_IGN)
-        raise OrderedToEnd(statuses[signal.Signals(number)])
+        status = statuses[signal.Signals(number)]
+        raise KeyboardInterrupt if status is None else OrderedToEnd(status)
 
-    before = {each: signal.signal(each, obey) for each in statuses}
+    before = {each: signal.signal(each, obey) for each in heard}
     try:
         yield
     finally:
@@ -132,8 +138,7 @@ def drive(prepare: Callable[[Backend], Run], launch: Launch, sink: Sink) -> Run:
                 raise
         except (KeyboardInterrupt, OrderedToEnd) as order:
             if run is not None:
-                run.save()
-                run.close()
+                run.leave()
             if isinstance(order, OrderedToEnd) and order.status == AGAIN:
                 sink.end("the job's time is nearly over; it is queued again to go on.", Happening.NOTE)
             else:

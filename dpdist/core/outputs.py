@@ -6,6 +6,7 @@ What takes several processes, or one of them long, has one writer at a time (:fu
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fnmatch
 import os
 import shutil
@@ -156,39 +157,36 @@ def check_parent(target: Path) -> None:
         raise InputError(f"the folder {target.absolute().parent} does not exist; create it first.")
 
 
-@contextlib.contextmanager
-def written_aside(out: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
-    """A folder to fill beside `out`, which takes the place of what is there in the end; gone if that fails.
-
-    Raises
-    ------
-    OutputExistsError, InputError
-        As :func:`claim_folder`, also of what came there meanwhile.
-    """
-    target = claim_folder(out, overwrite)
-    aside = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
-    try:
-        yield aside
-        claim_folder(target, overwrite)
-        put_in_place(aside, target)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-
-
 def put_in_place(aside: Path, target: Path) -> None:
-    """Let a folder take the place of what is at `target`, which comes back if that fails."""
+    """Let a folder take the place of what is at `target`, in one step where the system has one.
+
+    Elsewhere what is at `target` is moved away first, and comes back if the rest fails.
+    """
     old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    if target.exists():
-        target.rename(old)
-    try:
+    if not target.exists():
         aside.rename(target)
-    except BaseException:
-        if old.exists():
+        return
+    try:
+        aside.rename(old)  # under a name that nobody goes on with, whichever of the two it is
+        if not _exchanged(old, target):
+            target.rename(aside)
             old.rename(target)
+            aside.rename(old)
+    except BaseException:
+        if not target.exists() and aside.exists():
+            aside.rename(target)
         raise
     if old.is_symlink():
         old.unlink()
     else:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether two paths were made each other's in one step: what Linux and most of its file systems can do."""
+    try:
+        exchange = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here = ctypes.c_int(-100)  # AT_FDCWD: paths are relative to the current folder
+    return bool(exchange(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(2)) == 0)  # RENAME_EXCHANGE

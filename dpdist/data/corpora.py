@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,11 +21,13 @@ from scipy import sparse
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dpdist.core.errors import InputError
-from dpdist.core.outputs import written_aside
+from dpdist.core.outputs import claim_folder
+from dpdist.core.places import absolute
 from dpdist.core.strings import join_strings
 from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, TARGET_PARTITIONS
 from dpdist.data.corpus import FORMAT, LAYOUT, OFFSETS, TEXT, partition_name
 from dpdist.data.documents import MOST, check_block
+from dpdist.data.filling import Filling
 from dpdist.data.zarr import COMPLETE
 
 #: Bytes of an entry, and what a document without entries counts as, so that both bounds on a partition are one.
@@ -67,17 +70,32 @@ def write_corpus(
     OutputExistsError
         If something is at `path` and `overwrite` is false, or it is not Zarr.
     """
-    with written_aside(path, overwrite) as aside:
-        group = zarr.open_group(aside, mode="w", zarr_format=3)
-        with _Heap(aside / "heap") as heap:
-            for block in documents:
-                heap.add(_checked(block, vocabulary, heap.documents, label))
-            shape = _checked_shape(heap, vocabulary, label)
-            if vocabulary is not None:
-                _store_strings(group, "vocabulary", list(vocabulary))
-            digest = _store_counts(group, heap)
-            sums = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
-        group.update_attributes({FORMAT: LAYOUT, **sums, "sha256": digest, COMPLETE: True})
+    filling = Filling(absolute(claim_folder(path, overwrite)), uuid.uuid4().hex)
+    with filling.begun(overwrite):
+        filling.forget()  # what was killed: documents are read once, from the first
+        try:
+            shape = _write(Path(filling.where), documents, vocabulary, label)
+            claim_folder(path, overwrite)  # nothing came to its place meanwhile
+            filling.appear("bounds", "partitions", *(() if vocabulary is None else ("vocabulary",)))
+        finally:
+            filling.forget()
+    return shape
+
+
+def _write(
+    folder: Path, documents: Iterable[sparse.csr_array], vocabulary: Sequence[str] | None, label: str
+) -> tuple[int, int]:
+    """The corpus in a new folder."""
+    group = zarr.open_group(folder, mode="w", zarr_format=3)
+    with _Heap(folder / "heap") as heap:
+        for block in documents:
+            heap.add(_checked(block, vocabulary, heap.documents, label))
+        shape = _checked_shape(heap, vocabulary, label)
+        if vocabulary is not None:
+            _store_strings(group, "vocabulary", list(vocabulary))
+        digest = _store_counts(group, heap)
+        sums = {"documents": shape[0], "words": shape[1], "tokens": heap.tokens, "entries": heap.entries}
+    group.update_attributes({FORMAT: LAYOUT, **sums, "sha256": digest, COMPLETE: True})
     return shape
 
 

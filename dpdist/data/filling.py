@@ -120,7 +120,7 @@ class Filling:
         place = place_of(self.where)
         place.remove(*(name for name in place.names("") if name not in (*kept, METADATA)))
         if isinstance(place, LocalPlace):
-            for left in place.path.glob("**/*.partial"):
+            for left in (*place.path.glob("**/*.partial"), *place.path.glob("**/.*.partial-*")):
                 left.unlink()
         if isinstance(place, LocalPlace) and self.aside:
             put_in_place(place.path, Path(self.target))
@@ -136,14 +136,15 @@ class Filling:
             raise
 
     def forget(self) -> None:
-        """Remove what was begun, with this plan or another."""
+        """Remove what was begun, with this plan or another, and what was replaced but is still there."""
         if self.is_remote:
             place = place_of(self.target)
             place.remove(*place.names(""))
             return
         path = Path(self.target)
-        for left in path.absolute().parent.glob(f".{glob.escape(path.name)}.partial-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for kind in ("partial", "old"):
+            for left in path.absolute().parent.glob(f".{glob.escape(path.name)}.{kind}-*"):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def store_at(where: str) -> Store:

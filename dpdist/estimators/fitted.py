@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import Wanted, instance, is_number, shown
-from dpdist.core.errors import InputError
+from dpdist.core.errors import ClusterLostError, InputError
 from dpdist.core.places import absolute
 from dpdist.core.settings import settings_of
 from dpdist.data import Source, as_source
@@ -191,13 +191,17 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
 
     def _laps(self, run: Run) -> Iterator[tuple[State, Info]]:
         """As :meth:`follow`, without a word about the end."""
-        with shown_to_people(run, self.manner().verbose) as show:
-            for step in run:
-                show(step)
-                if step.info is not None:
-                    self.adopt(run.problem, run.fitted, run.history)
-                    self._rows = run.source
-                    yield step.state, step.info
+        try:
+            with shown_to_people(run, self.manner().verbose) as show:
+                for step in run:
+                    show(step)
+                    if step.info is not None:
+                        self.adopt(run.problem, run.fitted, run.history)
+                        self._rows = run.source
+                        yield step.state, step.info
+        except ClusterLostError:  # nobody goes on with the run here
+            run.leave()
+            raise
 
     def _warn_of_the_end(self, run: Run, level: int) -> None:
         """Warn as scikit-learn does of a fit that a limit ended; `level` is that of the caller's own line."""

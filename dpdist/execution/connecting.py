@@ -9,11 +9,12 @@ import time
 from weakref import WeakValueDictionary
 
 import dask
-from distributed import Client, Security, get_client, rpc
+from distributed import Client, Security, get_client, rpc, secede
 from distributed.comm import CommClosedError, parse_address, parse_host_port
 from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import get_backend
 from distributed.deploy.cluster import Cluster
+from distributed.threadpoolexecutor import thread_state
 
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import try_until
@@ -42,6 +43,8 @@ def active_backend() -> DaskBackend | None:
     client = active_client()
     if client is None:
         return None
+    if getattr(thread_state, "proceed", False):  # in a task of Dask, which would keep a thread from its own tasks
+        secede()
     backend = _ACTIVE.get(client.id)
     if backend is None:
         backend = _ACTIVE[client.id] = DaskBackend(client)

@@ -15,6 +15,7 @@ from markupsafe import Markup
 import dpdist
 from dpdist.core.errors import OutputExistsError
 from dpdist.core.outputs import check_parent
+from dpdist.core.places import LocalPlace
 from dpdist.report.charts import colour_of
 from dpdist.report.figures import RunFigures
 from dpdist.report.panels import move_table, panels_of
@@ -178,9 +179,4 @@ def _is_page(path: Path) -> bool:
 def write_page(figures: RunFigures, path: str | Path, again: int = 0) -> None:
     """Write the page in one step: whoever reads meanwhile has the one before."""
     target = claim_page(path)
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        partial.write_text(page_of(figures, again), encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    LocalPlace(target.parent).replace(target.name, page_of(figures, again).encode())

@@ -1,8 +1,8 @@
 """Blocks of rows whose labels are written together: which are there of a labelling that was killed, and which lack.
 
-Once all that is said of a block stands in its chunks, a mark beside them says of which rows: the digests of the
-partitions that it lies in. A labelling that goes on reads the partitions of marked blocks once more, and predicts anew
-what lacks or is of rows that changed since.
+Once all that is said of a block stands in its chunks, a mark beside them holds the digests of what was said, and of
+the partitions that the block lies in. A labelling that goes on reads both once more for marked blocks, and predicts
+anew what lacks, is damaged, or is of rows that changed since.
 """
 
 from __future__ import annotations
@@ -11,12 +11,18 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
+from dpdist.core.digests import digest_of
 from dpdist.core.places import place_of
 from dpdist.data.base import Partition
+from dpdist.data.filling import array_at
 from dpdist.execution import Backend
 
+#: What describes arrays, by their names.
+Arrays: TypeAlias = Mapping[str, Mapping[str, object]]
 #: Rows of a block: a power of two, so that it is made of whole chunks.
 BLOCK_ROWS = 2**16
 #: Folder of the marks.
@@ -59,7 +65,7 @@ class Layout:
         return sorted({place for block in blocks for place in self.inside(block)})
 
 
-def mark(where: str, block: Block, digests: Mapping[int, str]) -> None:
+def mark(where: str, block: Block, digests: Mapping[int, str], said: Mapping[str, str]) -> None:
     """Note that a block is written.
 
     Parameters
@@ -67,14 +73,25 @@ def mark(where: str, block: Block, digests: Mapping[int, str]) -> None:
     where : path or URL of the arrays
     block : of their rows
     digests : of the partitions that it lies in, by the row at which they start
+    said : digests of what was written, by the name of its array
     """
-    place_of(where).replace(f"{MARKS}/{block.start:015d}", json.dumps(sorted(digests.items())).encode())
+    told = [[list(each) for each in sorted(digests.items())], dict(said)]
+    place_of(where).replace(f"{MARKS}/{block.start:015d}", json.dumps(told).encode())
 
 
-def lacking(where: str, layout: Layout, backend: Backend) -> list[Block]:
-    """The blocks that are not written, or not of the rows as they are now."""
+def lacking(where: str, metadata: Arrays, layout: Layout, backend: Backend) -> list[Block]:
+    """The blocks that are not written, or damaged, or not of the rows as they are now.
+
+    Parameters
+    ----------
+    where, metadata : path or URL of the arrays, and what describes each
+    layout : of the rows
+    """
     marks = _marks(where)
-    places = layout.all_inside([block for block in layout.blocks if block.start in marks])
+    marked = [block for block in layout.blocks if block.start in marks]
+    there = backend.fetch(backend.map(_written, [where] * len(marked), [metadata] * len(marked), marked))
+    said = {block.start: found for block, found in zip(marked, there, strict=True)}
+    places = layout.all_inside(marked)
     digests: dict[int, str] = {}
     together = backend.at_a_time(TOGETHER)
     for first in range(0, len(places), together):
@@ -82,8 +99,9 @@ def lacking(where: str, layout: Layout, backend: Backend) -> list[Block]:
         refs = backend.map(_digest, backend.share_each([layout.partitions[place] for place in some]))
         digests |= zip(some, backend.fetch(refs), strict=True)
 
-    def of(block: Block) -> list[list[object]]:
-        return [[layout.partitions[place].start, digests[place]] for place in layout.inside(block)]
+    def of(block: Block) -> list[object]:
+        rows = [[layout.partitions[place].start, digests[place]] for place in layout.inside(block)]
+        return [rows, said[block.start]]
 
     return [block for block in layout.blocks if block.start not in marks or of(block) != marks[block.start]]
 
@@ -100,3 +118,17 @@ def _marks(where: str) -> dict[int, object]:
 
 def _digest(partition: Partition) -> str:
     return partition.digest()
+
+
+def _written(where: str, metadata: Arrays, block: Block) -> dict[str, str] | None:
+    """Digests of what stands in the chunks of a block, by the name of its array; None if it cannot be read."""
+    try:
+        found = {name: array_at(where, about, name)[block.start : block.stop] for name, about in metadata.items()}
+    except Exception:  # whatever the libraries say of damage
+        return None
+    return {name: digest_of_values(np.asarray(values)) for name, values in found.items()}
+
+
+def digest_of_values(values: np.ndarray) -> str:
+    """Of what is said of some rows."""
+    return digest_of(np.ascontiguousarray(values).data)

@@ -32,8 +32,8 @@ COMPONENT = "component_id"
 TOP = "top_label"
 #: Rows of a block.
 BLOCK = 2**16
-#: What pandas calls what compresses, by its ending.
-_COMPRESSION = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+#: How pandas is told to compress, by the ending; gzip would keep the time, and then no two files would be the same.
+_COMPRESSION = {".gz": {"method": "gzip", "mtime": 1}, ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 
 
 class RowIds(NamedTuple):

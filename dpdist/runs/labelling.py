@@ -7,7 +7,7 @@ import math
 import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -28,7 +28,7 @@ from dpdist.execution import Backend
 from dpdist.execution.base import Ref
 from dpdist.inference.prediction import Outputs
 from dpdist.runs import label_blocks
-from dpdist.runs.label_blocks import Block, Layout, lacking, mark
+from dpdist.runs.label_blocks import Arrays, Block, Layout, digest_of_values, lacking, mark
 from dpdist.runs.label_table import (
     RowIds,
     check_table,
@@ -157,11 +157,11 @@ def _fill(
     files = _described(rows, outputs, predictor.ids, ids)
     layout, place = Layout(source.partitions), place_of(filling.where)
     with filling.forgotten_if_refused():
-        blocks = lacking(filling.where, layout, backend)
+        metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
+        blocks = lacking(filling.where, metadata, layout, backend)
         there = rows - sum(block.stop - block.start for block in blocks)
         if there and tell is not None:
             tell(there)
-        metadata = {name: json.loads(files[f"{name}/{METADATA}"]) for name in outputs}
         _write_blocks(filling.where, metadata, layout, blocks, backend, (backend.share(predictor), top, density))
     if ids is not None:
         write_ids(array_at(filling.where, json.loads(files[f"{ids.name}/{METADATA}"]), ids.name), ids)
@@ -204,7 +204,7 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
 
 def _write_blocks(
     where: str,
-    metadata: Mapping[str, object],
+    metadata: Arrays,
     layout: Layout,
     blocks: Sequence[Block],
     backend: Backend,
@@ -244,16 +244,19 @@ def _predictions(partition: Partition, predictor: Labeller, top: int, density: b
 
 def _write_block(
     where: str,
-    metadata: Mapping[str, Mapping[str, object]],
+    metadata: Arrays,
     block: Block,
     starts: Sequence[int],
     parts: Sequence[_Said],
 ) -> None:
     """Write what is said of the rows of a block, which partitions that begin at `starts` hold."""
     first, stop = block
+    said: dict[str, str] = {}
     for name, about in metadata.items():
         values = [
             part.found[name][max(first - start, 0) : stop - start] for start, part in zip(starts, parts, strict=True)
         ]
-        array_at(where, about, name)[first:stop] = np.concatenate(values)
-    mark(where, block, {start: part.digest for start, part in zip(starts, parts, strict=True)})
+        array = array_at(where, about, name)
+        array[first:stop] = whole = np.concatenate(values).astype(array.dtype, copy=False)
+        said[name] = digest_of_values(whole)
+    mark(where, block, {start: part.digest for start, part in zip(starts, parts, strict=True)}, said)

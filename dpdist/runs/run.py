@@ -127,19 +127,30 @@ class Run(Viewable):
             raise
 
     def settle(self) -> None:
-        """Wait for what is being written; raises :class:`CheckpointError` if it failed."""
-        if self._writing is not None:
-            wait([self._writing])
-            written, self._writing = self._writing, None
-            written.result()
+        """Wait for what is being written; raises :class:`CheckpointError` if it failed.
+
+        What interrupts the wait is raised after it: a commit under way needs the lease to its end.
+        """
+        if self._writing is None:
+            return
+        interrupted: BaseException | None = None
+        while not self._writing.done():
+            try:
+                wait([self._writing])
+            except BaseException as error:
+                interrupted = error
+        written, self._writing = self._writing, None
+        written.result()
+        if interrupted is not None:
+            raise interrupted
 
     def close(self) -> None:
         """Wait as :meth:`settle` does, then let others write to the run."""
-        with contextlib.ExitStack() as last:
-            if self.store is not None:
-                last.callback(self.store.release)
-            last.callback(self.settle)  # again: an interrupted wait leaves a commit under way, which needs the lease
+        try:
             self.settle()
+        finally:
+            if self.store is not None:
+                self.store.release()
 
     def view(self) -> View:
         store = self.store
@@ -173,14 +184,14 @@ class Run(Viewable):
             raise
         except GeneratorExit:  # nobody goes on with it here
             with contextlib.suppress(LeaseHeldError):  # somebody else does
-                self._leave()
+                self.leave()
             raise
         except BaseException:
-            self._leave()
+            self.leave()
             raise
         self.close()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Leave a last checkpoint, and let others write."""
         try:
             self.save()

@@ -29,6 +29,7 @@ import zarr
 
 from dpdist.core.checks import FLAG
 from dpdist.core.errors import CheckpointError
+from dpdist.core.lease import FOLDER as LEASES
 from dpdist.core.lease import Lease, LeaseHeldError, released_on_error, take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.core.records import sealed
@@ -386,5 +387,5 @@ class GenerationStore:
         kept.add(self.attributes["problem"])
         found = {f"{folder}/{name}" for folder in _FOLDERS for name in self.place.names(folder)}
         self.place.remove(*sorted(found - kept))
-        for folder in ("", "commits"):
+        for folder in ("", "commits", LEASES):
             self.place.sweep(folder)
