@@ -560,6 +560,25 @@ def test_what_came_to_the_place_of_a_corpus_meanwhile_stays(out) -> None:
     assert list(out.parent.iterdir()) == [out] and not list(out.iterdir())
 
 
+@pytest.mark.parametrize("name", ["docword.a.txt", "a.ldac"])
+@pytest.mark.parametrize("begin", [b"", "\ufeff".encode()])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_and_gzip_of_another_name_are_read(tmp_path, out, name, begin, pack) -> None:
+    lines = "1\n3\n1\n1 2 4\n" if name.startswith("docword") else "1 1:4\n"
+    (tmp_path / name).write_bytes(pack(begin + lines.encode()))
+    convert_corpus(tmp_path / name, out)
+    assert all_counts(as_source(out)).toarray().ravel().tolist()[:2] == [0, 4]
+
+
+@pytest.mark.parametrize(("line", "what"), [(1, "documents"), (2, "words")])
+def test_more_documents_or_words_than_can_be_are_refused_before_any_is_written(tmp_path, out, line, what) -> None:
+    lines = ["2", "3", "1", "1 1 2"]
+    lines[line - 1] = "99999999999"
+    file = write_text(tmp_path / "docword.h.txt", "\n".join(lines))
+    told = f"line {line} of .* should be the number of {what}, 2147483647 at most; got '9+'"
+    refused(out, told, lambda: convert_corpus(file, out))
+
+
 def test_what_killed_attempts_left_goes_with_the_next(out) -> None:
     for kind in ("partial-0123", "old-77"):
         out.with_name(f".{out.name}.{kind}").mkdir()

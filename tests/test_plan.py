@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 from typer.testing import CliRunner
 
 from dpdist import DPMixture, FiniteMixture
 from dpdist.cli import root as cli
 from dpdist.core.errors import InputError
 from dpdist.data import ArraySource
+from dpdist.data.corpora import write_corpus
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import FAN_IN
 from dpdist.execution.grouping import LONG_ENOUGH
@@ -325,6 +328,20 @@ def test_what_cannot_be_planned_is_told_in_a_sentence(tmp_path, given, sentence)
     result = CliRunner().invoke(cli.app, ["plan", "--costs", str(tmp_path / "costs.json"), *given])
     assert result.exit_code != 0
     assert sentence in f"{result.output} {result.exception}"
+
+
+def test_topics_and_documents_are_not_planned_as_rows(tmp_path) -> None:
+    REAL.write(tmp_path / "costs.json")
+    write_corpus(tmp_path / "corpus.zarr", [sparse.csr_array(np.eye(9, dtype=np.int64))])
+    (tmp_path / "topics.toml").write_text("document_concentration = 0.5\n")
+    (tmp_path / "wrong.toml").write_text("document_concentratoin = 0.5\n")
+    for options, sentence in (
+        ((tmp_path / "topics.toml",), "plan tells of fits, as of dpdist fit; .*topics.toml asks for topics"),
+        ((tmp_path / "wrong.toml",), "no setting document_concentratoin"),
+        (("--data", tmp_path / "corpus.zarr"), "the family gaussian does not accept sparse input"),
+    ):
+        result = CliRunner().invoke(cli.app, ["plan", *map(str, options), "--costs", str(tmp_path / "costs.json")])
+        assert re.search(sentence, str(result.exception)), result.exception
 
 
 @pytest.mark.parametrize("family", ["gaussian", "diagonal_gaussian", "multinomial", "bernoulli"])

@@ -449,3 +449,15 @@ def test_a_cut_that_is_given_stays() -> None:
     given = ArraySource(np.zeros((1000, 2)), partition_rows=500)
     for source in (given, as_source(da.zeros((1000, 2), chunks=(500, 2))), as_source(sparse.csr_array((1000, 2)))):
         assert source.in_partitions_of(256) is source
+
+
+@pytest.mark.parametrize("texts", [["a few words", "of two documents"], ["a " * 300], ("hello world",)])
+def test_texts_are_not_taken_for_paths(texts) -> None:
+    with pytest.raises(InputError, match=r"got what look like documents\. Count their words first"):
+        as_source(texts)
+
+
+def test_what_a_dask_array_cannot_hold_is_told() -> None:
+    array = da.ones((6, 3), chunks=(2, 3)).map_blocks(sparse.csr_array)
+    with pytest.raises(InputError, match="should be dense; got sparse matrices"):
+        as_source(array).partitions[0].load()

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -395,16 +394,16 @@ def test_scores_of_nothing_are_refused(fitted) -> None:
 def test_an_interruption_while_the_last_checkpoint_is_written_does_not_disturb_it(tmp_path, monkeypatch) -> None:
     fit, waits = model_of(max_laps=2).prepare(blocks(60), tmp_path / "run.zarr"), []
 
-    def interrupted(_futures: Any) -> None:
+    def interrupted(futures: list[Future[None]]) -> None:
         waits.append(fit.store._lease is not None)
         if len(waits) == 1:
             raise KeyboardInterrupt
+        futures[0].set_result(None)
 
     for _ in fit:
         pass
     fit.store.lock()
     fit._writing = Future()
-    fit._writing.set_result(None)
     monkeypatch.setattr(running, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fit.close()

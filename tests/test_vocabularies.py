@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import shutil
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from rich.console import Console
+from scipy import sparse
 
 import dpdist
 from dpdist.cli.app import predict
@@ -16,7 +19,7 @@ from dpdist.core.errors import InputError
 from dpdist.core.strings import join_strings, part_strings
 from dpdist.data.corpora import write_corpus
 from dpdist.inference.schedules import Batch, Memoized, Stochastic
-from dpdist.report.show import shown_values
+from dpdist.report.show import shown_tables, shown_values
 from dpdist.runs.opening import open_run
 from tests.test_topic_model import VOCABULARY, blocks, model_of
 
@@ -99,3 +102,31 @@ def test_models_of_arrays_have_no_words(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="the words are not known"):
             each.top_words()
     assert shown_values(str(tmp_path / "model.zarr"))["top_words"] is None
+
+
+ODD = ["[deleted]", "[/b]", ":smile:", "$\\frac", "x$", "[red]"]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over words that libraries of output take for commands, in a folder of such a name."""
+    folder = tmp_path_factory.mktemp("odd") / "[red]x"
+    folder.mkdir()
+    counts = sparse.csr_array(np.random.default_rng(0).poisson(2.0, size=(40, len(ODD))))
+    write_corpus(folder / "corpus.zarr", [counts], ODD)
+    model_of(max_laps=1, initial_topics=2).fit(folder / "corpus.zarr").save(folder / "model.zarr")
+    return folder / "model.zarr"
+
+
+def test_words_and_paths_are_shown_as_they_are(odd: Path) -> None:
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(shown_tables(str(odd)))
+    told = console.export_text()
+    assert str(odd) in told and all(word in told for word in ODD)
+
+
+def test_words_are_drawn_as_they_are(odd: Path) -> None:
+    axes = dpdist.plot.clusters(odd)
+    axes.figure.savefig(io.BytesIO())
+    words = " ".join(text.get_text() for text in axes.texts).replace(r"\$", "$")
+    assert all(word in words for word in ODD)

@@ -68,9 +68,13 @@ def plan(
         claim_costs(save_costs)
     taken = None if rows is not None else split(columns)
     places = {"data": data, "columns": taken, "drop": split(drop)}
-    told = read_config(
-        "fit", config, {**options, **{name: place for name, place in places.items() if place is not None}}
-    )
+    given = {**options, **{name: place for name, place in places.items() if place is not None}}
+    try:
+        told = read_config("fit", config, given)
+    except InputError as error:
+        if config is not None and _is_of_topics(config):
+            raise InputError(f"dpdist plan tells of fits, as of dpdist fit; {config} asks for topics.") from error
+        raise
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
     source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
     laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
@@ -82,6 +86,15 @@ def plan(
         typer.echo(json.dumps(found.values, indent=2))
     else:
         OUTPUT.print(plan_tables(found))
+
+
+def _is_of_topics(config: Path) -> bool:
+    """Whether a configuration is right for dpdist topics."""
+    try:
+        read_config("topics", config, {})
+    except InputError:
+        return False
+    return True
 
 
 def _source(told: Config, rows: int | None, columns: list[str] | None, dtype: str) -> Source:

@@ -195,4 +195,4 @@ def resume(
     prepare = partial(
         gone_on, run, source, max_laps=max_laps, max_time=max_time, holdout=holdout, checkpoint_seconds=seconds
     )
-    drive_here(prepare, launcher_of(workers, scheduler, serial, source, method.updates), run)
+    drive_here(prepare, launcher_of(workers, scheduler, serial, source, method.updates), run, data)

@@ -101,8 +101,9 @@ def way_on(method: AnyMethod) -> str:
     return "give --max-laps or --max-time to go on" if method.endless else "add others with: dpdist extend"
 
 
-def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> None:
-    """Run to the end, here; a signal ends it after a last checkpoint."""
+def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, moved: str | None = None) -> None:
+    """Run to the end, here; a signal ends it after a last checkpoint. `moved` is where the data are now, if they were
+    elsewhere."""
     try:
         with obeying_signals(), LiveProgress(MESSAGES) as progress:
             run = drive(prepare, launch, progress)
@@ -111,5 +112,6 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str) -> 
         raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
     named, going_on = shlex.quote(path), ""
     if run.warning is not None:
-        going_on = f" It has not converged: go on with: dpdist resume {named} --max-laps {2 * len(run.history.laps)}."
+        more = f"--max-laps {2 * len(run.history.laps)}" + ("" if moved is None else f" --data {shlex.quote(moved)}")
+        going_on = f" It has not converged: go on with: dpdist resume {named} {more}."
     say(OUTPUT, f"{outcome_of(run)}{going_on} Look closer with: dpdist show {named}")

@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -17,9 +18,9 @@ from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArraySource, as_array
 from dpdist.data.base import Partition, Source, Weights
 from dpdist.data.columns import Names, as_names
-from dpdist.data.corpus import CorpusSource, holds_corpus
+from dpdist.data.corpus import FORMAT, CorpusSource, holds_corpus
 from dpdist.data.exact import require_exact_column
-from dpdist.data.files import holds_files, refuse_other_folder
+from dpdist.data.files import ending_of, holds_files, refuse_other_folder
 from dpdist.data.zarr import ZarrSource, only_table
 
 if TYPE_CHECKING:
@@ -66,9 +67,16 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | PathLike) for each in data):
+        if any(" " in str(each) and not ending_of(str(each)) for each in data) and not any(map(_exists, data)):
+            raise InputError(
+                "a list of text should be of paths of files; got what look like documents. Count their words first, as "
+                "with scikit-learn's CountVectorizer().fit_transform(texts)."
+            )
         from dpdist.data.tables.source import known_source
 
         return known_source([fspath(each) for each in data], known, weights)
+    if isinstance(data, ZarrGroup) and FORMAT in data.attrs:
+        raise InputError(f"{data.store_path} is a corpus; give its path, as in 'corpus.zarr'.")
     if isinstance(data, ZarrArray | ZarrGroup):
         return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
@@ -87,6 +95,14 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
 
         return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
+
+
+def _exists(path: str | PathLike[str]) -> bool:
+    """Whether something is at a path; what no path can be is not there."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _require_exact(frame: Any) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.optimization import cull
 from distributed import Future, futures_of
+from scipy import sparse
 
 from dpdist.core.errors import InputError
 from dpdist.data.arrays import ArrayPartition
@@ -40,7 +41,13 @@ class DaskPartition(Partition):
     graph: Mapping[Hashable, object]
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        return np.asanyarray(dask.get(self.graph, self.key)), self.weights
+        found = dask.get(self.graph, self.key)
+        if sparse.issparse(found):
+            raise InputError(
+                "the blocks of a dask.array should be dense; got sparse matrices. Give one SciPy matrix, or a corpus "
+                "that dpdist corpus wrote, or x.map_blocks(lambda block: block.toarray())."
+            )
+        return np.asanyarray(found), self.weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,7 +111,8 @@ class ZarrSource(TableSource):
             if isinstance(error, json.JSONDecodeError):
                 raise CorruptDataError(f"the metadata of {path} are damaged ({error}). {RESTORE}") from error
             raise InputError(
-                f"there is no Zarr array at {path}. Check the path, or make one with: dpdist convert FILE --out {path}"
+                f"there is no Zarr array at {path}, nor a corpus. Check the path, or make one with: "
+                f"dpdist convert FILE --out {path}, of documents with dpdist corpus."
             ) from error
         if isinstance(node, zarr.Group):
             name = _rows_of(node, path)

@@ -15,13 +15,12 @@ from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Manner
 from dpdist.estimators.topic_base import TopicEstimator, counts_of
 from dpdist.execution import Backend
-from dpdist.inference.schedules import Schedule, Stochastic
+from dpdist.inference.schedules import Schedule
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.hyperparameters import LEARNABLE
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import GlobalWeights, OnlinePlan, PointProblem, TopicPlan
 from dpdist.runs.methods.topics import as_online, begin_partial, check_corpus, continue_online
-from dpdist.runs.run import Run
 from dpdist.runs.specs import TopicSpec
 from dpdist.storage.history import History
 
@@ -44,7 +43,8 @@ class HDPTopicModel(TopicEstimator):
     Attributes
     ----------
     n_topics_ : int
-        Number of topics, K, most tokens first. Online, in the order found, and some may hold hardly a token.
+        Number of topics, K, in the order that the bound prefers, larger ones mostly first. Online, in the order found,
+        and some may hold hardly a token.
     elbo_ : float
         Lower bound on the evidence of the whole corpus as sequences of tokens, in nats, every constant included;
         comparable across numbers of topics. Online: of the last mini-batch scaled to the corpus, under the topics
@@ -200,10 +200,6 @@ class HDPTopicModel(TopicEstimator):
 
     def _going_on(self) -> tuple[PointProblem, OnlineState]:
         return as_online(self._problem, self._fitted, self.spec().online(self._problem.model.vocabulary))
-
-    def _warn_of_the_end(self, run: Run, level: int) -> None:
-        if not isinstance(self._problem.schedule, Stochastic):  # nothing converges there
-            super()._warn_of_the_end(run, level + 1)
 
     def _show(self) -> None:
         fitted = self._fitted

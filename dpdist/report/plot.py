@@ -161,7 +161,7 @@ def _profiles(figures: RunFigures, axes: Axes | None) -> Axes:
     axes = axes or _new((1.5 + 0.35 * max(len(names), 6), 1.2 + 0.35 * len(shown)))
     most = float(np.nanmax(np.abs(found), initial=1.0))
     image = axes.imshow(found, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
+    axes.set_xticks(range(len(names)), [_literal(name) for name in names], rotation=60, ha="right")
     axes.set_yticks(range(len(shown)), [f"{each.id} ({each.size:,.0f})" for each in shown])
     axes.figure.colorbar(image, ax=axes, label="from the whole, in spreads")
     return axes
@@ -173,10 +173,15 @@ def _words(figures: RunFigures, axes: Axes | None) -> Axes:
     places = np.arange(len(shown))[::-1]
     axes.barh(places, [each.weight for each in shown], color="tab:blue", alpha=0.35)
     for place, each in zip(places, shown, strict=True):
-        axes.annotate("  " + " ".join(each.words[:8]), (0, place), va="center", fontsize=8)
+        axes.annotate("  " + _literal(" ".join(each.words[:8])), (0, place), va="center", fontsize=8)
     axes.set(xlabel="share")
     axes.set_yticks(places, [str(each.id) for each in shown])
     return axes
+
+
+def _literal(text: str) -> str:
+    """Words or names as they are: Matplotlib takes what stands between dollar signs for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _course(run: object) -> RunFigures:

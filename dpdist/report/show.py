@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from dpdist.core.places import place_of
 from dpdist.data.base import partitions_of
@@ -71,7 +72,8 @@ def shown_tables(path: str) -> Group:
     last laps; raises as :func:`shown_values` does."""
     values = shown_values(path)
     if "preparing" in values:
-        return Group(f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}")
+        told = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
+        return Group(Text(told))
     store = open_run(path)
     parts, lap = METHODS[store.method].parts, METHODS[store.method].lap
     moves = [_moves(values)] if any(values["moves"].values()) else []
@@ -92,11 +94,11 @@ _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "c
 
 
 def _facts(values: dict[str, Any], parts: str, lap: str) -> Table:
-    table = Table(title=values["path"], show_header=False)
+    table = Table(title=Text(values["path"], style="table.title"), show_header=False)
     table.add_row(parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
-            table.add_row(name.replace("_", " "), _told(value))
+            table.add_row(name.replace("_", " "), Text(_told(value)))
     table.add_row(f"{lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
     table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
     return table
@@ -118,7 +120,8 @@ def _components(values: dict[str, Any], parts: str) -> Table:
         table.add_column("words")
     for k in np.argsort(-np.array(values["counts"]), kind="stable")[:count]:
         identity, size, weight = (values[name][k] for name in ("component_ids", "counts", "weights"))
-        table.add_row(str(identity), f"{size:.1f}", f"{100 * weight:.2f} %", *([" ".join(words[k])] if words else []))
+        cells = [str(identity), f"{size:.1f}", f"{100 * weight:.2f} %"]
+        table.add_row(*cells, *([Text(" ".join(words[k]))] if words else []))
     return table
 
 

@@ -80,7 +80,7 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
         if moved is not None:
             raise
         way_on = "If the run's data are elsewhere now, say where, as in dpdist resume RUN --data PATH"
-        raise InputError(f"{error} {way_on}") from error
+        raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:

@@ -98,8 +98,10 @@ class Run(Viewable):
 
     @property
     def warning(self) -> str | None:
-        """As :meth:`Limits.warning` of why it ended; None before its first lap."""
-        return None if self.fitted is None else self.limits.warning(self.fitted.stop)
+        """As :meth:`Limits.warning` of why it ended; None before its first lap, and where nothing converges."""
+        if self.fitted is None or self.method.never_converges(self.problem):
+            return None
+        return self.limits.warning(self.fitted.stop)
 
     def save(self, over: bool = False) -> None:
         """Begin to write a checkpoint of the present moment, the last if the run is `over`; raises what became of the

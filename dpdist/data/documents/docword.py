@@ -16,6 +16,7 @@ from scipy import sparse
 
 from dpdist.core.errors import InputError
 from dpdist.data.documents.base import BLOCK_DOCUMENTS, require_vocabulary
+from dpdist.data.documents.counts import MOST
 from dpdist.data.documents.text import numbers_of, opened, read_lines, refuse, shown
 
 _KIND = "text of UCI's docword format"
@@ -58,6 +59,8 @@ def _number(stream: BufferedIOBase, place: int, what: str, path: Path) -> int:
     line = stream.readline()
     if not line.strip().isdigit():
         refuse(path, place, f"be the number of {what}", f"'{shown(line)}'")
+    if place < 3 and int(line) > MOST:
+        refuse(path, place, f"be the number of {what}, {MOST} at most", f"'{shown(line)}'")
     return int(line)
 
 

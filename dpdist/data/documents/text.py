@@ -17,13 +17,19 @@ from dpdist.data.files import reading
 
 #: Bytes of text read at once.
 _READ_BYTES = 2**22
+#: What some editors begin UTF-8 with, and what files of gzip begin with.
+_BYTE_ORDER_MARK, _GZIP = "\ufeff", b"\x1f\x8b"
 
 
 @contextlib.contextmanager
 def opened(path: Path, kind: str) -> Iterator[BufferedIOBase]:
-    """A file to read lines from, gzip's or not."""
-    with reading(path, kind), gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-        yield stream
+    """A file to read lines from, gzip's or not, whatever its name says; a byte order mark is passed over."""
+    with reading(path, kind), path.open("rb") as raw:
+        packed = path.suffix.lower() == ".gz" or raw.peek(2)[:2] == _GZIP
+        with gzip.GzipFile(fileobj=raw) if packed else contextlib.nullcontext(raw) as stream:
+            if stream.peek(3)[:3] == _BYTE_ORDER_MARK.encode():
+                stream.read(3)
+            yield stream
 
 
 def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[bytes]]]:
@@ -36,10 +42,6 @@ def read_lines(stream: BufferedIOBase, first: int) -> Iterator[tuple[int, list[b
         if lines:
             yield first, lines
         first, lines = first + len(lines), following
-
-
-#: What some editors begin UTF-8 with.
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 def numbers_of(lines: list[bytes], first: int, pattern: re.Pattern[bytes], path: Path, form: str) -> np.ndarray:

@@ -29,6 +29,7 @@ from dataclasses import asdict, replace
 import numpy as np
 from scipy.special import psi
 
+from dpdist.core.checks import LARGEST, SMALLEST
 from dpdist.core.errors import InputError
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.summary import LOG_PI, TopicSummary
@@ -93,7 +94,7 @@ def _learned_concentrations(
     moved = np.array(["concentration" in names, "document_concentration" in names])
 
     def with_scales(place: np.ndarray) -> HierarchicalDirichletProcess:
-        return HierarchicalDirichletProcess(*np.where(moved, np.exp(place), own).tolist())
+        return HierarchicalDirichletProcess(*np.where(moved, np.clip(np.exp(place), SMALLEST, LARGEST), own).tolist())
 
     def update(place: np.ndarray) -> np.ndarray:
         sticks = with_scales(place).sticks(log_pi, documents)

@@ -105,6 +105,10 @@ class Method(ABC, Generic[Spec, Problem, Total, Predictor]):
         predictor : of the same model
         """
 
+    def never_converges(self, problem: Problem) -> bool:
+        """Whether only a limit ends a run."""
+        return False
+
     @abstractmethod
     def batch_rows(self, problem: Problem, source: Source) -> list[int]:
         """Rows of each batch of a lap."""

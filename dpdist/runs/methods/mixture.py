@@ -67,6 +67,15 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
     return replace(problem, schedule=spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source))))
 
 
+def check_density(family: Family, source: Source) -> None:
+    """Raise :class:`InputError` if data are sparse and a family does not take such."""
+    if source.sparse and not family.accepts_sparse:
+        raise InputError(
+            f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
+            "choose Multinomial, Bernoulli or Poisson."
+        )
+
+
 def prepared_family(
     family: Family, plan: TransformPlan, source: Source, backend: Backend, dtype: type
 ) -> tuple[Family, Preparation]:
@@ -79,11 +88,7 @@ def prepared_family(
     InputError
         If the family does not take such data, or describes components in a way that cannot be stored.
     """
-    if source.sparse and not family.accepts_sparse:
-        raise InputError(
-            f"the family {family.name} does not accept sparse input; pass a dense array with x.toarray(), or "
-            "choose Multinomial, Bernoulli or Poisson."
-        )
+    check_density(family, source)
     turns = family.turns and dtype is np.float32 and plan.pca is None
     data_summary = summarise_source(source, backend, products=plan.pca is not None or turns)
     with one_thread():

@@ -138,8 +138,11 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
 
     def check(self, spec: TopicSpec, source: Source, limits: Limits) -> None:
         problem = spec.problem(source.shape[1])
-        if isinstance(problem.schedule, Stochastic) and limits == Limits(None, None):
+        if self.never_converges(problem) and limits == Limits(None, None):
             raise InputError("an online fit ends with max_laps or max_time; both are None. Give one of them.")
+
+    def never_converges(self, problem: PointProblem) -> bool:
+        return isinstance(problem.schedule, Stochastic)
 
     def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PointProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
@@ -154,8 +157,7 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
         self, problem: PointProblem, fitted: Fitted[OnlineState], predictor: DocumentPredictor
     ) -> dict[str, object]:
         """As of any topic model, and what the bound is of."""
-        online = isinstance(problem.schedule, Stochastic)
-        told = "the last mini-batch, scaled to the corpus" if online else "the corpus"
+        told = "the last mini-batch, scaled to the corpus" if self.never_converges(problem) else "the corpus"
         return {"elbo_of": told, **super().values(problem, fitted, predictor)}
 
 

@@ -11,7 +11,7 @@ from dpdist.inference.blocks import block_rows
 from dpdist.inference.mixture.batches import batches_that_pay
 from dpdist.inference.mixture.engine import feature_columns
 from dpdist.inference.mixture.problem import Problem
-from dpdist.runs.methods.mixture import MemoizedMixture
+from dpdist.runs.methods.mixture import MemoizedMixture, check_density
 from dpdist.runs.planning.calibration import calibrate, planned
 from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.forecast import Forecast, forecast
@@ -77,6 +77,7 @@ def plan(
     InputError
         If the family does not take such rows, or may not have so many components.
     """
+    check_density(spec.family, source)
     cut = MemoizedMixture().cut(spec, source)
     problem = planned(spec, cut, components)
     shape = shape_of(spec, problem, cut, components)
