@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Path:
 
 LOOKS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tree": ("grow_tree", lambda path: grow_stored_tree(path, as_source(clusters(0)), SerialBackend())),
-    "stability": ("refit", lambda path: refit_stored(path, as_source(clusters(0)), SerialBackend(), 2, 2)),
+    "stability": ("refit", lambda path: refit_stored(path, as_source(clusters(0)), SerialBackend(), 2, 2, print)),
 }
 
 

@@ -59,17 +59,44 @@ def test_the_jaccard_coefficient_is_of_the_best_match() -> None:
     np.testing.assert_allclose(stability._jaccard(table), [6 / 8, 5 / 8, 0])
 
 
-def test_weights_are_drawn_for_every_row_refit_by_refit_and_multiply_its_own(groups) -> None:
-    x, weights = groups[0], np.arange(600.0)
+def test_a_half_of_every_partition_is_drawn_refit_by_refit_and_has_its_own_weights(groups) -> None:
+    x, weights = groups[0], np.arange(1.0, 601.0)
     drawn = []
     for seed in (1, 2, 1):
-        source = ArraySource(x, weights, partition_rows=250)
-        parts = [stability._Redrawn(p.index, p.start, p.stop, p, seed) for p in source.partitions]
-        drawn.append(np.concatenate([part.load()[1] for part in parts]))
+        source = ArraySource(x, weights, partition_rows=251)
+        parts = [stability._Half(p.index, p.start, p.stop, p, seed) for p in source.partitions]
+        found = [part.load()[1] for part in parts]
+        assert [np.count_nonzero(own) for own in found] == [-(-part.rows // 2) for part in parts]
+        drawn.append(np.concatenate(found) / weights)
     np.testing.assert_array_equal(drawn[0], drawn[2])
-    ratio = drawn[0][1:] / weights[1:]
-    assert drawn[0][0] == 0 and len(np.unique(ratio)) == 599 and abs(ratio.mean() - 1) < 0.15
-    assert abs(np.corrcoef(ratio, drawn[1][1:] / weights[1:])[0, 1]) < 0.15
+    assert set(np.unique(drawn[0])) == {0.0, 1.0}
+    assert abs(np.corrcoef(drawn[0], drawn[1])[0, 1]) < 0.15
+    assert len({tuple(own[:100]) for own in found}) == len(found), "partitions have halves of their own"
+
+
+def test_few_rows_have_a_half() -> None:
+    source = ArraySource(np.zeros((1, 2)))
+    (only,) = stability._Halved(source, 0).partitions
+    assert only.load()[1].tolist() == [1.0]
+
+
+def test_refits_open_no_clusters_that_nobody_saw() -> None:
+    """Of rows that are broad-tailed or skewed, of which a bootstrap doubles some."""
+    rng = np.random.default_rng(0)
+    x = np.exp(0.7 * rng.normal(size=(1500, 4)))
+    model = mixture(family=Gaussian(), max_laps=30, initial="one").fit(x)
+    found = refit(model._problem, model._predictor, ArraySource(x), SerialBackend(), 2, 8)
+    assert (found.n_components <= model.n_components_ + 1).all()
+
+
+def test_it_is_told_how_refits_go(groups) -> None:
+    model, told = mixture(family=Gaussian(), initial=groups[1], moves=[], max_laps=1).fit(groups[0]), []
+    refit(
+        model._problem, model._predictor, ArraySource(groups[0]), SerialBackend(), 2, 3, lambda *each: told.append(each)
+    )
+    laps = [[each[1] for each in told if each[0] == number] for number in (1, 2)]
+    assert all(own == [*range(1, len(own) + 1)] and len(own) <= 3 for own in laps)
+    assert [each[3] for each in told] == [place == len(own) - 1 for own in laps for place in range(len(own))]
 
 
 @pytest.mark.parametrize(("quiet", "count"), [(False, 3), (True, 1)])
@@ -91,7 +118,7 @@ def test_rows_that_come_back_count_by_their_own_weights(groups) -> None:
     x, weights = groups[0], np.random.default_rng(1).random(600)
     model = mixture(family=Gaussian(), initial=groups[1], moves=[], max_laps=1).fit(x, sample_weight=weights)
     source = ArraySource(x, weights, partition_rows=250)
-    table = stability._refit(model._problem, model._predictor, source, SerialBackend(), 0, 1)
+    table = stability._refit(model._problem, model._predictor, source, SerialBackend(), 0, 1, lambda *_: None)
     np.testing.assert_allclose(table.sum(axis=1), weights @ np.eye(len(table))[model.predict(x)])
 
 

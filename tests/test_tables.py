@@ -505,7 +505,7 @@ def test_a_folder_without_a_choice_is_told_by_the_files_that_it_holds(tmp_path: 
     NAMED.to_csv(tmp_path / "mine" / "a.tsv", sep="\t")
     with pytest.raises(InputError, match=r"neither Zarr nor Parquet; name its files, as in '.*mine/\*\.tsv'"):
         as_source(tmp_path / "mine")
-    with pytest.raises(InputError, match=r"there is no Zarr array at .*none. Check the path"):
+    with pytest.raises(InputError, match=r"there is no Zarr array at .*none, nor a corpus\. Check the path"):
         as_source(tmp_path / "none")
 
 

@@ -2,7 +2,7 @@
 How sure is a cluster?
 ======================
 
-Refits from the model itself, with weights of rows drawn anew: what is there for a reason comes back. Two clusters here
+Refits from the model itself, from halves of the rows: what is there for a reason comes back. Two clusters here
 are apart from all else; a ring has no clusters, and where Gaussians cut it is arbitrary.
 """
 
@@ -21,7 +21,7 @@ print(f"{model.n_components_} clusters")
 
 # %%
 # Jaccard coefficients of each cluster with its like in eight refits: 0.85 and more is stable, less than 0.6 hardly a
-# cluster. On a Dask cluster each refit is a task.
+# cluster.
 
 found = model.stability(refits=8, max_laps=10)
 print(f"clusters in the refits: {found.n_components.min()} to {found.n_components.max()}")

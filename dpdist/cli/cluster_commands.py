@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from typing import Annotated
 
 import numpy as np
@@ -18,6 +19,8 @@ from dpdist.runs.progress import say
 
 #: Clusters shown at most.
 _SHOWN = 20
+#: Seconds after which a word is said of a refit under way.
+_WHILE = 10.0
 
 
 def tree(
@@ -37,7 +40,7 @@ def tree(
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source) as backend:
         found = grow_stored_tree(run, source, backend)
-    OUTPUT.print(_table(found))
+    OUTPUT.print(_table(found), _levels(found))
     way_on = f"dpdist predict {shlex.quote(run)} DATA --n-clusters N"
     say(OUTPUT, f"tree of {len(found)} clusters kept in {run}; cut it with: {way_on}")
 
@@ -51,7 +54,7 @@ def stability(
     scheduler: Scheduler = None,
     serial: Serial = False,
 ) -> None:
-    """Refit a model some times, on row weights drawn anew, and say which clusters come back.
+    """Refit a model some times, on halves of the rows, and say which clusters come back.
 
     Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
     clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.
@@ -59,14 +62,7 @@ def stability(
     store = open_run(run)
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
-        found = refit_stored(
-            run,
-            source,
-            backend,
-            refits,
-            max_laps,
-            tell=lambda number, clusters: say(MESSAGES, f"refit {number} of {refits}: {clusters} clusters"),
-        )
+        found = refit_stored(run, source, backend, refits, max_laps, _Told(refits))
     table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components
     for name in ("id", "mean Jaccard", "least"):
         table.add_column(name, justify="right")
@@ -76,7 +72,20 @@ def stability(
     spread = (
         f"{counts.min()} to {counts.max()} clusters, median {np.median(counts):g}, where the model has {len(found.ids)}"
     )
-    say(OUTPUT, f"{len(counts)} refits: {spread} (rows that weigh more open more clusters); kept in {run}")
+    say(OUTPUT, f"{len(counts)} refits: {spread}; kept in {run}")
+
+
+class _Told:
+    """Says how refits go: where one ends, and once in a while between."""
+
+    def __init__(self, refits: int) -> None:
+        self._refits, self._next = refits, time.monotonic() + _WHILE
+
+    def __call__(self, number: int, lap: int, clusters: int, ended: bool) -> None:
+        if ended or time.monotonic() > self._next:
+            self._next = time.monotonic() + _WHILE
+            so_far = "" if ended else f", lap {lap}"
+            say(MESSAGES, f"refit {number} of {self._refits}{so_far}: {clusters} clusters")
 
 
 def _table(found: Tree) -> Table:
@@ -87,4 +96,16 @@ def _table(found: Tree) -> Table:
         nearest, size = found.ids[found.nearest[k]], f"{found.counts[k]:.1f}"
         told = f"{found.separation[k]:.3f}", f"{found.evidence[k]:.1f}"
         table.add_row(str(found.ids[k]), size, str(nearest), *told)
+    return table
+
+
+def _levels(found: Tree) -> Table:
+    """What the coarsest levels give up; where that begins to grow fast is a cut to look at."""
+    table = Table(title="nats of ELBO given up by so few clusters")
+    for name in ("clusters", "in all", "a row"):
+        table.add_column(name, justify="right")
+    lost, rows = found.elbo.max() - found.elbo, float(found.counts[: len(found)].sum())
+    for clusters in range(min(_SHOWN, len(found)), 0, -1):
+        given_up = lost[len(found) - clusters]
+        table.add_row(str(clusters), f"{given_up:,.1f}", f"{given_up / rows:.5f}")
     return table

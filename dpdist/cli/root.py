@@ -40,7 +40,7 @@ COMMANDS = {
     },
     "cli.cluster_commands": {
         "tree": "Grow the tree of a model's clusters, from all of them down to one by exact merges, and keep it there.",
-        "stability": "Refit a model some times, on row weights drawn anew, and say which clusters come back.",
+        "stability": "Refit a model some times, on halves of the rows, and say which clusters come back.",
     },
     "cli.plan_command": {
         "plan": "Say what a fit will cost on so many workers: hours, memory, checkpoints, what it is bound by and what "

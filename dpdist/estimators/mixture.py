@@ -89,7 +89,7 @@ class Mixture(Clustering[FitSpec]):
         *,
         sample_weight: npt.ArrayLike | None = None,
     ) -> Stability:
-        """How far each cluster comes back in refits from this model, on weights of rows drawn anew.
+        """How far each cluster comes back in refits from this model, on halves of the rows.
 
         Refits run one after the other, on the active Dask client or in this process; kept as ``stability_``, also
         where the model is saved.

@@ -1,13 +1,14 @@
-"""How stable the clusters of a fitted model are: which of them come back where rows count otherwise.
+"""How stable the clusters of a fitted model are: which of them come back from half of the rows.
 
-Every refit goes on from the found model, on weights drawn anew for all rows, exponential of mean 1 (the Bayesian
-bootstrap), with draws of moves of its own. A cluster comes back as far as some cluster of the refit has the same rows:
-by the Jaccard coefficient of the rows that each is most probable for,
+Every refit goes on from the found model, on a half of the rows of its own, with draws of moves of its own. A cluster
+comes back as far as some cluster of the refit has the same rows: by the Jaccard coefficient of the rows, among all,
+that each is most probable for,
 
     J_k = max_j |k and j| / |k or j|.
 
-Sources: Rubin, The Bayesian bootstrap, Annals of Statistics 9 (1981); Hennig, Cluster-wise assessment of cluster
-stability, Computational Statistics & Data Analysis 52 (2007).
+A bootstrap would do harm: a row that is drawn three times is three rows that are alike, of which an unbounded mixture
+makes a cluster. Source: Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data Analysis
+52 (2007), where halves are "subsetting".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
 from dpdist.models.families.base import Rows
 
+#: Is told after every lap of a refit: its number, from 1, the lap, the clusters, and whether it was the last.
+Tell: TypeAlias = Callable[[int, int, int, bool], None]
 #: Refits, and laps of each at most, unless told otherwise.
 REFITS, MAX_LAPS = 10, 20
 
@@ -62,7 +65,7 @@ def refit(
     backend: Backend,
     refits: int = REFITS,
     max_laps: int = MAX_LAPS,
-    tell: Callable[[int, int], None] | None = None,
+    tell: Tell = lambda number, lap, clusters, ended: None,
 ) -> Stability:
     """Refit a model some times, one after the other.
 
@@ -74,27 +77,32 @@ def refit(
     backend : where to run
     refits : how many
     max_laps : of each at most
-    tell : called after each with its number, from 1, and the clusters that it ended with
+    tell : called after every lap
     """
     refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
     model.check_source(source)
     found = []
     for number in range(refits):
-        found.append(_refit(problem, model, source, backend, number, max_laps))
-        if tell is not None:
-            tell(number + 1, found[-1].shape[1])
+        found.append(_refit(problem, model, source, backend, number, max_laps, tell))
     return Stability(model.ids, np.stack([_jaccard(table) for table in found]), np.array([t.shape[1] for t in found]))
 
 
 def _refit(
-    problem: Problem, model: MixturePredictor, source: Source, backend: Backend, number: int, max_laps: int
+    problem: Problem,
+    model: MixturePredictor,
+    source: Source,
+    backend: Backend,
+    number: int,
+    max_laps: int,
+    tell: Tell,
 ) -> np.ndarray:
     """Rows, by weight, that each cluster of a model (K) shares with each of a refit: (K, K')."""
     own = replace(problem, seed=int(generator(problem.seed, "refit", number).integers(2**31)))
-    drawn, last = _DrawnAnew(source, own.seed), None
+    drawn, last = _Halved(source, own.seed), None
     for state, info in laps(own, drawn, first_state(own, drawn, model.total), backend):
-        last = info
-        if state.quiet or info.lap == max_laps:
+        last, ended = info, state.quiet or info.lap == max_laps
+        tell(number + 1, info.lap, len(info.ids), ended)
+        if ended:
             break
     assert last is not None, "there is a lap"
     other = MixturePredictor(model.model, model.preparation, last.total, last.ids)
@@ -121,20 +129,21 @@ def _jaccard(table: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Redrawn(Partition):
-    """A partition whose rows have weights drawn anew, times those that they have."""
+class _Half(Partition):
+    """A partition of whose rows a half, drawn anew, weighs nothing."""
 
     inner: Partition
     seed: int
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
         rows, weights = finite_rows(self.inner)
-        drawn = generator(self.seed, "row weights", self.index).standard_exponential((rows.shape[0],))
-        return rows, drawn if weights is None else drawn * weights
+        count = rows.shape[0]
+        kept = (generator(self.seed, "halves", self.index).permutation(count) < (count + 1) // 2).astype(np.float64)
+        return rows, kept if weights is None else kept * weights
 
 
 @dataclass(frozen=True, eq=False)
-class _RedrawnThere(_Redrawn, Remote):
+class _HalfThere(_Half, Remote):
     """The same of rows that a cluster holds."""
 
     @property
@@ -142,7 +151,7 @@ class _RedrawnThere(_Redrawn, Remote):
         return self._there.future
 
     @property
-    def completion(self) -> Callable[[object], _Redrawn]:
+    def completion(self) -> Callable[[object], _Half]:
         return functools.partial(_completed, self._there.completion, self.seed)
 
     @property
@@ -151,21 +160,21 @@ class _RedrawnThere(_Redrawn, Remote):
         return self.inner
 
 
-def _completed(completion: Callable[..., Any], seed: int, block: object) -> _Redrawn:
-    return _redrawn(completion(block), seed)
+def _completed(completion: Callable[..., Any], seed: int, block: object) -> _Half:
+    return _half(completion(block), seed)
 
 
-def _redrawn(inner: Partition, seed: int) -> _Redrawn:
-    kind = _RedrawnThere if isinstance(inner, Remote) else _Redrawn
+def _half(inner: Partition, seed: int) -> _Half:
+    kind = _HalfThere if isinstance(inner, Remote) else _Half
     return kind(inner.index, inner.start, inner.stop, inner, seed)
 
 
-class _DrawnAnew(Source):
-    """Rows of a source, with weights drawn anew."""
+class _Halved(Source):
+    """A half of the rows of a source."""
 
     def __init__(self, source: Source, seed: int) -> None:
         self.shape, self.label, self.sparse, self.weights = source.shape, source.label, source.sparse, source.weights
-        self._partitions = [_redrawn(each, seed) for each in source.partitions]
+        self._partitions = [_half(each, seed) for each in source.partitions]
 
     @property
     def partitions(self) -> list[Partition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.prediction import Predictor
-from dpdist.inference.stability import Stability, refit
+from dpdist.inference.stability import Stability, Tell, refit
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.events import LapEvent, event_of_lap
 from dpdist.runs.limits import MAX_LAPS, Limits
@@ -222,7 +222,7 @@ def refit_stored(
     backend: Backend,
     refits: int,
     max_laps: int,
-    tell: Callable[[int, int], None] | None = None,
+    tell: Tell,
 ) -> Stability:
     """How stable the clusters of the fit at `path` are, kept there; other arguments as for
     :func:`dpdist.inference.stability.refit`."""

@@ -61,7 +61,8 @@ class FileSource(TableSource):
     def __init__(self, files: Sequence[str], tables: Sequence[Table], choice: Choice, weights: Weights = None) -> None:
         self.files, self.choice = tuple(os.path.abspath(file) for file in files), choice  # noqa: PTH100
         table = join_tables(tables, files)
-        super().__init__(table.shape, table.dtype, files[0], weights, table.names)
+        label = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        super().__init__(table.shape, table.dtype, label, weights, table.names)
         self._ends, self._chunk = np.cumsum([0, *(each.shape[0] for each in tables)]), table.chunk
         self.cut = self.cut_for(None)
 
