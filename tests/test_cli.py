@@ -425,3 +425,13 @@ def test_help_lists_the_commands(folder) -> None:
     assert all(name in text for name in ("fit", "resume", "show", "predict", "demo", "convert", "corpus"))
     done = subprocess.run([*COMMAND, "--version"], cwd=folder, capture_output=True, text=True, env=plain_environment())
     assert (done.returncode, done.stdout.strip()) == (0, dpdist.__version__)
+
+
+def test_who_finds_one_cluster_is_told_what_may_find_more(tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    np.save(tmp_path / "one.npy", rows)
+    np.save(tmp_path / "two.npy", rows + np.where(np.arange(200) < 100, 0.0, 30.0)[:, None])
+    for name, told in (("one", True), ("two", False)):
+        given = tmp_path / f"{name}.npy", "--out", tmp_path / f"{name}.zarr"
+        output = succeeded(dpdist_command("fit", *given, "--serial", folder=tmp_path))
+        assert ("try --prior clusters" in output) is told, output

@@ -16,6 +16,7 @@ from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source
 from dpdist.execution import Backend, SerialBackend
+from dpdist.inference.mixture.problem import Problem
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.opening import after_stop
 from dpdist.runs.progress import LiveProgress, say
@@ -114,4 +115,12 @@ def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, mov
     if run.warning is not None:
         more = f"--max-laps {2 * len(run.history.laps)}" + ("" if moved is None else f" --data {shlex.quote(moved)}")
         going_on = f" It has not converged: go on with: dpdist resume {named} {more}."
-    say(OUTPUT, f"{outcome_of(run)}{going_on} Look closer with: dpdist show {named}")
+    say(OUTPUT, f"{outcome_of(run)}{going_on}{_advice(run)} Look closer with: dpdist show {named}")
+
+
+def _advice(run: Run) -> str:
+    """What may be tried where a fit of rows of real numbers found one cluster alone."""
+    assert run.fitted is not None, "a run ends after a lap"
+    if len(run.fitted.ids) > 1 or not isinstance(run.problem, Problem) or run.problem.model.family.support is not None:
+        return ""
+    return " If there should be more than one, try --prior clusters, and --pca 50 where columns are many."

@@ -15,6 +15,7 @@ from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.base import SVAState, rule_of
 from dpdist.inference.sva.sequence import SVAProblem, pass_state
 from dpdist.runs.limits import Limits
+from dpdist.runs.methods import METHODS
 from dpdist.runs.methods.rows import check_new_rows
 from dpdist.runs.methods.sva import SequentialPass, passed, prepared_extension
 from dpdist.runs.run import Run
@@ -50,7 +51,12 @@ def prepare_extension(
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None:
         check_apart(out, path)
-    store = RunStore.open(path, SVAProblem.method, Problem.method)
+    store = RunStore.open(path, *METHODS)
+    if store.method not in (SVAProblem.method, Problem.method):
+        raise InputError(
+            f"{path} holds topics, and rows are added to clusters; take in more documents with partial_fit of "
+            "HDPTopicModel, in Python."
+        )
     by_pass = store.method == SVAProblem.method
     if not by_pass and out is None:
         raise InputError(f"{path} was not made by a pass and is left as it is; name the result with out=PATH.")
