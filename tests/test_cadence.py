@@ -463,19 +463,23 @@ def test_a_checkpoint_under_way_is_waited_for_however_often_that_is_interrupted(
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_signals_after_the_first_do_not_disturb_the_end(first) -> None:
-    all_of_them = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
-    before, heard = [signal.getsignal(each) for each in all_of_them], list[BaseException]()
-    with obeying_signals():
-        for each in (first, *all_of_them, signal.SIGINT):
-            try:
-                os.kill(os.getpid(), each)
-                time.sleep(0.01)
-            except (KeyboardInterrupt, OrderedToEnd) as order:
-                heard.append(order)
+    all_of_them, heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1), list[BaseException]()
+    outside = [signal.signal(each, signal.default_int_handler) for each in all_of_them]  # some may be ignored here
+    try:
+        with obeying_signals():
+            for each in (first, *all_of_them, signal.SIGINT):
+                try:
+                    os.kill(os.getpid(), each)
+                    time.sleep(0.01)
+                except (KeyboardInterrupt, OrderedToEnd) as order:
+                    heard.append(order)
+        assert {signal.getsignal(each) for each in all_of_them} == {signal.default_int_handler}
+    finally:
+        for each, handler in zip(all_of_them, outside, strict=True):
+            signal.signal(each, handler)
     assert [type(each) for each in heard] == [KeyboardInterrupt if first == signal.SIGINT else OrderedToEnd]
     if isinstance(heard[0], OrderedToEnd):
         assert heard[0].status == (AGAIN if first == signal.SIGUSR1 else CANCELLED)
-    assert before == [signal.getsignal(each) for each in all_of_them]
 
 
 def test_a_terminal_may_close_on_what_nohup_started(monkeypatch) -> None:

@@ -121,7 +121,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_words_and_paths_are_shown_as_they_are(odd: Path) -> None:
     console = Console(width=400, record=True, file=io.StringIO())
     console.print(shown_tables(str(odd)))
-    told = console.export_text()
+    told = "".join(console.export_text().split())  # a title is as wide as its table
     assert str(odd) in told and all(word in told for word in ODD)
 
 
