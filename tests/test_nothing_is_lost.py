@@ -131,19 +131,24 @@ def test_a_folder_takes_the_place_of_another(tmp_path: Path, monkeypatch, exchan
     assert (target / "file").read_text() == "after" and [path.name for path in tmp_path.iterdir()] == ["rows.zarr"]
 
 
+def renamed_so_often(monkeypatch: pytest.MonkeyPatch, steps: int, end: BaseException) -> None:
+    """Have so many renames go well, and the next raise what ends them."""
+    rename, counted = Path.rename, itertools.count()
+
+    def ended(path: Path, other: Path) -> Path:
+        if next(counted) == steps:
+            raise end
+        return rename(path, other)
+
+    monkeypatch.setattr(Path, "rename", ended)
+
+
 @pytest.mark.parametrize("steps", range(4))
 def test_what_was_there_comes_back_where_a_replacement_fails(tmp_path: Path, monkeypatch, steps: int) -> None:
     """Where the system cannot exchange them in one step."""
-    aside, target, rename = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before"), Path.rename
-    counted = itertools.count()
-
-    def failing(path: Path, other: Path) -> Path:
-        if next(counted) == steps:
-            raise OSError("no")
-        return rename(path, other)
-
+    aside, target = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before")
     monkeypatch.setattr("dpdist.core.outputs._exchanged", lambda *_: False)
-    monkeypatch.setattr(Path, "rename", failing)
+    renamed_so_often(monkeypatch, steps, OSError("no"))
     with pytest.raises(OSError, match="no"):
         put_in_place(aside, target)
     assert (target / "file").read_text() == ("after" if steps == 3 else "before")
@@ -152,15 +157,8 @@ def test_what_was_there_comes_back_where_a_replacement_fails(tmp_path: Path, mon
 @pytest.mark.parametrize("steps", range(2))
 def test_there_is_one_or_the_other_whenever_a_replacement_is_killed(tmp_path: Path, monkeypatch, steps: int) -> None:
     """Where the system exchanges them in one step: a process that is killed puts nothing right."""
-    aside, target, rename = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before"), Path.rename
-    counted = itertools.count()
-
-    def killed(path: Path, other: Path) -> Path:
-        if next(counted) == steps:
-            raise SystemExit
-        return rename(path, other)
-
-    monkeypatch.setattr(Path, "rename", killed)
+    aside, target = folder(tmp_path / "aside", "after"), folder(tmp_path / "rows.zarr", "before")
+    renamed_so_often(monkeypatch, steps, SystemExit())
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
     with contextlib.suppress(SystemExit):
         put_in_place(aside, target)

@@ -555,6 +555,6 @@ def test_a_run_of_another_machine_is_shown_at_once_and_told_as_it_may_be(tmp_pat
     next(fit)
     assert reading.view_of(path).going_on is False  # this process cannot wait for itself
     monkeypatch.setattr("dpdist.core.lease._machine", lambda: "another machine")
-    monkeypatch.setattr("dpdist.report.views.lives", None)  # who would watch for a while
+    monkeypatch.setattr("dpdist.core.lease.lives", None)  # who would watch for a while
     assert reading.view_of(path).state.startswith("not at its end, and worked on by another machine if that lives")
     fit.close()

@@ -36,7 +36,7 @@ from dpdist.cluster.submitted import (
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.errors import CheckpointError, DpdistError, InputError
-from dpdist.core.lease import Owner, describe, latest_lease, lives, only_silence_tells
+from dpdist.core.lease import Owner, describe, latest_lease, lives, worked_on
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
@@ -143,8 +143,7 @@ def attach(
                 seen, ended = followed or seen, listening if to_its_end else None
             elif not seen and time.monotonic() > deadline:
                 raise InputError(f"{run} did not start within {wait:.0f} s; see: dpdist status {run}")
-            last = _last(place)
-            if not seen and last != newest:  # the laps that checkpoints tell of, for who cannot reach the scheduler
+            if not seen and (last := _last(place)) != newest:  # for who cannot reach the scheduler: laps of checkpoints
                 events, newest = stored_laps(open_run(place.label)), last
                 for event in events[shown:]:
                     say(MESSAGES, lap_line(event))
@@ -362,12 +361,10 @@ def _state(place: Place, ended: bool) -> dict[str, object]:
     """Where a run is that is no job, as far as that can be looked up at once."""
     if ended:
         return {"state": "ended"}
-    number, found = latest_lease(place)
-    if found is not None and only_silence_tells(found):
+    working = worked_on(place)
+    if working is None:
         return {}
-    if found is not None and lives(place, number, found):
-        return {"state": "running"}
-    return {"state": "stopped", "go_on": f"dpdist resume {place.label}"}
+    return {"state": "running"} if working else {"state": "stopped", "go_on": f"dpdist resume {place.label}"}
 
 
 def _reached(place: Place) -> dict[str, object]:

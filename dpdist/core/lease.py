@@ -230,6 +230,14 @@ def lives(place: Place, number: int, found: Beat, say: Callable[[str], None] | N
     return False
 
 
+def worked_on(place: Place) -> bool | None:
+    """Whether somebody works on a run, as far as that can be looked up at once; None where only watching would tell."""
+    number, found = latest_lease(place)
+    if found is None:
+        return False
+    return None if only_silence_tells(found) else lives(place, number, found)
+
+
 def only_silence_tells(found: Beat) -> bool:
     """Whether only its silence tells that the owner of a lease is dead: it is of another machine, and gave nothing
     up."""

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
-from pathlib import Path
+from os.path import exists  # of what no path can be it says no, which pathlib does not
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -67,7 +67,7 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | PathLike) for each in data):
-        if any(" " in str(each) and not ending_of(str(each)) for each in data) and not any(map(_exists, data)):
+        if any(" " in str(each) and not ending_of(str(each)) for each in data) and not any(map(exists, data)):
             raise InputError(
                 "a list of text should be of paths of files; got what look like documents. Count their words first, as "
                 "with scikit-learn's CountVectorizer().fit_transform(texts)."
@@ -95,14 +95,6 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
 
         return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
-
-
-def _exists(path: str | PathLike[str]) -> bool:
-    """Whether something is at a path; what no path can be is not there."""
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _require_exact(frame: Any) -> None:

@@ -75,7 +75,7 @@ def write_corpus(
         filling.forget()  # what was killed: documents are read once, from the first
         try:
             shape = _write(Path(filling.where), documents, vocabulary, label)
-            claim_folder(path, overwrite)  # nothing came to its place meanwhile
+            filling.is_free(overwrite)  # nothing came to its place meanwhile
             filling.appear("bounds", "partitions", *(() if vocabulary is None else ("vocabulary",)))
         finally:
             filling.forget()

@@ -32,6 +32,16 @@ from dpdist.models.families.base import Rows
 Collection = TypeVar("Collection", da.Array, db.Bag)
 
 
+def _dense(block: object) -> np.ndarray:
+    """A computed block as an array; raises :class:`InputError` if it is a sparse matrix."""
+    if sparse.issparse(block):
+        raise InputError(
+            "the blocks of a dask.array should be dense; got sparse matrices. Give one SciPy matrix, or a corpus "
+            "that dpdist corpus wrote, or x.map_blocks(lambda block: block.toarray())."
+        )
+    return np.asanyarray(block)
+
+
 @dataclass(frozen=True, eq=False)
 class DaskPartition(Partition):
     """One block of a dask.array, computed where it is loaded from the part of the graph that it needs."""
@@ -41,13 +51,7 @@ class DaskPartition(Partition):
     graph: Mapping[Hashable, object]
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        found = dask.get(self.graph, self.key)
-        if sparse.issparse(found):
-            raise InputError(
-                "the blocks of a dask.array should be dense; got sparse matrices. Give one SciPy matrix, or a corpus "
-                "that dpdist corpus wrote, or x.map_blocks(lambda block: block.toarray())."
-            )
-        return np.asanyarray(found), self.weights
+        return _dense(dask.get(self.graph, self.key)), self.weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ class PersistedPartition(Partition, Remote):
     future: Future
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        return np.asanyarray(self.future.result()), self.weights
+        return _dense(self.future.result()), self.weights
 
     @property
     def completion(self) -> Callable[[np.ndarray], ArrayPartition]:

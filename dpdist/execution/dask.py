@@ -42,8 +42,8 @@ logger = logging.getLogger("dpdist")
 
 #: What tasks need is sent with them; Dask would call that a large graph.
 _LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}
-#: Calls within so short a time would have one turn: none have, so that a batch ends before one that started later.
-_TOGETHER = "0 ms"
+#: Calls within so many seconds have one turn: none, so that a batch ends before one that started later.
+_ONE_TURN = 0
 #: Seconds in which a scheduler that dies as it is asked may be followed by another.
 _REPLACED = 30.0
 #: Labels named in the description of a task.
@@ -194,7 +194,7 @@ class DaskBackend(Backend):
         }
         with dask.config.set(_LARGE), phase(Phase.WAITING):
             futures = self.client.get(
-                graph, keys, sync=False, priority=int(prompt), retries=self.limits.attempts - 1, fifo_timeout=_TOGETHER
+                graph, keys, sync=False, priority=int(prompt), retries=self.limits.attempts - 1, fifo_timeout=_ONE_TURN
             )
         return [Held(future, label) for future in futures]
 

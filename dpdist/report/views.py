@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from dpdist.core.errors import InputError
-from dpdist.core.lease import latest_lease, lives, only_silence_tells
-from dpdist.core.places import Place
+from dpdist.core.lease import worked_on
 from dpdist.runs.opening import open_run
 from dpdist.runs.view import View, Viewable
 
@@ -43,14 +42,6 @@ def view_of(run: object) -> View:
         settings=settings,
         fingerprint=attributes["fingerprint"],
         versions=attributes["versions"],
-        going_on=_worked_on(store.place),
+        going_on=worked_on(store.place),
         tree=store.finding("tree"),
     )
-
-
-def _worked_on(place: Place) -> bool | None:
-    """Whether somebody works on a run, as far as that can be looked up at once; None where it cannot."""
-    number, beat = latest_lease(place)
-    if beat is None:
-        return False
-    return None if only_silence_tells(beat) else lives(place, number, beat)
