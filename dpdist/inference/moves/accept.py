@@ -75,13 +75,14 @@ def judge(
     Parameters
     ----------
     standing : before any is accepted
-    promise : (P,) by how much each proposal seems to gain; of equal ones the first is judged first
+    promise : (P,) by how much each proposal seems to gain; of those alike to six digits the first is judged first, for
+        two ways to the same change differ by rounding
     exact : whether `promise` holds the exact gains before anything is accepted. Then proposals that do not gain alone
         are refused for that without another look.
     doubts : (P,) nats that each gain must exceed as well, where gains are estimated from a part of the data
     """
     verdicts = []
-    for proposal in np.argsort(-promise, kind="stable").tolist():
+    for proposal in np.argsort(-_to_digits(promise), kind="stable").tolist():
         gain, free = float(promise[proposal]), standing.holds(proposal)
         threshold = standing.threshold(proposal)
         if free and (gain > 0 or gain > threshold or not exact):
@@ -100,16 +101,26 @@ def judge(
     return verdicts
 
 
+def _to_digits(gains: np.ndarray) -> np.ndarray:
+    """Gains to 20 bits."""
+    mantissa, exponent = np.frexp(gains)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**20), exponent))
+
+
 def accepted(verdicts: list[Verdict]) -> list[int]:
     """The proposals accepted, in the order in which they were."""
     return [verdict.proposal for verdict in verdicts if verdict.reason is Reason.ACCEPTED]
 
 
 def reason_for(gain: float, threshold: float, doubt: float = -np.inf) -> Reason:
-    """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none."""
+    """What becomes of a proposal that only its gain speaks for or against; a gain that is not a number is none.
+
+    A loss as small as a gain that is refused for rounding is refused for that, too: which of them it is, is rounding.
+    """
     if gain > threshold:
         return Reason.ACCEPTED if gain > doubt else Reason.UNCERTAIN
-    return Reason.ROUNDING if gain > 0 else Reason.NO_GAIN
+    least = -abs(threshold) if np.isfinite(threshold) else 0.0
+    return Reason.ROUNDING if gain > least else Reason.NO_GAIN
 
 
 def may_overtake(gain: float, before: float, laps: int) -> bool:

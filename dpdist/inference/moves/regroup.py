@@ -1,9 +1,9 @@
 """Regroup: neighbouring components are replaced by a better arrangement of their rows.
 
 Splits and merges change one thing at a time, and each of these may lose where several together would gain. So the rows
-of a few neighbours are arranged anew, on a sample, by merges and splits together: see
-:mod:`dpdist.inference.moves.arrange`. In the following laps what the group holds of every
-row is divided among the components found, as a split's rows are.
+of a few neighbours are arranged anew, on a sample, by merges and splits together and from many seeds that merge: see
+:mod:`dpdist.inference.moves.arrange`. In the following laps what the group holds of every row is divided among the
+components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
@@ -26,9 +26,10 @@ import numpy as np
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.moves.arrange import ROUND_GAIN, SampledRows, rearranged
+from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
+from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.sampling import in_equal_shares, rows_each
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch, joined, union_of

@@ -8,7 +8,7 @@ from scipy import sparse
 from dpdist.models.families.base import Rows, is_sparse
 
 #: Share of the widest column's spread below which that of another is taken for rounding; and of a column's mean square
-#: the share below which a variance is, that is a difference from it.
+#: the share below which a variance is, that is a difference from it; and of a distance that by which others are alike.
 ROUNDING = 1e-12
 
 
@@ -39,7 +39,7 @@ def many_nearest_seeds(
     chosen = _drawn(np.broadcast_to(weights[:, None], nearest.shape), order, rng)
     for s in range(seeds):
         distances = _squared_distances(points, norms, chosen)
-        owners[distances < nearest] = s
+        owners[distances < nearest * (1 - ROUNDING)] = s  # a row as far from two goes to the first, also by rounding
         nearest = np.minimum(nearest, distances)
         if s + 1 < seeds:
             if not nearest.any(axis=0).all():

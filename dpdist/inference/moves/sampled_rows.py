@@ -1,0 +1,154 @@
+"""Sampled rows of a few components: arrangements of these, and what the bound on all rows would be under them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dpdist.core.errors import PrecisionError
+from dpdist.inference.moves.change import EMPTY
+from dpdist.inference.moves.divide import NOT_FINITE
+from dpdist.kernels.arrangements import share_arrangements
+from dpdist.models.families.base import Features, Rows, dense_rows
+from dpdist.models.mixture import Model
+
+#: Nats a row by which an arrangement must gain in a step to go on being refined; steps that it may take to settle.
+STEP_GAIN, MOST_STEPS = 1e-4, 30
+#: Nats a row by which q of the sample's statistics may be broader than q of all rows' for this to say by how much the
+#: fit is too good; rows at most that are left out of a component that is broader.
+TRUSTED, LEFT_OUT = 2.0, 64
+
+
+class Arrangement(NamedTuple):
+    """Components of a sample.
+
+    Parameters
+    ----------
+    stats : (M, F) of the responsibilities
+    elbo : under them of the rows that the sample stands for, base measure apart
+    resp : (n, M), those responsibilities, times the rows' weights
+    """
+
+    stats: np.ndarray
+    elbo: float
+    resp: np.ndarray
+
+    @property
+    def occupied(self) -> Arrangement:
+        """Without components that hold no row, which matter nothing to the bound."""
+        held = self.stats[:, -1] >= EMPTY
+        return self._replace(stats=self.stats[held], resp=self.resp[:, held])
+
+
+@dataclass(frozen=True, eq=False)
+class SampledRows:
+    """Rows drawn from the whole data, with what inference needs of them.
+
+    Components are fitted to the sample and judged by what the bound would be on all the rows that it stands for. With
+    q of statistics S of the sample, ``<grad A(S), S> + H`` is what its rows expect of themselves, and as the fit is as
+    much too good for the rows seen as q is too broad, ``1 / share`` times as much is expected of all. From that goes
+    the divergence of q from the prior as it would be after all rows, of statistics T = S / share:
+
+        H / share + <grad A(S), T> - [<grad A(T), T> - A(T)],
+
+    which is A(S) + H where the sample is all there is. The bound of a sample alone would have fewer components.
+
+    Parameters
+    ----------
+    features : (n, F)
+    points : (n, D) for k-means++
+    weights : (n,) float64
+    share : of the rows for which the sample stands
+    """
+
+    model: Model
+    features: Features
+    points: Rows
+    weights: np.ndarray
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, model: Model, rows: Rows, weights: np.ndarray, share: float = 1.0) -> SampledRows:
+        """Of prepared rows."""
+        return cls(model, model.family.features(rows), model.family.points(rows), weights, share)
+
+    @property
+    def rows(self) -> float:
+        """How many rows the sample stands for."""
+        return float(self.weights.sum()) / self.share
+
+    def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
+        """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
+        ends = np.cumsum([len(stats) for stats in candidates])
+        gradients = self.model.gradients(np.concatenate(candidates), ends)
+        resp, bounds = np.ascontiguousarray(self.features @ gradients.T), np.zeros(len(ends))
+        if not share_arrangements(resp, self.weights, ends, bounds):
+            raise PrecisionError(NOT_FINITE)
+        stats = np.ascontiguousarray((self.features.T @ resp).T)
+        expected, elbos = (stats * gradients).sum(axis=1), self._evidence(stats, ends)
+        for j, (end, begin) in enumerate(zip(ends, [0, *ends[:-1]], strict=True)):
+            # H is the sum over rows of log Z less the expected logit, which is linear in the statistics.
+            elbos[j] += (bounds[j] - expected[begin:end].sum()) / self.share
+        parts = zip(np.split(stats, ends[:-1]), elbos.tolist(), np.split(resp, ends[:-1], axis=1), strict=True)
+        return [Arrangement(*part) for part in parts]
+
+    def broader(self, stats: np.ndarray) -> np.ndarray:
+        """(C,) <grad A(S) - grad A(T), T>, what it costs that q is of the sample's statistics: zero or less."""
+        if self.share == 1.0:
+            return np.zeros(len(stats))
+        family, every = self.model.family, stats / self.share
+        return np.asarray(((family.coefficients(stats) - family.coefficients(every)).T * every).sum(axis=1))
+
+    def settled(self, arrangement: Arrangement) -> Arrangement:
+        """After as many steps as it takes until the bound hardly rises."""
+        for _ in range(MOST_STEPS):
+            (after,) = self.stepped([arrangement.stats])
+            if after.elbo - arrangement.elbo < STEP_GAIN * self.rows:
+                return after
+            arrangement = after
+        return arrangement
+
+    def credible(self, now: Arrangement) -> np.ndarray:
+        """Statistics (M, F) of the components that are more than the rows of the sample they hold.
+
+        Where few rows determine a component, that it fits these says nothing of rows that were not seen. Such a one has
+        to take its rows also where each is left out of it: it would not take unseen ones otherwise.
+        """
+        stats = now.stats
+        few = -self.broader(stats) * self.share > TRUSTED * stats[:, -1]
+        if len(stats) == 1 or not few.any():
+            return stats
+        kept = [not few[k] or self._takes_rows_left_out(now, k) for k in range(len(stats))]
+        return stats[kept] if any(kept) else stats
+
+    def _takes_rows_left_out(self, now: Arrangement, k: int) -> bool:
+        """Whether a row left out of a component has its highest predictive density there: most of what it holds.
+
+        A row of weight w is w such rows, of which one is left out.
+        """
+        family, stats = self.model.family, now.stats
+        own = np.flatnonzero(now.resp[:, k] > self.weights / 2)
+        held = np.cumsum(now.resp[own, k])
+        if not len(own) or held[-1] <= stats[k, -1] / 2:
+            return False
+        evenly = (np.arange(LEFT_OUT) + 0.5) / LEFT_OUT * held[-1]
+        asked, times = np.unique(own[np.searchsorted(held, evenly)], return_counts=True)
+        features, share = dense_rows(self.features[asked]), now.resp[asked, k] / np.maximum(self.weights[asked], 1.0)
+        without, others = stats[k] - share[:, None] * features, np.delete(stats, k, axis=0)
+        alone = (family.log_evidence(stats[[k]]) - family.log_evidence(without)) / share
+        elsewhere = family.log_predictive(features, others) + np.log(np.maximum(others[:, -1], EMPTY))
+        takes = alone + np.log(np.maximum(without[:, -1], EMPTY)) > elsewhere.max(axis=1)
+        return bool(held[-1] * times[takes].sum() > LEFT_OUT * stats[k, -1] / 2)
+
+    def _evidence(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """(J,) what stands beside the entropies in the bound on all rows, for arrangements of `stats` (C, F)."""
+        allocation, every = self.model.allocation, stats / self.share
+        evidence = self.model.family.log_evidence(every) + self.broader(stats)
+        found = [own.sum() for own in np.split(evidence, ends[:-1])]
+        for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
+            gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
+            found[j] += allocation.log_evidence(counts) + gap @ counts
+        return np.array(found)
