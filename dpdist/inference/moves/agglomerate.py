@@ -20,7 +20,7 @@ from dpdist.models.sufficient_statistics import Summary
 
 #: Times that seeds are drawn by distances: each finds in half of the groups what splits miss, on 50 components of
 #: pictures. Steps of variational inference before pairs are merged.
-DRAWS, STEPS = 3, 2
+DRAWS, STEPS = 4, 2
 
 
 def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -2,9 +2,10 @@
 
 Where two components share their rows out badly, merging them loses, and so does splitting one, though to merge them and
 split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
-variational inference, and so is what many components seeded in it come to by merging; the best is followed, as long as
-what the sample says of the bound on all rows rises. To merge two and split a third was never the best. Source: the
-split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with the number of components free.
+variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. Where none
+is better than a pair, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`). To
+merge two and split a third was never the best. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton
+(2000), with the number of components free.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ STAGES = (10, 3), (5, 5), (3, 12)
 AHEAD = 5
 #: Nats a row by which candidates may differ that come to the same: of these the first is kept, not what rounding says.
 ALIKE = 1e-7
-#: Seeds for each component of which many are made that merge.
-SEEDS = 4
+#: Components that are seeded and merged where all else finds nothing better than a pair. Of three to five members they
+#: found a little more, at twice the cost of all searches.
+SEEDS = 8
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a round to be followed.
@@ -88,14 +90,22 @@ def rearranged(
     most : components that there may be
     """
     now, found = sample.settled(sample.stepped([stats])[0]), None
-    anew = agglomerated(sample, SEEDS * len(stats), rng) if sample.weights.sum() >= 1 else []
-    for _ in range(ROUNDS):
-        candidates = [each for each in anew if len(each) <= most] + _candidates(sample, now, split, rng, most)
-        anew, best = [], best_of(sample, candidates, now.elbo + ROUND_GAIN * sample.rows)
+    for number in range(ROUNDS):
+        least = now.elbo + ROUND_GAIN * sample.rows
+        best = best_of(sample, _candidates(sample, now, split, rng, most), least)
+        if best is None and not number and len(stats) == 2:
+            best = best_of(sample, _anew(sample, rng, most), least)
         if best is None or not len(best.occupied.stats):  # of next to no weight
             break
         now = found = best.occupied
     return found
+
+
+def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np.ndarray]:
+    """Arrangements, statistics (M, F) of each, that many seeds come to."""
+    if sample.weights.sum() < 1:  # too little for so many
+        return []
+    return [stats for stats in agglomerated(sample, SEEDS, rng) if len(stats) <= most]
 
 
 def _candidates(

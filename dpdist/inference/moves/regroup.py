@@ -1,7 +1,7 @@
 """Regroup: neighbouring components are replaced by a better arrangement of their rows.
 
 Splits and merges change one thing at a time, and each of these may lose where several together would gain. So the rows
-of a few neighbours are arranged anew, on a sample, by merges and splits together and from many seeds that merge: see
+of a few neighbours are arranged anew, on a sample, by merges and splits together, or from many seeds: see
 :mod:`dpdist.inference.moves.arrange`. In the following laps what the group holds of every row is divided among the
 components found, as a split's rows are.
 
