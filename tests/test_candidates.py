@@ -119,7 +119,7 @@ def test_what_converges_does_so_in_a_dense_lap_as_high_as_without_candidates() -
 
 
 def test_a_visit_by_all_that_hold_something_is_a_dense_one() -> None:
-    rows = np.concatenate([clusters(2 + seed, 200, spread=1.0) + 100 * seed for seed in (-1, 0, 1)])
+    rows = np.concatenate([clusters(2 + seed, 200, spread=4.0) + 100 * seed for seed in (-1, 0, 1)])
     rows = rows[np.random.default_rng(0).permutation(600)]
     weights = np.random.default_rng(1).uniform(0, 2, 600).round(1)
     model = mixture(initial=np.digitize(rows[:, 0], [-50, 50]) * 2 + np.arange(600) % 2, moves=[Split(cooldown=0)])

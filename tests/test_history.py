@@ -52,7 +52,7 @@ def test_other_programs_read_every_component_of_a_proposal(tmp_path) -> None:
 
 def test_of_a_fit_every_proposal_is_told_as_it_was_judged() -> None:
     model, judged = mixture(initial="k-means++", initial_components=9, max_laps=12), []
-    for _, info in model.iter_fit(clusters(0, rows=500, columns=5, groups=8)):
+    for _, info in model.iter_fit(clusters(0, rows=500, columns=5, groups=12)):
         judged += [(info.lap, record.kind, record.components) for record in info.records]
     assert any(len(components) > 2 for *_, components in judged)
     assert [(row.lap, row.kind, row.members) for row in model._history.proposals] == judged
