@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
+from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.sva import (
     Conjugate,
     DistanceTest,
@@ -23,7 +24,6 @@ from dpdist.inference.sva.combine import combine, pass_over
 from dpdist.inference.sva.prune_merge import (
     MergeTest,
     PairSearch,
-    disjoint,
     empty_state,
     likely_pairs,
     merge_gains,

@@ -11,6 +11,7 @@ stands, and how it stands afterwards.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple, Self
 
@@ -127,3 +128,27 @@ def may_overtake(gain: float, before: float, laps: int) -> bool:
     """Whether what does not gain yet may within some laps, rising as in the last one, when it gained `before`; what was
     not judged then may."""
     return laps > 0 and (not np.isfinite(before) or gain + laps * (gain - before) > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Untouched(Standing):
+    """Pairs of components, of which those merged so far have `taken` some; what :func:`judge` asks of them."""
+
+    pairs: np.ndarray
+    gains: np.ndarray
+    taken: frozenset[int] = frozenset()
+
+    def gain(self, proposal: int) -> float:
+        return float(self.gains[proposal])
+
+    def holds(self, proposal: int) -> bool:
+        return self.taken.isdisjoint(self.pairs[proposal].tolist())
+
+    def after(self, proposal: int) -> Self:
+        return replace(self, taken=self.taken.union(self.pairs[proposal].tolist()))
+
+
+def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
+    """Those of some pairs (P, 2) that gain and share no component, taken by `promise` (P,), or by gain, (Q, 2)."""
+    verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
+    return pairs[np.array(accepted(verdicts), dtype=np.intp)]

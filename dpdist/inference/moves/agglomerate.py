@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import xlogy
 
+from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.seeding import many_nearest_seeds, standardized
+from dpdist.kernels.softmax import pair_entropy
 from dpdist.models.sufficient_statistics import Summary
 
 #: Times that seeds are drawn by distances: each finds in half of the groups what splits miss, on 50 components of
@@ -63,21 +64,10 @@ def _pairs(sample: SampledRows, now: Arrangement) -> list[tuple[int, int]]:
     """Disjoint pairs of components that gain by merging, the best ones first."""
     number = len(now.stats)
     first, second = np.triu_indices(number, 1)
-    entropies, broader = _entropies(now.resp), sample.broader(now.stats)
-    together = [_entropies(now.resp[:, k + 1 :] + now.resp[:, [k]]) for k in range(number - 1)]
-    gains = (np.concatenate([*together, []]) - entropies[first] - entropies[second]) / sample.share
+    gains, broader = np.zeros(len(first)), sample.broader(now.stats)
+    pair_entropy(np.ascontiguousarray(now.resp), np.ones(len(now.resp)), first, second, gains)  # they hold the weights
+    gains /= sample.share
     gains += pair_gains(sample.model, Summary(now.stats / sample.share, np.zeros(number)))[first, second]
     # A component of both is broader than all rows would make it by about as much as that of the two which costs more.
     gains -= np.maximum(broader[first], broader[second])
-    pairs, free = list[tuple[int, int]](), np.ones(number, dtype=bool)
-    for best in np.argsort(-gains, kind="stable")[: int((gains > 0).sum())]:
-        pair = int(first[best]), int(second[best])
-        if free[list(pair)].all():
-            pairs.append(pair)
-            free[list(pair)] = False
-    return pairs
-
-
-def _entropies(resp: np.ndarray) -> np.ndarray:
-    """(M,) of responsibilities (n, M), the rows' weights apart."""
-    return -np.asarray(xlogy(resp, resp).sum(axis=0))
+    return [(i, j) for i, j in disjoint(np.stack([first, second], axis=1), gains).tolist()]

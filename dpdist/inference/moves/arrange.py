@@ -90,10 +90,10 @@ def rearranged(
     most : components that there may be
     """
     now, found = sample.settled(sample.stepped([stats])[0]), None
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         least = now.elbo + ROUND_GAIN * sample.rows
         best = best_of(sample, _candidates(sample, now, split, rng, most), least)
-        if best is None and not number and len(stats) == 2:
+        if best is None and found is None and len(stats) == 2:
             best = best_of(sample, _anew(sample, rng, most), least)
         if best is None or not len(best.occupied.stats):  # of next to no weight
             break

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from dpdist.core.trees import join_pairwise
+from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.sva.base import Learner, OpeningRule, Pass, SVAState
 from dpdist.inference.sva.prune_merge import (
     EvidenceTest,
     PruneMerge,
-    disjoint,
     likely_pairs,
     merge_gains,
     merged,

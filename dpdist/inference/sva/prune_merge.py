@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
@@ -34,7 +34,7 @@ from dpdist.core.checks import (
     number,
     whole,
 )
-from dpdist.inference.moves.accept import Standing, accepted, judge
+from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 
 
@@ -269,30 +269,6 @@ def likely_pairs(affinity: np.ndarray, partners: int) -> np.ndarray:
     best = np.argsort(-others, axis=1, kind="stable")[:, :most]
     pairs = np.stack([np.repeat(np.arange(size), most), best.ravel()], axis=1)
     return np.unique(np.sort(pairs, axis=1), axis=0)
-
-
-@dataclass(frozen=True, eq=False)
-class _Untouched(Standing):
-    """Pairs of components, of which those merged so far have `taken` some; what :func:`judge` asks of them."""
-
-    pairs: np.ndarray
-    gains: np.ndarray
-    taken: frozenset[int] = frozenset()
-
-    def gain(self, proposal: int) -> float:
-        return float(self.gains[proposal])
-
-    def holds(self, proposal: int) -> bool:
-        return self.taken.isdisjoint(self.pairs[proposal].tolist())
-
-    def after(self, proposal: int) -> Self:
-        return replace(self, taken=self.taken.union(self.pairs[proposal].tolist()))
-
-
-def disjoint(pairs: np.ndarray, gains: np.ndarray, promise: np.ndarray | None = None) -> np.ndarray:
-    """Those of some pairs (P, 2) that gain and share no component, taken by `promise` (P,), or by gain, (Q, 2)."""
-    verdicts = judge(_Untouched(pairs, gains), gains if promise is None else promise)
-    return pairs[np.array(accepted(verdicts), dtype=np.intp)]
 
 
 def merge_pairs(
