@@ -79,7 +79,9 @@ def serial_digest(rows_path):
 
 
 @pytest.mark.parametrize(
-    ("dask_backend", "lookahead"), [(1, 0), (2, 0), (2, 1), (2, 4), (3, 4)], indirect=["dask_backend"]
+    ("dask_backend", "lookahead"),
+    [(1, 0), (2, 1), (3, 4), *(pytest.param(2, ahead, marks=pytest.mark.slow) for ahead in (0, 4))],
+    indirect=["dask_backend"],
 )
 def test_dask_gives_the_bits_of_serial(dask_backend, rows_path, serial_digest, lookahead) -> None:
     assert digest(run(rows_path, dask_backend, lookahead=lookahead)) == serial_digest(lookahead)

@@ -244,7 +244,7 @@ RUNS = {
 
 @pytest.mark.parametrize(
     ("name", "pack_bytes"),
-    [(name, size) for i, name in enumerate(RUNS) for size in np.delete([1, 3000, memo.PACK_BYTES], i).tolist()],
+    list(zip(RUNS, (3000, 1, memo.PACK_BYTES), strict=True)),
 )
 def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_batch_summary_once(
     tmp_path, monkeypatch, at_will, name, pack_bytes

@@ -70,13 +70,13 @@ SOURCES: dict[str, Make] = {
 
 def mixture(family: Any = None, **given: Any) -> dpdist.DPMixture:
     """A mixture of two batches."""
-    family = IsotropicGaussian() if family is None else family
-    return dpdist.DPMixture(family, schedule=Memoized(batches=2), tolerance=0.0, random_state=0, **given)
+    given = {"schedule": Memoized(batches=2), "tolerance": 0.0, "random_state": 0, "max_laps": 3, **given}
+    return dpdist.DPMixture(IsotropicGaussian() if family is None else family, **given)
 
 
 def topics(schedule: Any, **given: Any) -> dpdist.HDPTopicModel:
     """A topic model."""
-    return dpdist.HDPTopicModel(initial_topics=2, schedule=schedule, random_state=0, **given)
+    return dpdist.HDPTopicModel(initial_topics=2, schedule=schedule, random_state=0, **{"max_laps": 3, **given})
 
 
 def extension(source: Source, path: Path) -> Any:

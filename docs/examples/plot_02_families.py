@@ -13,9 +13,9 @@ from sklearn.decomposition import PCA
 import dpdist
 
 digits = load_digits()
-x = PCA(8, random_state=0).fit_transform(digits.data)
+x = PCA(4, random_state=0).fit_transform(digits.data)
 shuffled = np.random.default_rng(0).permutation(len(x))
-train, test = x[shuffled[:1400]], x[shuffled[1400:]]
+train, test = x[shuffled[:1200]], x[shuffled[1200:]]
 
 # %%
 # The same rows under three families, with default priors: a full covariance in each cluster, a variance in each column,
@@ -23,7 +23,7 @@ train, test = x[shuffled[:1400]], x[shuffled[1400:]]
 
 found = {}
 for family in ("gaussian", "diagonal_gaussian", "isotropic_gaussian"):
-    found[family] = dpdist.DPMixture(family, random_state=0, max_laps=15).fit(train)
+    found[family] = dpdist.DPMixture(family, random_state=0, max_laps=10).fit(train)
     model = found[family]
     print(f"{family:20} K {model.n_components_:3}   held out {model.score(test):8.3f} nats a row")
 

@@ -12,13 +12,13 @@ from sklearn.decomposition import PCA
 
 import dpdist
 
-x = PCA(8, random_state=0).fit_transform(load_digits().data)
+x = PCA(4, random_state=0).fit_transform(load_digits().data)
 shuffled = np.random.default_rng(0).permutation(len(x))
-train, test = x[shuffled[:1400]], x[shuffled[1400:]]
+train, test = x[shuffled[:1200]], x[shuffled[1200:]]
 
 
 def fit(**settings):
-    model = dpdist.DPMixture(random_state=0, max_laps=15, **settings).fit(train)
+    model = dpdist.DPMixture(random_state=0, max_laps=10, **settings).fit(train)
     return model.n_components_, model.score(test)
 
 

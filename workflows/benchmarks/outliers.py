@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(10_000, (2, 5, 10), (0.0, 0.001, 0.01, 0.05), 3, 60)
-SMALL = Size(2_000, (5,), (0.0, 0.02), 1, 30)
+SMALL = Size(1_500, (5,), (0.0, 0.02), 1, 12)
 #: Clusters that are drawn, the least distance of their means, and half the width of the box of means.
 CLUSTERS, APART, WIDTH = 20, 4.0, {2: 50.0, 5: 10.0, 10: 10.0}
 #: Rows of a real set from which principal components are made.

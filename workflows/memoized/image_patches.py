@@ -36,7 +36,7 @@ class Size(NamedTuple):
     laps: int  # at most
 
 
-FULL, SMALL = Size(None, MANY, 1000), Size(3, 6, 7)
+FULL, SMALL = Size(None, MANY, 1000), Size(1, 6, 4)
 
 
 def settings(size: Size) -> dict[str, dict[str, Any]]:
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(settings(FULL)), default=list(settings(FULL)))
     parser.add_argument("--rows", type=int, help="of the patches, drawn at random; all by default")
     parser.add_argument("--seconds", type=float, help="of each method in this call; none by default")
-    parser.add_argument("--laps", type=int, help="of each method at most; default 1000, small 7")
+    parser.add_argument("--laps", type=int, help="of each method at most; default 1000, small 4")
     given = parser.parse_args()
     size = SMALL if given.small else FULL
     size = size._replace(laps=given.laps or size.laps)

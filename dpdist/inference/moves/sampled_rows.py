@@ -149,6 +149,8 @@ class SampledRows:
         evidence = self.model.family.log_evidence(every) + self.broader(stats)
         found = [own.sum() for own in np.split(evidence, ends[:-1])]
         for j, counts in enumerate(map(allocation.in_order, np.split(every[:, -1], ends[:-1]))):
-            gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
-            found[j] += allocation.log_evidence(counts) + gap @ counts
+            found[j] += allocation.log_evidence(counts)
+            if self.share != 1.0:
+                gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
+                found[j] += gap @ counts
         return np.array(found)

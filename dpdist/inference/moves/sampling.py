@@ -13,6 +13,9 @@ from dpdist.models.families.base import Rows, stack_rows
 
 #: Components that have their turn together at least, however few rows of each that leaves: neighbours are among them.
 TOGETHER = 16
+#: Share of what components hold beyond which a sample of them is taken for all of it: the rows that are not in it weigh
+#: next to nothing there.
+ALMOST_ALL = 0.95
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,12 @@ def in_equal_shares(samples: Sequence[tuple[Rows, np.ndarray]], counts: np.ndarr
     Returns
     -------
     rows, weights : one component's after the other's
-    share : that rate, the least of the samples' own, but for components of which there are no rows
+    share : that rate, the least of the samples' own, but for components of which there are no rows; one where it is
+        almost that
     """
     shares = np.array([own.sum() for _, own in samples]) / np.maximum(counts, 1e-300)
     least = shares[shares > 0].min(initial=np.inf)
+    if ALMOST_ALL <= least < np.inf:
+        least = 1.0
     weights = [own * (least / share) if share > 0 else own for (_, own), share in zip(samples, shares, strict=True)]
     return stack_rows([rows for rows, _ in samples]), np.concatenate(weights), float(least)
