@@ -173,7 +173,7 @@ CASES = {
     "Regroup": Case(
         dpdist.Regroup,
         with_move,
-        {**each("smallest rows seedings refine", NOTHING), "largest": NOTHING},
+        each("smallest largest widest rows seedings refine", NOTHING),
     ),
     "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
     "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),

@@ -95,7 +95,7 @@ def test_neighbours_of_a_large_component_are_not_just_the_small_ones() -> None:
 
 
 def test_the_order_of_groups_is_another_in_every_wave_and_lap() -> None:
-    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2, widest=2)
 
     def first_of(lap: int, wave: int) -> tuple[int, ...]:
         sketch = Sketch.of(replace(end, lap=lap), np.ones(7, dtype=bool))
@@ -115,7 +115,7 @@ def test_what_a_search_made_is_searched_on_before_it_was_split() -> None:
 
 def test_what_was_found_in_a_part_of_a_division_is_free_once_another_move_ended_that() -> None:
     """A refused division leaves its parts searched; one that another move took a member of says nothing of the rest."""
-    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2, widest=2)
     groups = [(0, 1), (2, 3)], [(0, 1, 4), (2, 3, 5)]
     searched = move.none().searched.after(end, groups[0])
     under_way = replace(Divisions.begun(groups[1], [3, 3]), searched=searched)
@@ -135,24 +135,24 @@ def test_a_run_about_to_rest_searches_every_group_once_and_proposes_disjoint_one
     rows, owners = drawn()
     end = end_of(rows, np.array([0, 0, 1, 2, 3, 4, 5])[owners])
     for each in (replace(end, settled=True), replace(end, change=1e-3)):
-        found = Regroup(smallest=3, largest=6).births(each, np.zeros(6, bool), Regroup().none(), ())
+        found = Regroup(smallest=3, largest=6, widest=6).births(each, np.zeros(6, bool), Regroup().none(), ())
         tried = [group for group, stats in found.items() if stats is not None]
         assert len(tried) == 1 and 0 in tried[0] and len(found[tried[0]]) == len(tried[0]) + 1
         vain = [frozenset(group) for group, stats in found.items() if stats is None]
         near = {frozenset([k, *each.neighbours[k, : size - 1].tolist()]) for k in range(6) for size in (3, 4, 5, 6)}
         assert len(vain) == len(set(vain)) and near >= set(vain) >= {g for g in near if g.isdisjoint(tried[0])}
-    assert len(Regroup(smallest=3, largest=6).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
+    assert len(Regroup(smallest=3, largest=6, widest=6).births(end, np.zeros(6, bool), Regroup().none(), ())) <= 4
 
 
 def test_groups_of_every_size_are_searched_before_a_run_rests() -> None:
-    found = Regroup(smallest=3, largest=5).births(
+    found = Regroup(smallest=3, largest=5, widest=5).births(
         replace(end_of(*drawn()), settled=True), np.zeros(7, bool), Regroup().none(), ()
     )
     assert {len(group) for group in found} == {3, 4, 5} and all(stats is None for stats in found.values())
 
 
 def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:
-    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2)
+    end, move = end_of(*drawn()), Regroup(smallest=2, largest=2, widest=2)
     calm = replace(end, settled=True)
     found = move.births(calm, np.zeros(7, bool), move.none(), ())
     assert found and all(stats is None for stats in found.values())
@@ -177,7 +177,7 @@ def test_a_group_in_which_something_was_found_is_not_searched_again_after_that_w
     rows, owners = drawn(each=400)
     mixed = np.array([0, 0, 1, 2, 3, 4, 4])[owners]
     mixed[(owners == 2) & (rows[:, 1] > 0)] = 5
-    end, move, searched = end_of(rows, mixed), Regroup(smallest=2, largest=4), list[list[frozenset[int]]]()
+    end, move, searched = end_of(rows, mixed), Regroup(smallest=2, largest=4, widest=4), list[list[frozenset[int]]]()
     search = Regroup._search
 
     def told(self, end, groups, wave):
@@ -198,7 +198,7 @@ def test_a_group_in_which_something_was_found_is_not_searched_again_after_that_w
 
 def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
     """Of fewer members more changes are tried and more rows of each are seen."""
-    end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=3)
+    end, move = replace(end_of(*drawn()), settled=True), Regroup(smallest=2, largest=3, widest=3)
     found = {k: frozenset([k, *end.neighbours[k, :2].tolist()]) for k in range(7)}
     resting = move.resting(end, move.none(), [tuple(group) for group in found.values()])
     tried = groups_tried(end, move, searched=resting.searched)
@@ -221,7 +221,7 @@ def test_a_group_within_one_that_was_searched_in_vain_is_searched_too() -> None:
 @pytest.mark.parametrize("groups", [1, 2, 5])
 def test_searches_of_a_lap_end_stop_at_their_share_of_work(groups, made, refused, limit, monkeypatch) -> None:
     """Groups of two hold 300 rows; searches end with the first that reaches what all of them may take."""
-    end, move = replace(end_of(*drawn()), settled=True, made=made), Regroup(smallest=2, largest=2, rows=200)
+    end, move = replace(end_of(*drawn()), settled=True, made=made), Regroup(smallest=2, largest=2, widest=2, rows=200)
     share = (groups - 0.5) * move._work(end, (0, 1)) / (float(end.summary.counts.sum()) * 7)
     cooldowns = Cooldowns.of({i: Cooldown(1, until, 150.0) for i, until in refused.items()})
     splits = Tried(*vars(replace(Divisions.begun([], []), cooldowns=cooldowns)).values())
@@ -292,7 +292,7 @@ def test_groups_of_a_wave_are_disjoint_and_what_rests_on_the_same_changes_is_rep
     sketch = Sketch.of(end, np.ones(7, dtype=bool))
     sketch = sketch.after([(0, 3)], [Found(end.summary.stats[[0, 3]], [end.samples[0], end.samples[3]])])
     for wave in range(20):
-        groups = Regroup(smallest=2, largest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
+        groups = Regroup(smallest=2, largest=3, widest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
         assert sum(map(len, groups)) == len(set().union(*groups)) and groups
         rests = [union_of(sketch.replaced[k] for k in group) for group in groups]
         shared += sum(map(len, rests)) > len(union_of(rests))
@@ -336,7 +336,7 @@ def test_components_at_work_without_rows_or_not_split_yet_are_in_no_group() -> N
 
 
 def test_groups_wait_for_members_whose_turn_was_in_another_lap_and_not_for_those_without_rows() -> None:
-    move, every = Regroup(smallest=2, largest=2), replace(end_of(*drawn()), settled=True)
+    move, every = Regroup(smallest=2, largest=2, widest=2), replace(end_of(*drawn()), settled=True)
     others = {k: part for k, part in every.samples.items() if k != 3}
     for asked, waits in (((np.arange(7) != 3), True), (np.ones(7, dtype=bool), False)):
         end = replace(every, samples=others, asked=asked)
@@ -455,6 +455,7 @@ def test_changes_keep_all_rows_and_gain_what_the_evidence_says() -> None:
     changes = list(_changes(sample, now, Split(), np.random.default_rng(0), np.inf))
     kinds = sorted((tuple(removed), len(added)) for _, removed, added in changes)
     expected = [((k,), 2) for k in range(3)] + [(pair, n) for pair in combinations(range(3), 2) for n in (1, 2)]
+    expected.append(((0, 1, 2), 4))
     assert kinds == sorted(expected)
     for gain, removed, added in changes:
         np.testing.assert_allclose(added.sum(axis=0)[-1], now.stats[removed].sum(axis=0)[-1], rtol=0.02)
@@ -466,7 +467,7 @@ def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:
     rows, owners = drawn(each=400)
     mixed = np.array([0, 0, 1, 2, 3, 4, 4])[owners]
     mixed[(owners == 2) & (rows[:, 1] > 0)] = 5
-    few = Regroup(smallest=6, largest=9, rows=300)
+    few = Regroup(smallest=6, largest=8, widest=8, rows=300)
     end = end_of(rows, mixed)
     thin = {k: (part[:: k + 1], own[:: k + 1]) for k, (part, own) in end.samples.items()}
     for each in (end, replace(end, samples=thin)):

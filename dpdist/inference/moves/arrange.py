@@ -18,6 +18,7 @@ import numpy as np
 
 from dpdist.inference.moves.agglomerate import agglomerated
 from dpdist.inference.moves.sampled_rows import STEP_GAIN, Arrangement, SampledRows
+from dpdist.inference.moves.shells import shells
 from dpdist.inference.moves.split import Split, seed_children
 
 #: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
@@ -36,6 +37,8 @@ ROUNDS = 4
 ROUND_GAIN = 5e-3
 #: Share of a row below which it is not looked at when a component is split.
 FEW = 1e-2
+#: Shares of what each component holds that are taken for its outer rows; the second alone beside other changes.
+OUTER = 0.1, 0.2, 0.3
 
 
 class _Rising(NamedTuple):
@@ -101,6 +104,17 @@ def rearranged(
     return found
 
 
+def surrounded(sample: SampledRows, stats: np.ndarray) -> Arrangement | None:
+    """The best arrangement of components with `stats` (M, F) and one more, which begins with the outer rows of all.
+
+    None where it is not better. Rows far from every middle are few in each component, so that splits do not pay; those
+    of many components together may.
+    """
+    now = sample.settled(sample.stepped([stats])[0])
+    found = best_of(sample, [_around(sample, now, share) for share in OUTER], now.elbo + ROUND_GAIN * sample.rows)
+    return found.occupied if found is not None and len(found.occupied.stats) else None
+
+
 def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np.ndarray]:
     """Arrangements, statistics (M, F) of each, that many seeds come to."""
     if sample.weights.sum() < 1:  # too little for so many
@@ -122,6 +136,9 @@ def _changes(
     """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
     family, members = sample.model.family, range(len(now.stats))
     evidence = family.log_evidence(now.stats)
+    if 1 < len(members) < most:
+        parts = _around(sample, now, OUTER[1])
+        yield float(family.log_evidence(parts).sum() - evidence.sum()), list(members), parts
     for k in members if len(members) + split.children - 1 <= most else ():
         children = _split(sample, now.resp[:, k], split, rng)
         if children is not None:
@@ -133,6 +150,15 @@ def _changes(
         anew = _split(sample, now.resp[:, i] + now.resp[:, j], split, rng)
         if anew is not None:
             yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
+
+
+def _around(sample: SampledRows, now: Arrangement, share: float) -> np.ndarray:
+    """Statistics (M + 1, F) of components without the rows that lie outermost in each, and of all these as one."""
+    depths, below = np.asarray(sample.features @ sample.model.family.coefficients(now.stats)), np.array([[share]])
+    outer = [shells(depths[:, [k]], own, below) for k, own in enumerate(now.resp.T)]
+    beyond = np.concatenate(outer, axis=1) * now.resp
+    parts = np.concatenate([now.resp - beyond, beyond.sum(axis=1, keepdims=True)], axis=1)
+    return np.asarray(sample.features.T @ parts).T
 
 
 def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> np.ndarray | None:

@@ -26,7 +26,7 @@ import numpy as np
 from dpdist.core.checks import COUNT, check_fields, whole
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged
+from dpdist.inference.moves.arrange import ROUND_GAIN, rearranged, surrounded
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
 from dpdist.inference.moves.sampled_rows import SampledRows
@@ -61,6 +61,7 @@ class Regroup(Dividing):
     Parameters
     ----------
     smallest, largest : components of a group; those of every size between are a component and its nearest
+    widest : components of a group to which a component of the outer rows of all may be added; nothing else is tried
     rows : sampled rows of a group that are looked at
     seedings : of a split, as of :class:`Split`
     refine : laps that the components found may take until they pay
@@ -68,13 +69,15 @@ class Regroup(Dividing):
 
     smallest: int = 2
     largest: int = 5
+    widest: int = MOST_TOGETHER
     rows: int = 4000
     seedings: int = 16
     refine: int = 3
 
     def __post_init__(self) -> None:
         check_fields(self, " of Regroup", smallest=whole(2), **dict.fromkeys(("rows", "seedings", "refine"), COUNT))
-        check_fields(self, " of Regroup", largest=whole(self.smallest))
+        check_fields(self, " of Regroup", largest=whole(self.smallest, MOST_TOGETHER))
+        check_fields(self, " of Regroup", widest=whole(self.largest, MOST_TOGETHER))
 
     @property
     def least_rows(self) -> int:
@@ -139,7 +142,7 @@ class Regroup(Dividing):
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:
         """Groups of a component with its nearest that were not searched, the smallest first."""
-        sizes = {min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)} - {1}
+        sizes = {min(size, len(end.ids)) for size in (*range(self.smallest, self.largest + 1), self.widest)} - {1}
         for size in sorted(sizes):
             group = k, *end.neighbours[k, : size - 1].tolist()
             if not searched.holds(end.ids[list(group)].tolist()):
@@ -172,7 +175,7 @@ class Regroup(Dividing):
         drawn = [self._drawn(end, group, key) for group, key in zip(groups, keys, strict=True)]
         stats = [end.summary.stats[list(group)] for group in groups]
         most = [len(group) + max(0.0, end.room) for group in groups]
-        shared = [end.backend.share((end.model, self.seedings))] * len(groups)
+        shared = [end.backend.share((end.model, self))] * len(groups)
         return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, most, keys))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
@@ -205,18 +208,21 @@ def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator)
 
 
 def _arrange_task(
-    shared: tuple[Model, int],
+    shared: tuple[Model, Regroup],
     stats: np.ndarray,
     drawn: GroupRows,
     most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
     """A better arrangement of components with `stats` (M, F) by at most so many; None if none was found."""
-    (model, seedings), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
+    (model, move), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
-        sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=seedings, seed_iterations=2)
-        better = rearranged(sample, stats * share, split, rng, most)
+        sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=move.seedings, seed_iterations=2)
+        if len(stats) <= move.largest:
+            better = rearranged(sample, stats * share, split, rng, most)
+        else:
+            better = surrounded(sample, stats * share) if len(stats) < most else None
     if better is None:
         return None
     owners = better.resp.argmax(axis=1)
