@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpdist.inference.moves import regroup
 from dpdist.inference.moves.arrange import OUTER, _around, surrounded
 from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
@@ -88,3 +89,12 @@ def test_a_group_is_as_wide_as_there_are_components_and_as_it_may_be() -> None:
         own, move = owners < many, Regroup(smallest=2, largest=2, widest=widest)
         left = move._left(end_of(rows[own], owners[own]), SearchedGroups(), 0)
         assert [len(group) for group in left] == sorted(sizes)
+
+
+def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatch) -> None:
+    rows, owners, _ = scattered()
+    tried = list[tuple[str, int]]()
+    for name in ("rearranged", "surrounded"):
+        monkeypatch.setattr(regroup, name, lambda _, stats, *others, name=name: tried.append((name, len(stats))))
+    Regroup(largest=4)._search(end_of(rows, owners), [(0, 1), (2, 3, 4, 5), (1, 2, 3, 4, 5)], 0)
+    assert tried == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
