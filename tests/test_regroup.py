@@ -99,7 +99,7 @@ def test_the_order_of_groups_is_another_in_every_wave_and_lap() -> None:
 
     def first_of(lap: int, wave: int) -> tuple[int, ...]:
         sketch = Sketch.of(replace(end, lap=lap), np.ones(7, dtype=bool))
-        return move._groups(sketch, SearchedGroups(), wave, 1e12)[0]
+        return move._groups(sketch, SearchedGroups(), wave, 1e12, True)[0]
 
     assert len({first_of(0, wave) for wave in range(8)}) > 2
     assert len({first_of(lap, 0) for lap in range(8)}) > 2
@@ -292,7 +292,7 @@ def test_groups_of_a_wave_are_disjoint_and_what_rests_on_the_same_changes_is_rep
     sketch = Sketch.of(end, np.ones(7, dtype=bool))
     sketch = sketch.after([(0, 3)], [Found(end.summary.stats[[0, 3]], [end.samples[0], end.samples[3]])])
     for wave in range(20):
-        groups = Regroup(smallest=2, largest=3, widest=3)._groups(sketch, SearchedGroups(), wave, np.inf)
+        groups = Regroup(smallest=2, largest=3, widest=3)._groups(sketch, SearchedGroups(), wave, np.inf, True)
         assert sum(map(len, groups)) == len(set().union(*groups)) and groups
         rests = [union_of(sketch.replaced[k] for k in group) for group in groups]
         shared += sum(map(len, rests)) > len(union_of(rests))

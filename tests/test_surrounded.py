@@ -15,7 +15,7 @@ from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.mixture import Model
 from tests.cases import ALLOCATIONS, FAMILIES, filled
-from tests.test_regroup import end_of, model_of, sums
+from tests.test_regroup import CENTRES, drawn, end_of, model_of, sums
 
 #: Clusters, and of each its rows and those among them that lie anywhere about.
 MANY, EACH, FEW = 8, 150, 2
@@ -98,3 +98,10 @@ def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatc
         monkeypatch.setattr(regroup, name, lambda _, stats, *others, name=name: tried.append((name, len(stats))))
     Regroup(largest=4)._search(end_of(rows, owners), [(0, 1), (2, 3, 4, 5), (1, 2, 3, 4, 5)], 0)
     assert tried == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_wide_groups_wait_until_laps_gain_little_and_a_run_for_them(calm) -> None:
+    end, move, many = replace(end_of(*drawn()), settled=calm), Regroup(smallest=2, largest=2), len(CENTRES)
+    assert (many in map(len, move.births(end, np.zeros(many, bool), move.none(), ()))) == calm
+    assert [len(group) for group in move._left(end, SearchedGroups(), 0)] == [2, many]

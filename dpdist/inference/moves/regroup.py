@@ -7,7 +7,8 @@ components found, as a split's rows are.
 
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
-change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left.
+change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left,
+and wide ones with them, in which a component of what lies outermost in all may be missing.
 Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
 limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
 split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
@@ -114,7 +115,7 @@ class Regroup(Dividing):
         searched, births = resting.searched, dict[tuple[int, ...], np.ndarray | None]()
         sketch, left = Sketch.of(end, free), _most_work(end, LAPS_MEANWHILE if self._early(end, others) else MOST_LAPS)
         for wave in count():
-            groups = self._groups(sketch, searched, wave, left)
+            groups = self._groups(sketch, searched, wave, left, calm)
             if not groups:
                 break
             left -= sum(self._work(sketch.end, group) for group in groups)
@@ -140,9 +141,10 @@ class Regroup(Dividing):
             lately |= proposals.cooling(end.ids, end.lap + 1)
         return float(lately.mean()) > 0.5
 
-    def _left(self, end: LapEnd, searched: SearchedGroups, k: int) -> Iterator[tuple[int, ...]]:
-        """Groups of a component with its nearest that were not searched, the smallest first."""
-        sizes = {min(size, len(end.ids)) for size in (*range(self.smallest, self.largest + 1), self.widest)} - {1}
+    def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
+        """Groups of a component with its nearest that were not searched, the smallest first and `wide` ones last."""
+        few = range(self.smallest, self.largest + 1)
+        sizes = {min(size, len(end.ids)) for size in ((*few, self.widest) if wide else few)} - {1}
         for size in sorted(sizes):
             group = k, *end.neighbours[k, : size - 1].tolist()
             if not searched.holds(end.ids[list(group)].tolist()):
@@ -153,7 +155,9 @@ class Regroup(Dividing):
         held = float(end.summary.counts[list(group)].sum())
         return PRODUCTS * len(group) * min(float(self.rows), held)
 
-    def _groups(self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float) -> list[tuple[int, ...]]:
+    def _groups(
+        self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, wide: bool
+    ) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
         Changes that rest on each other, those of this wave among them, replace at most so many components of the lap's
@@ -161,7 +165,7 @@ class Regroup(Dividing):
         """
         end, groups, free, together = sketch.end, list[tuple[int, ...]](), sketch.free.copy(), sketch.replaced
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
-            for group in self._left(end, searched, k):
+            for group in self._left(end, searched, k, wide):
                 union = union_of([together[k] for k in group])
                 if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER:
                     groups.append(group)
