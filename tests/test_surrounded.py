@@ -103,5 +103,7 @@ def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatc
 @pytest.mark.parametrize("calm", [False, True])
 def test_wide_groups_wait_until_laps_gain_little_and_a_run_for_them(calm) -> None:
     end, move, many = replace(end_of(*drawn()), settled=calm), Regroup(smallest=2, largest=2), len(CENTRES)
-    assert (many in map(len, move.births(end, np.zeros(many, bool), move.none(), ()))) == calm
+    pairs = [(k, int(end.neighbours[k, 0])) for k in range(many)]
+    resting = replace(move.none(), searched=SearchedGroups().after(end, pairs))
+    assert list(map(len, move.births(end, np.zeros(many, bool), resting, ()))) == [many] * calm
     assert [len(group) for group in move._left(end, SearchedGroups(), 0)] == [2, many]
