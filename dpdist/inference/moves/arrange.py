@@ -38,7 +38,7 @@ ROUNDS = 4
 ROUND_GAIN = 5e-3
 #: Share of a row below which it is not looked at when a component is split.
 FEW = 1e-2
-#: Shares of what each component holds that are taken for its outer rows; the second alone beside other changes.
+#: Shares of what each component holds that are taken for its outer rows.
 OUTER = 0.1, 0.2, 0.3
 
 
@@ -137,9 +137,6 @@ def _changes(
     """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
     family, members = sample.model.family, range(len(now.stats))
     evidence = family.log_evidence(now.stats)
-    if 1 < len(members) < most:
-        parts = _around(sample, now, OUTER[1])
-        yield float(family.log_evidence(parts).sum() - evidence.sum()), list(members), parts
     for k in members if len(members) + split.children - 1 <= most else ():
         children = _split(sample, now.resp[:, k], split, rng)
         if children is not None:
