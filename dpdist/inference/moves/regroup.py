@@ -8,7 +8,7 @@ components found, as a split's rows are.
 Groups are searched in waves of disjoint ones, and a wave that finds something is followed by another on what was found
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left,
-and wide ones with them, in which a component of what lies outermost in all may be missing.
+and wide ones with them, one for each component, in which a component of what lies outermost in all may be missing.
 Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
 limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
 split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
@@ -142,13 +142,17 @@ class Regroup(Dividing):
         return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
-        """Groups of a component with its nearest that were not searched, the smallest first and `wide` ones last."""
-        few = range(self.smallest, self.largest + 1)
-        sizes = {min(size, len(end.ids)) for size in ((*few, self.widest) if wide else few)} - {1}
-        for size in sorted(sizes):
+        """Groups of a component with its nearest that were not searched, the smallest first.
+
+        The last is a `wide` one if the component was in none.
+        """
+        for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)} - {1}):
             group = k, *end.neighbours[k, : size - 1].tolist()
             if not searched.holds(end.ids[list(group)].tolist()):
                 yield group
+        widest = min(self.widest, len(end.ids))
+        if wide and widest > self.largest and int(end.ids[k]) not in searched.covered.get(widest, ()):
+            yield k, *end.neighbours[k, : widest - 1].tolist()
 
     def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:
         """Products of a row with a component's columns in the search of a group, about."""

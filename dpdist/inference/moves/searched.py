@@ -42,6 +42,14 @@ class SearchedGroups:
             found[frozenset(group)] = group
         return found
 
+    @cached_property
+    def covered(self) -> dict[int, set[int]]:
+        """Components in groups of a number of members, by that number."""
+        found = dict[int, set[int]]()
+        for group in self.members:
+            found.setdefault(len(group), set()).update(group)
+        return found
+
     def holds(self, ids: Iterable[int]) -> bool:
         """Whether the group of these components is among them; what is within one of them may still be searched."""
         return frozenset(ids) in self.members
