@@ -112,7 +112,7 @@ def surrounded(sample: SampledRows, stats: np.ndarray) -> Arrangement | None:
     of many components together may.
     """
     now = sample.settled(sample.stepped([stats])[0])
-    found = best_of(sample, [_around(sample, now, share) for share in OUTER], now.elbo + ROUND_GAIN * sample.rows)
+    found = best_of(sample, _around(sample, now), now.elbo + ROUND_GAIN * sample.rows)
     return found.occupied if found is not None and len(found.occupied.stats) else None
 
 
@@ -150,13 +150,14 @@ def _changes(
             yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
 
 
-def _around(sample: SampledRows, now: Arrangement, share: float) -> np.ndarray:
-    """Statistics (M + 1, F) of components without the rows that lie outermost in each, and of all these as one."""
-    depths, below = np.asarray(sample.features @ sample.model.family.coefficients(now.stats)), np.array([[share]])
-    outer = [shells(depths[:, [k]], own, below) for k, own in enumerate(now.resp.T)]
-    beyond = np.concatenate(outer, axis=1) * now.resp
-    parts = np.concatenate([now.resp - beyond, beyond.sum(axis=1, keepdims=True)], axis=1)
-    return np.asarray(sample.features.T @ parts).T
+def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
+    """Statistics (M + 1, F) of components without the rows that lie outermost in each, and of all these as one, for
+    every share of these."""
+    depths = np.asarray(sample.features @ sample.model.family.coefficients(now.stats))
+    outer = [shells(depths[:, [k]], own, np.array([OUTER])) for k, own in enumerate(now.resp.T)]
+    beyond = np.stack(outer, axis=2) * now.resp[:, None]
+    parts = np.concatenate([now.resp[:, None] - beyond, beyond.sum(axis=2, keepdims=True)], axis=2)
+    return [np.asarray(sample.features.T @ each).T for each in np.swapaxes(parts, 0, 1)]
 
 
 def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> np.ndarray | None:
