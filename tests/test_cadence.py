@@ -38,6 +38,7 @@ from dpdist.runs.opening import resumed
 from dpdist.runs.run import Run
 from dpdist.storage import memo
 from dpdist.storage.checkpoint import RunStore
+from dpdist.storage.codec import shape_of
 from dpdist.storage.commits import commits
 from tests.runs import clusters, digest, is_finished, mixture, source_of
 
@@ -254,7 +255,7 @@ def test_whenever_checkpoints_are_made_a_state_is_stored_to_the_bit_and_each_bat
 
     def noted(store: RunStore, name: str, batch_summaries: list[Any]) -> None:
         stored.extend(batch_summaries)
-        assert len(batch_summaries) == 1 or sum(batch_summary.nbytes for batch_summary in batch_summaries) <= pack_bytes
+        assert len(batch_summaries) == 1 or sum(shape_of(each)[1] for each in batch_summaries) <= pack_bytes
         put(store, name, batch_summaries)
 
     monkeypatch.setattr(RunStore, "put_batch_summaries", noted)

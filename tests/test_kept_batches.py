@@ -130,7 +130,7 @@ def test_the_coordinator_holds_no_numbers_of_batches_and_no_owners(tmp_path, in_
     for step in fit:
         if step.info is not None:
             assert all(isinstance(each, KeptBatchSummary) for each in step.state.batch_summaries)
-            assert all(isinstance(each.owners, KeptOwners) and each.nbytes == 0 for each in step.state.batch_summaries)
+            assert all(isinstance(each.owners, KeptOwners) for each in step.state.batch_summaries)
             starts.append(step.state.start)
         else:
             assert step.exact is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from dpdist.inference.topics.kept import BatchDocuments, KeptDocuments, TopicNam
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage import memo
-from dpdist.storage.codec import read, write
+from dpdist.storage.codec import read, shape_of, write
 
 
 def random_batch_summary(rng: np.random.Generator, components: int = 3) -> BatchSummary:
@@ -119,9 +118,9 @@ def test_documents_topics_come_back_from_their_file_to_the_bit(tried) -> None:
     assert visit_bits(VisitedDocuments.of(bytes(visited))) == visit_bits(visited)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=20), st.integers(1, 60))
-def test_batch_summaries_of_one_pack_have_one_layout(sizes, pack_bytes) -> None:
-    batch_summaries = [SimpleNamespace(layout=layout, nbytes=nbytes) for layout, nbytes in sizes]
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), max_size=20), st.integers(1, 60))
+def test_batch_summaries_of_one_pack_have_one_shape(sizes, pack_bytes) -> None:
+    batch_summaries = [Summary(np.zeros((rows, columns)), np.zeros(0), 0.0) for columns, rows in sizes]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memo, "PACK_BYTES", pack_bytes)
         packs = memo.packed(batch_summaries, 7)
@@ -130,32 +129,32 @@ def test_batch_summaries_of_one_pack_have_one_layout(sizes, pack_bytes) -> None:
     )
     assert all(name.startswith("objects/000007-") for name in packs)
     for pack in packs.values():
-        assert pack and len({batch_summary.layout for batch_summary in pack}) == 1
-        assert len(pack) == 1 or sum(batch_summary.nbytes for batch_summary in pack) <= pack_bytes
-    for layout in "abc":
-        mine = [pack for pack in packs.values() if pack[0].layout == layout]
+        assert pack and len({batch_summary.stats.shape[1] for batch_summary in pack}) == 1
+        assert len(pack) == 1 or sum(batch_summary.stats.nbytes for batch_summary in pack) <= pack_bytes
+    for columns in range(1, 4):
+        mine = [pack for pack in packs.values() if pack[0].stats.shape[1] == columns]
         filled = [
-            sum(batch_summary.nbytes for batch_summary in pack) + after[0].nbytes
+            sum(batch_summary.stats.nbytes for batch_summary in pack) + after[0].stats.nbytes
             for pack, after in itertools.pairwise(mine)
         ]
         assert all(size > pack_bytes for size in filled)  # a pack is begun only where the one before is full
 
 
-def test_batch_summaries_that_add_have_one_layout_and_others_another() -> None:
+def test_batch_summaries_that_add_have_one_shape_and_others_another() -> None:
     rng = np.random.default_rng(0)
-    one, other, larger = random_batch_summary(rng), random_batch_summary(rng), random_batch_summary(rng, 4)
-    assert one.layout == other.layout == (one + other).layout != larger.layout
-    assert one.nbytes == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4) and BatchSummary(one.summary).layout != one.layout
+    one, other = random_batch_summary(rng), random_batch_summary(rng)
+    shape, size = shape_of(one)
+    assert shape == shape_of(other)[0] == shape_of(one + other)[0] != shape_of(BatchSummary(one.summary))[0]
+    assert size == 8 * (3 * 5 + 3 + 2 * 5 + 2 + 4)
     sums, visited = random_documents(rng, 3), random_visit(rng, 5, tried=False)
     kept = [(KeptDocuments("5.npz", "", visited),), (KeptDocuments("5.npz", "7"),)]
     here, filed = (BatchDocuments("objects/3", each, TopicNames(candidate=False)) for each in kept)
     pairs = itertools.product((None, sums), (None, here, filed))
     batch_summaries = [TopicBatchSummary(sums, *pair) for pair in pairs]
-    assert len({batch_summary.layout for batch_summary in batch_summaries}) == 6
-    assert batch_summaries[3].nbytes == 2 * batch_summaries[0].nbytes == 2 * batch_summaries[2].nbytes
-    assert batch_summaries[1].nbytes - batch_summaries[0].nbytes == sum(
-        map(len, (each[0] for each in visit_bits(visited)))
-    )
+    shapes, sizes = zip(*map(shape_of, batch_summaries), strict=True)
+    assert len(set(shapes)) == 4  # where documents' topics are in files, all are in one array of digests or none
+    assert sizes[3] == 2 * sizes[0] == 2 * sizes[2]
+    assert sizes[1] - sizes[0] == sum(len(each[0]) for each in visit_bits(visited))
 
 
 @pytest.mark.parametrize("started", [True, False])

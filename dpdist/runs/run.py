@@ -23,7 +23,7 @@ from dpdist.runs.methods.base import CONVERGED, AnyMethod
 from dpdist.runs.view import View, Viewable
 from dpdist.storage.checkpoint import AnyFitted, Fitted, Generation, ProblemLike, RunStore, StoredState
 from dpdist.storage.history import History, LapTimes
-from dpdist.storage.memo import Manifest, Memo, Storable
+from dpdist.storage.memo import Manifest, Memo
 
 
 @dataclass
@@ -208,7 +208,7 @@ class Run(Viewable):
             self.save(over=stop is not None)
 
     def _write(
-        self, store: RunStore, packs: dict[str, list[Storable]], content: Generation, superseded: list[str]
+        self, store: RunStore, packs: dict[str, list[object]], content: Generation, superseded: list[str]
     ) -> None:
         """Write a checkpoint: first the batch summaries that are not stored yet, then what names them."""
         with self._cadence.timed():

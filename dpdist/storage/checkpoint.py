@@ -33,7 +33,7 @@ from dpdist.storage.arrays import put, subgroup
 from dpdist.storage.descriptions import write_description
 from dpdist.storage.generations import GenerationStore
 from dpdist.storage.history import History
-from dpdist.storage.memo import Kept, Manifest, Storable
+from dpdist.storage.memo import Kept, Manifest
 
 #: What may be found of a model once it is there: a tree of its clusters, and how stable they are.
 FINDINGS = ("tree", "stability")
@@ -226,9 +226,9 @@ class RunStore(GenerationStore):
             raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         stored: StoredState = codec.read(self.generation("state"), StoredState)
         manifest = stored.manifest
-        packs: dict[str, list[Storable]] = {name: codec.read(self.group(name)) for name in manifest.packs}
+        packs: dict[str, list[object]] = {name: codec.read(self.group(name)) for name in manifest.packs}
 
-        def batch_summary(kept: Kept) -> Storable:
+        def batch_summary(kept: Kept) -> object:
             found = packs[kept.pack][kept.index]
             if not kept.turned:
                 return found
@@ -248,8 +248,8 @@ class RunStore(GenerationStore):
         """What was found of the model of the current generation, by a name of :data:`FINDINGS`; None if nothing was."""
         return codec.read(self.generation(name)) if self.holds(name) else None
 
-    def put_batch_summaries(self, name: str, batch_summaries: Sequence[Storable]) -> None:
-        """Store batch summaries of one layout; raises :class:`CheckpointError` if they cannot be written."""
+    def put_batch_summaries(self, name: str, batch_summaries: Sequence[object]) -> None:
+        """Store batch summaries of one shape; raises :class:`CheckpointError` if they cannot be written."""
         self.add_object(name, lambda group: codec.write(group, list(batch_summaries)))
 
     def commit(self, content: Generation, superseded: Sequence[str] = ()) -> None:

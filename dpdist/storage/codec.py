@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -91,6 +91,14 @@ def digest(value: Any) -> str:
     parts = [digest_of_rows(np.atleast_2d(held.values), None) for held in arrays.values()]
     shapes = [list(held.values.shape) for held in arrays.values()]
     return digest_of(json.dumps([tree, parts, shapes]).encode())
+
+
+def shape_of(value: Any) -> tuple[Hashable, int]:
+    """What is the same for parts whose arrays fit one below the other, and the bytes of the part's own; raises as
+    :func:`write`."""
+    arrays: _Arrays = {}
+    _tree(value, "", type(value).__name__, arrays)
+    return (type(value), *_kinds(arrays).items()), sum(held.values.nbytes for held in arrays.values())
 
 
 # To a tree
@@ -174,9 +182,14 @@ def _entries(values: Sequence[Any], path: str, told: str, arrays: _Arrays) -> An
 
 def _alike(row: list[_Arrays]) -> bool:
     """Whether parts have the same arrays, which fit one below the other."""
-    kinds = [{name: (held.values.dtype, held.values.shape[1:]) for name, held in own.items()} for own in row]
+    kinds = [_kinds(own) for own in row]
     some = all(held.values.ndim for own in row for held in own.values())
     return some and all(each == kinds[0] for each in kinds)
+
+
+def _kinds(arrays: _Arrays) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Of what type and size the rows of arrays are."""
+    return {name: (held.values.dtype.str, held.values.shape[1:]) for name, held in arrays.items()}
 
 
 def _add(arrays: _Arrays, path: str, values: np.ndarray, stored: Stored | None = None) -> str:

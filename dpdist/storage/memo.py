@@ -13,36 +13,17 @@ from typing import Any, Protocol
 
 from dpdist.inference.loop import Step
 from dpdist.inference.state import State
+from dpdist.storage.codec import shape_of
 from dpdist.storage.commits import token
 
 #: Bytes beyond which no more batch summaries go to a pack: what is copied at once, and freed when it is written.
 PACK_BYTES = 2**25
 
 
-class Storable(Protocol):
-    """A batch summary of any kind, or a total."""
-
-    @property
-    def layout(self) -> Hashable:
-        """The same for batch summaries that can be stored in one pack."""
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-
-
-class BatchSummary(Storable, Protocol):
-    """What a visit of a batch gave."""
-
-    @property
-    def files(self) -> dict[str, dict[str, str]]:
-        """Digests of files at the run's place that its workers wrote and that go with it, by folder."""
-
-
 class ComponentMap(Protocol):
     """What a lap's end makes of every batch summary."""
 
-    def batch_summary(self, found: Any, /) -> Storable:
+    def batch_summary(self, found: Any, /) -> Any:
         """The same batch summary after it."""
 
 
@@ -102,7 +83,7 @@ def files_of(state: State) -> dict[str, dict[str, str]]:
     return found
 
 
-def batch_summaries_of(state: State) -> list[Storable]:
+def batch_summaries_of(state: State) -> list[object]:
     """Every batch summary of a state, and every total: those of its batches first."""
     return [
         *state.batch_summaries,
@@ -137,7 +118,7 @@ class Memo:
         self._before, self._now = self._now, _Moment(step.state, kept, component_map)
         self._folders |= files_of(step.state).keys()
 
-    def manifest(self, state: State) -> tuple[Manifest, dict[str, list[Storable]]]:
+    def manifest(self, state: State) -> tuple[Manifest, dict[str, list[object]]]:
         """Where the batch summaries of `state`, the present one or the one before, are stored or to be stored.
 
         Returns
@@ -177,17 +158,18 @@ class Memo:
             self._now = _stored(state, manifest)
 
 
-def packed(batch_summaries: Iterable[Storable], lap: int) -> dict[str, list[Storable]]:
-    """Batch summaries in packs of one layout each, by name; of at most ``PACK_BYTES`` where there are several."""
-    packs: dict[str, list[Storable]] = {}
+def packed(batch_summaries: Iterable[object], lap: int) -> dict[str, list[object]]:
+    """Batch summaries in packs of one shape each, by name; of at most ``PACK_BYTES`` where there are several."""
+    packs: dict[str, list[object]] = {}
     filling: dict[Hashable, tuple[str, int]] = {}
     for batch_summary in batch_summaries:
-        name, size = filling.get(batch_summary.layout, ("", 0))
-        if not name or size + batch_summary.nbytes > PACK_BYTES:
+        shape, own = shape_of(batch_summary)
+        name, size = filling.get(shape, ("", 0))
+        if not name or size + own > PACK_BYTES:
             name, size = f"objects/{lap:06d}-{token()}", 0
             packs[name] = []
         packs[name].append(batch_summary)
-        filling[batch_summary.layout] = name, size + batch_summary.nbytes
+        filling[shape] = name, size + own
     return packs
 
 
@@ -196,7 +178,7 @@ class _Moment:
     """A state, its stored batch summaries by their identity, and the map of those that are stored unturned."""
 
     state: State
-    kept: dict[int, tuple[Storable, Kept]]
+    kept: dict[int, tuple[object, Kept]]
     component_map: ComponentMap | None
 
 
@@ -207,7 +189,7 @@ def _stored(state: State, manifest: Manifest) -> _Moment:
     )
 
 
-def _turned(before: _Moment, step: Step) -> dict[int, tuple[Storable, Kept]]:
+def _turned(before: _Moment, step: Step) -> dict[int, tuple[object, Kept]]:
     """The batch summaries that a lap's end made of stored ones; that of the batch just visited is of none."""
     pairs = zip(before.state.batch_summaries, step.state.batch_summaries, strict=True)
     found = [(new, before.kept.get(id(old))) for batch, (old, new) in enumerate(pairs) if batch != step.batch]

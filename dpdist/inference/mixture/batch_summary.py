@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-
 from dpdist.core.stored import Stored
 from dpdist.inference.mixture.owners import AnyOwners, KeptOwners
 from dpdist.models.sufficient_statistics import Summary
@@ -31,18 +29,6 @@ class BatchSummary:
     def __add__(self, other: BatchSummary) -> BatchSummary:
         measured = tuple(a + b for a, b in zip(self.measured, other.measured, strict=True))
         return BatchSummary(self.summary + other.summary, measured)
-
-    @property
-    def layout(self) -> tuple[object, ...]:
-        """Shapes of what is stored of it, and whether owners are, the same for all that can be stored as one."""
-        shapes = [shape for part in (self.summary, *self.measured) for shape in (part.stats.shape, part.entropy.shape)]
-        return *shapes, type(self.owners).__name__
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        own = self.owners.nbytes if isinstance(self.owners, np.ndarray) else 0
-        return own + sum(part.stats.nbytes + part.entropy.nbytes for part in (self.summary, *self.measured))
 
     @property
     def files(self) -> dict[str, dict[str, str]]:

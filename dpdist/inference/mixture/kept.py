@@ -64,16 +64,6 @@ class KeptBatchSummary:
     component_map: ComponentMap | None = None
 
     @property
-    def layout(self) -> tuple[object, ...]:
-        """The same for those that can be stored as one."""
-        return "in a file", type(self.owners).__name__, self.component_map is None
-
-    @property
-    def nbytes(self) -> int:
-        """Size of what is here, in bytes."""
-        return self.owners.nbytes if isinstance(self.owners, np.ndarray) else 0
-
-    @property
     def files(self) -> dict[str, dict[str, str]]:
         """Digests of files by name, by folder."""
         own = {self.folder: {self.name: self.digest}}

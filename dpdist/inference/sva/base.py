@@ -118,16 +118,6 @@ class SVAState:
     next_id: int = 0
 
     @property
-    def layout(self) -> tuple[int, ...]:
-        """Shape of what is stored of it."""
-        return self.table.shape
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes, of its largest part."""
-        return self.table.nbytes
-
-    @property
     def files(self) -> dict[str, dict[str, str]]:
         """Digests of the files that go with it, by folder: none."""
         return {}

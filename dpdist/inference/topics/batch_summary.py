@@ -44,18 +44,6 @@ class Measured:
         """Every sum times `factor`."""
         return Measured(self.summary.scaled(factor), self.pairs.scaled(factor))
 
-    @property
-    def layout(self) -> tuple[object, ...]:
-        """Shapes of what is stored of it."""
-        return self.summary.words.shape, self.pairs.entropy.shape
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        summary, pairs = self.summary, self.pairs
-        arrays = [summary.words, summary.entropy, summary.groups, summary.totals, pairs.entropy, pairs.groups]
-        return sum(array.nbytes for array in arrays)
-
 
 @dataclass(frozen=True, eq=False)
 class TopicBatchSummary:
@@ -72,17 +60,6 @@ class TopicBatchSummary:
     def summary(self) -> TopicSummary:
         """Under the current topics."""
         return self.current.summary
-
-    @property
-    def layout(self) -> tuple[object, ...]:
-        """The same for batch summaries that can be stored as one."""
-        parts = self.current, self.candidate, self.documents
-        return tuple(None if part is None else part.layout for part in parts)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return sum(part.nbytes for part in (self.current, self.candidate, self.documents) if part is not None)
 
     @property
     def files(self) -> dict[str, dict[str, str]]:

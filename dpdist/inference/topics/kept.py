@@ -130,19 +130,6 @@ class BatchDocuments:
         digests = {kept.name: kept.digest for kept in self.partitions if kept.digest}
         return {self.folder: digests} if digests else {}
 
-    @property
-    def nbytes(self) -> int:
-        """Size of what is here, in bytes."""
-        sets = [each for kept in self.partitions if kept.here for each in (kept.here.current, kept.here.candidate)]
-        return sum(array.nbytes for each in sets if each is not None for array in vars(each).values())
-
-    @property
-    def layout(self) -> tuple[bool, ...]:
-        """The same for those that can be stored as one."""
-        names = (None if self.candidate is None else self.candidate.names, self.current.names)
-        here = [kept.here is not None for kept in self.partitions]
-        return any(here), self.candidate is None, *(each is None for each in names)
-
     def starts(self) -> list[WarmStart]:
         """Where the documents of each partition begin."""
         return [WarmStart(self.folder, kept, self.current, self.candidate) for kept in self.partitions]

@@ -68,16 +68,6 @@ class OnlineState:
         """Digests of the files that go with it, by folder."""
         return {} if self.known is None else self.known.files
 
-    @property
-    def layout(self) -> tuple[int, ...]:
-        """Shape of what is stored of it."""
-        return self.words.shape
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes, of its largest part."""
-        return self.words.nbytes
-
 
 def first_online_state(model: TopicModel, start: TopicSummary) -> OnlineState:
     """The state before the first mini-batch.

@@ -35,6 +35,7 @@ from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.planning.costs import UnitCosts
 from dpdist.runs.planning.unwritten import UnwrittenSource, drawn_rows
 from dpdist.runs.specs.mixture import FitSpec
+from dpdist.storage.codec import shape_of
 
 #: Rows of calibrating laps: of each component so many at least, and twice as many as moves look at in a lap, so that
 #: most components have as many as they look at; within bounds.
@@ -201,7 +202,7 @@ def _lap(spec: FitSpec, rows: np.ndarray, components: int, candidates: Candidate
         backend.seconds,
         had,
         sum(table) / had,
-        summary.nbytes,
+        shape_of(summary)[1],
     )
 
 
