@@ -20,6 +20,7 @@ from dpdist.execution.connecting import local_backend
 from dpdist.inference import stability
 from dpdist.inference.stability import refit
 from dpdist.models.families import Gaussian
+from dpdist.runs.opening import refit_stored
 from dpdist.storage.checkpoint import RunStore
 from tests.runs import mixture
 
@@ -120,6 +121,32 @@ def test_rows_that_come_back_count_by_their_own_weights(groups) -> None:
     source = ArraySource(x, weights, partition_rows=250)
     table = stability._refit(model._problem, model._predictor, source, SerialBackend(), 0, 1, lambda *_: None)
     np.testing.assert_allclose(table.sum(axis=1), weights @ np.eye(len(table))[model.predict(x)])
+
+
+def test_refits_go_on_where_they_were_stopped_to_the_same_bits(groups, tmp_path, monkeypatch) -> None:
+    run, rows, made, refit_once = tmp_path / "run.zarr", as_source(groups[0]), [], stability._refit
+    for _ in mixture(family=Gaussian(), max_laps=2, initial=groups[1]).iter_fit(rows, checkpoint_path=run):
+        pass
+    monkeypatch.setattr(stability, "_refit", lambda *given: (made.append(given[4]), refit_once(*given))[1])
+
+    def asked(refits: int, laps: int = 1, killed_at: int | None = None) -> stability.Stability:
+        def tell(number: int, *_: object) -> None:
+            if number == killed_at:
+                raise KeyboardInterrupt
+
+        return refit_stored(run, rows, SerialBackend(), refits, laps, tell)
+
+    with pytest.raises(KeyboardInterrupt):
+        asked(3, killed_at=3)
+    assert len(dpdist.load(run).stability_) == 2 and made == [0, 1, 2]
+    found, whole = asked(3), dpdist.load(run).stability(groups[0], 3, 1)
+    assert made[3:] == [2, 0, 1, 2]
+    for one in (found, dpdist.load(run).stability_):
+        np.testing.assert_array_equal(one.jaccard, whole.jaccard)
+        np.testing.assert_array_equal(one.n_components, whole.n_components)
+    np.testing.assert_array_equal(asked(2).jaccard, whole.jaccard[:2])
+    assert len(made) == 7 and len(dpdist.load(run).stability_) == 3
+    assert len(asked(1, laps=2)) == 1 and made[7:] == [0], "refits of other lengths are others"
 
 
 @pytest.mark.slow

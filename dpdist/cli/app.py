@@ -11,12 +11,15 @@ from rich.table import Table
 
 from dpdist.cli.options import split
 from dpdist.cluster.foreground import (
+    KEPT,
+    NOT_KEPT,
     Out,
     Overwrite,
     Scheduler,
     Serial,
     Workers,
     backend_of,
+    stopped_by_signals,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.core.outputs import check_apart, claim_output
@@ -109,7 +112,7 @@ def predict(
     (claim_file if is_table(out) else claim_output)(out, overwrite)
     check_apart(out, run, data)
     called = None if ids is None else RowIds(ids, row_ids(data, ids))
-    with backend_of(workers, scheduler, serial, source, method.updates) as backend:
+    with backend_of(workers, scheduler, serial, source, method.updates, stopped=KEPT) as backend:
         if outliers or outlier_rate is not None:
             rate, seed = True if outlier_rate is None else outlier_rate, store.problem().seed
             predictor = flagged(rows_model(predictor, run), backend, seed, rate)
@@ -144,7 +147,7 @@ def demo(
     """Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded."""
     from dpdist.cli.demo import run_demo
 
-    with backend_of(workers, None, serial) as backend, LiveProgress(MESSAGES) as progress:
+    with backend_of(workers, None, serial, stopped=NOT_KEPT) as backend, LiveProgress(MESSAGES) as progress:
         result = run_demo(Path(out), backend, random_state, progress.tell)
     table = Table()
     for name in ("id", "digits", "mostly", "share"):
@@ -174,7 +177,7 @@ def convert(
     """
     from dpdist.data.convert import convert as write_rows
 
-    with backend_of(workers, scheduler, serial=workers is None and scheduler is None) as backend:
+    with backend_of(workers, scheduler, workers is None and scheduler is None, stopped=KEPT) as backend:
         rows, width = write_rows(
             files, out, overwrite=overwrite, columns=split(columns), drop=split(drop) or (), backend=backend
         )
@@ -195,5 +198,6 @@ def corpus(
     from dpdist.data.documents import open_documents, read_vocabulary
 
     known = None if vocabulary is None else read_vocabulary(vocabulary)
-    documents, words = write_corpus(out, open_documents(file, format, known), known, overwrite, file)
+    with stopped_by_signals(lambda: NOT_KEPT):
+        documents, words = write_corpus(out, open_documents(file, format, known), known, overwrite, file)
     say(OUTPUT, f"{documents} documents over {words} words in {out}")

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from dpdist.cluster.foreground import Scheduler, Serial, Workers, backend_of
+from dpdist.cluster.foreground import KEPT, NOT_KEPT, Scheduler, Serial, Workers, backend_of
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
@@ -38,7 +38,7 @@ def tree(
     """
     store = open_run(run)
     source = source_of(store, data)
-    with backend_of(workers, scheduler, serial, source) as backend:
+    with backend_of(workers, scheduler, serial, source, stopped=NOT_KEPT) as backend:
         found = grow_stored_tree(run, source, backend)
     OUTPUT.print(_table(found), _levels(found))
     way_on = f"dpdist predict {shlex.quote(run)} DATA --n-clusters N"
@@ -57,11 +57,12 @@ def stability(
     """Refit a model some times, on halves of the rows, and say which clusters come back.
 
     Shown of each cluster: the mean and the least of the Jaccard coefficients of its rows with those of the refits'
-    clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run.
+    clusters that have most of them; 0.85 and more is stable, less than 0.6 hardly a cluster. Kept with the run after
+    every refit: the same command goes on where it was stopped, and with more refits after those it has.
     """
     store = open_run(run)
     source = source_of(store, data)
-    with backend_of(workers, scheduler, serial, source, refits * max_laps) as backend:
+    with backend_of(workers, scheduler, serial, source, refits * max_laps, stopped=KEPT) as backend:
         found = refit_stored(run, source, backend, refits, max_laps, _Told(refits))
     table, counts = Table(title=f"the least stable of {len(found.ids)} clusters"), found.n_components
     for name in ("id", "mean Jaccard", "least"):

@@ -11,7 +11,7 @@ import typer
 
 from dpdist.cli.options import Options, split, with_settings
 from dpdist.cli.run_commands import Drop
-from dpdist.cluster.foreground import backend_of
+from dpdist.cluster.foreground import NOT_KEPT, backend_of
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.checks import one_of
 from dpdist.core.errors import InputError
@@ -78,7 +78,7 @@ def plan(
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
     source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
     laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
-    with backend_of(1, None, False) if known is None else backend_of(None, None, True) as backend:
+    with backend_of(1 if known is None else None, None, known is not None, stopped=NOT_KEPT) as backend:
         found = planned(told.spec, source, count, workers or len(os.sched_getaffinity(0)), laps, backend, known)
     if save_costs is not None:
         found.costs.write(save_costs)

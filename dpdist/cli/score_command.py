@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dpdist.cluster.foreground import (
+    NOT_KEPT,
     Scheduler,
     Serial,
     Workers,
@@ -53,7 +54,7 @@ def score(
         )
     source = as_source(data, known=store.problem().names if rows else None)
     model.check_source(source, run)
-    with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates) as backend:
+    with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates, stopped=NOT_KEPT) as backend:
         if rows:
             values, told = _score_rows(model, source, backend)
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Annotated
 
@@ -39,12 +39,38 @@ TASK_SECONDS = 1.5
 
 Out = Annotated[str, typer.Option(help="Folder to write to.")]
 
+#: What is there after a command was stopped that goes on with what it did, and after one that does not.
+KEPT = "what was done is kept, and the same command goes on with it."
+NOT_KEPT = "nothing of it is kept; give the command again."
 
+
+@contextmanager
+def stopped_by_signals(what_is_there: Callable[[], str]) -> Iterator[None]:
+    """Within it a signal ends the command, once, with a sentence about what is there then."""
+    try:
+        with obeying_signals():
+            yield
+    except (KeyboardInterrupt, OrderedToEnd) as order:
+        say(MESSAGES, f"stopped; {what_is_there()}")
+        raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
+
+
+@contextmanager
 def backend_of(
-    workers: int | None, scheduler: str | None, serial: bool, source: Source | None = None, updates: int = 1
-) -> AbstractContextManager[Backend]:
-    """What :func:`launcher_of` starts, while it is needed."""
-    return closing(launcher_of(workers, scheduler, serial, source, updates)())
+    workers: int | None,
+    scheduler: str | None,
+    serial: bool,
+    source: Source | None = None,
+    updates: int = 1,
+    *,
+    stopped: str,
+) -> Iterator[Backend]:
+    """What :func:`launcher_of` starts, while it is needed; a signal ends the command, which then says what is there."""
+    with (
+        stopped_by_signals(lambda: stopped),
+        closing(launcher_of(workers, scheduler, serial, source, updates)()) as own,
+    ):
+        yield own
 
 
 def launcher_of(
@@ -105,12 +131,8 @@ def way_on(method: AnyMethod) -> str:
 def drive_here(prepare: Callable[[Backend], Run], launch: Launch, path: str, moved: str | None = None) -> None:
     """Run to the end, here; a signal ends it after a last checkpoint. `moved` is where the data are now, if they were
     elsewhere."""
-    try:
-        with obeying_signals(), LiveProgress(MESSAGES) as progress:
-            run = drive(prepare, launch, progress)
-    except (KeyboardInterrupt, OrderedToEnd) as order:
-        say(MESSAGES, f"stopped; {after_stop(path)}")
-        raise typer.Exit(order.status if isinstance(order, OrderedToEnd) else 130) from None
+    with stopped_by_signals(partial(after_stop, path)), LiveProgress(MESSAGES) as progress:
+        run = drive(prepare, launch, progress)
     named, going_on = shlex.quote(path), ""
     if run.warning is not None:
         more = f"--max-laps {2 * len(run.history.laps)}" + ("" if moved is None else f" --data {shlex.quote(moved)}")

@@ -46,16 +46,30 @@ class Stability:
     ids : (K,) stable ids of the clusters
     jaccard : (R, K) how far each came back in each refit, from 0 to 1; 0 for one that is no row's most probable
     n_components : (R,) clusters that each refit ended with
+    max_laps : of each refit at most; 0 where that was not noted
     """
 
     ids: Annotated[np.ndarray, Stored(("component",), "stable identity of a component", name="id")]
     jaccard: Annotated[np.ndarray, Stored(("refit", "component"), "share of its rows that a cluster came back with")]
     n_components: Annotated[np.ndarray, Stored(("refit",), "clusters that a refit ended with")]
+    max_laps: int = 0
+
+    def __len__(self) -> int:
+        return len(self.n_components)
 
     @property
     def mean(self) -> np.ndarray:
         """(K,) mean of each cluster's Jaccard coefficient; 0.85 and more is stable, less than 0.6 hardly a cluster."""
         return self.jaccard.mean(axis=0)
+
+    def first(self, refits: int) -> Stability:
+        """What the first so many refits said."""
+        return replace(self, jaccard=self.jaccard[:refits], n_components=self.n_components[:refits])
+
+    def after(self, shared: np.ndarray) -> Stability:
+        """After one more refit, with each of whose clusters those of the model share so many rows (K, K')."""
+        jaccard = np.concatenate([self.jaccard, _jaccard(shared)[None]])
+        return replace(self, jaccard=jaccard, n_components=np.append(self.n_components, shared.shape[1]))
 
 
 def refit(
@@ -66,6 +80,8 @@ def refit(
     refits: int = REFITS,
     max_laps: int = MAX_LAPS,
     tell: Tell = lambda number, lap, clusters, ended: None,
+    known: Stability | None = None,
+    keep: Callable[[Stability], None] = lambda found: None,
 ) -> Stability:
     """Refit a model some times, one after the other.
 
@@ -78,13 +94,17 @@ def refit(
     refits : how many
     max_laps : of each at most
     tell : called after every lap
+    known : what refits of this model said before, which are not made again if they had as many laps
+    keep : called after every refit with what all of them say so far
     """
     refits, max_laps = COUNT.take("refits", refits), COUNT.take("max_laps", max_laps)
     model.check_source(source)
-    found = []
-    for number in range(refits):
-        found.append(_refit(problem, model, source, backend, number, max_laps, tell))
-    return Stability(model.ids, np.stack([_jaccard(table) for table in found]), np.array([t.shape[1] for t in found]))
+    none = Stability(model.ids, np.zeros((0, len(model.ids))), np.zeros(0, dtype=np.int64), max_laps)
+    found = known if known is not None and known.max_laps == max_laps else none
+    while len(found) < refits:
+        found = found.after(_refit(problem, model, source, backend, len(found), max_laps, tell))
+        keep(found)
+    return found.first(refits)
 
 
 def _refit(

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dpdist.core.errors import CheckpointError, InputError
@@ -224,16 +225,16 @@ def refit_stored(
     max_laps: int,
     tell: Tell,
 ) -> Stability:
-    """How stable the clusters of the fit at `path` are, kept there; other arguments as for
-    :func:`dpdist.inference.stability.refit`."""
+    """How stable the clusters of the fit at `path` are, kept there after every refit, so that the next call goes on;
+    other arguments as for :func:`dpdist.inference.stability.refit`."""
     with _alone_with(path) as (store, predictor):
         if not isinstance(predictor, MixturePredictor):
             raise InputError(
                 f"{path} is a pass, which has no laps to refit it by; begin a fit there: dpdist fit --initial"
             )
-        found = refit(store.problem(), predictor, _rows_of(store, source), backend, refits, max_laps, tell)
-        store.add_finding("stability", found, predictor)
-    return found
+        known, keep = store.finding("stability"), partial(store.add_finding, "stability", predictor=predictor)
+        rows = _rows_of(store, source)
+        return refit(store.problem(), predictor, rows, backend, refits, max_laps, tell, known, keep)
 
 
 @contextlib.contextmanager
