@@ -20,10 +20,10 @@ model = dpdist.DPMixture(random_state=0).fit(x)
 print(f"{model.n_components_} clusters")
 
 # %%
-# Jaccard coefficients of each cluster with its like in five refits: 0.85 and more is stable, less than 0.6 hardly a
+# Jaccard coefficients of each cluster with its like in four refits: 0.85 and more is stable, less than 0.6 hardly a
 # cluster.
 
-found = model.stability(refits=5, max_laps=10)
+found = model.stability(refits=4, max_laps=10)
 print(f"clusters in the refits: {found.n_components.min()} to {found.n_components.max()}")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

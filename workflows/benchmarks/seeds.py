@@ -39,7 +39,7 @@ class Fit(NamedTuple):
 def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     """What is fitted, by name; patches under zero-mean Gaussians, all else under Gaussians."""
     if small:
-        return {"clusters": draw_clusters(1_500, 4, 8, seed=0, apart=1.5)[0]}
+        return {"clusters": draw_clusters(800, 4, 6, seed=0, apart=1.5)[0]}
     found = {
         "digits": load_digits().data,
         "digits 20": leading_components(load_digits().data, 20),
