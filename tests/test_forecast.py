@@ -55,6 +55,19 @@ def test_a_worker_that_joins_sums_adds_all_but_one_and_is_sent_every_one(values,
     assert costs.joined(5e3, values) == pytest.approx(max(0, values - 1) * 5e3 * 1e-9 + sent)
 
 
+@given(shapes, st.integers(1, 300), st.integers(1, 64))
+def test_on_cores_of_one_machine_a_lap_takes_what_the_work_of_all_processes_takes_there(shape, workers, cores) -> None:
+    own, shared = (lap_cost(shape, replace(REAL, cores=count), workers, True) for count in (None, cores))
+    assert shared.busy == own.busy
+    assert shared.seconds >= max(own.seconds, own.busy / cores) * (1 - 1e-9)
+    if cores >= workers + 2:  # one more for the coordinator, and one for the scheduler
+        assert shared.seconds == pytest.approx(own.seconds)
+    if own.busy / cores > own.seconds:  # then they wait for cores, and dearer posteriors cost as much of these
+        dearer = lap_cost(shape, replace(REAL, cores=cores, global_step=1.0), workers, True).seconds
+        more = shape.batches * shape.components * (1.0 - REAL.global_step)
+        assert dearer - shared.seconds >= more / cores * (1 - 1e-6)
+
+
 # Memory and checkpoints
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -310,6 +311,14 @@ def test_the_command_plans_the_cut_that_a_fit_has(tmp_path) -> None:
     run = mixture(schedule=Memoized(3)).prepare(tmp_path / "rows.npy", backend=SerialBackend())
     assert (told["partitions"], told["batches"]) == (len(run.source.partitions), 3)
     assert told["useful_workers"] == run.method.useful_workers(run.problem, told["partitions"])
+
+
+def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    asked = ["--rows", "240000000", "--columns", "128", "--components", "300"]
+    here, there = planned(tmp_path, *asked), planned(tmp_path, *asked, "--workers", str(cores))
+    assert here["workers"] == there["workers"] == here["costs"]["cores"] == cores and there["costs"]["cores"] is None
+    assert here["lap"] >= there["lap"]
 
 
 @pytest.mark.parametrize(

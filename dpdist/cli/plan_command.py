@@ -46,7 +46,9 @@ def plan(
     drop: Drop = None,
     dtype: Annotated[str, typer.Option(help="Type in which rows that are not there yet will be stored.")] = "float32",
     components: Annotated[int | None, typer.Option(min=1, help="Clusters, about. Default: 100.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Workers. Default: one a core, here.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Workers of a cluster. Default: one a core of this machine, on it.")
+    ] = None,
     laps: Annotated[
         int | None, typer.Option(min=1, help="Laps of a run. Default: 40, or the limit of a run if that is less.")
     ] = None,
@@ -77,9 +79,12 @@ def plan(
         raise
     assert isinstance(told.spec, FitSpec), "the command fit has the spec of a mixture"
     source, count = _source(told, rows, columns, dtype), _components(told.spec, components)
+    cores = len(os.sched_getaffinity(0))
     laps = min(LAPS, told.spec.limits.max_laps or LAPS) if laps is None else laps
     with backend_of(1 if known is None else None, None, known is not None, stopped=NOT_KEPT) as backend:
-        found = planned(told.spec, source, count, workers or len(os.sched_getaffinity(0)), laps, backend, known)
+        found = planned(
+            told.spec, source, count, workers or cores, laps, backend, known, None if workers else float(cores)
+        )
     if save_costs is not None:
         found.costs.write(save_costs)
     if as_json:

@@ -9,6 +9,8 @@ seconds to those of the second lap, the first in which moves are measured and ma
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from common import draw_clusters, options, print_table, spread, store_rows
 
@@ -59,7 +61,8 @@ def both(path: str, components: int, workers: int) -> tuple[float, float]:
     )
     backend = local_backend(workers)
     try:
-        found = plan(model.spec(), ZarrSource.open(path), components, workers, LAPS, backend)
+        cores = float(len(os.sched_getaffinity(0)))
+        found = plan(model.spec(), ZarrSource.open(path), components, workers, LAPS, backend, cores=cores)
         *_, (_, last) = model.iter_fit(path, backend=backend)
     finally:
         backend.close()

@@ -50,6 +50,7 @@ class UnitCosts:
     write_seconds: float = _cost("writing a file of a checkpoint, whatever its size")
     write_rate: float | None = _cost("rate at which a checkpoint is written", _RATE)
     process: float = _cost("memory of a process before it has data")
+    cores: float | None = _cost("cores that all processes share; told, not measured", _RATE, default=None)
 
     def __post_init__(self) -> None:
         check_fields(self, " of the unit costs", **{each.name: each.metadata["wanted"] for each in fields(self)})
@@ -57,6 +58,10 @@ class UnitCosts:
     def moved(self, size: float, rate: float | None) -> float:
         """Seconds that so many bytes take at a rate."""
         return 0.0 if rate is None else size / rate
+
+    def on_cores(self, seconds: float) -> float:
+        """Seconds that so much work of all processes takes at least."""
+        return 0.0 if self.cores is None else seconds / self.cores
 
     def joined(self, size: float, values: int) -> float:
         """Seconds in which a worker brings `values` sums of so many bytes together."""

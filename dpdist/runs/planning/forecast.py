@@ -7,7 +7,8 @@ workers. With tasks of t seconds that arrive at a_n, in order, the n-th ends at
     d_n = max(a_n, d_{n-W}) + t
 
 so that neither workers nor batches are idle or busy on average, but as they are. A batch's sums go up a tree of tasks
-to the coordinator, which takes batches in one after the other. All numbers are of a machine where everything takes as
+to the coordinator, which takes batches in one after the other. Where all of them share the cores of one machine, a lap
+takes no less than these need for the work of all. All numbers are of a machine where everything takes as
 long as it took when it was measured.
 """
 
@@ -140,14 +141,12 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
     """One lap, batch by batch and task by task."""
     size = summary_bytes(shape, costs)
     partition = _reading(shape, costs, workers) + shape.partition_rows * row_seconds(shape, costs, dense)
-    fold = (
-        costs.round_trip
-        + costs.moved(size, costs.transfer)
-        + math.ceil(math.log2(shape.batches) if shape.batches > 1 else 0) * (size * costs.add)
-    )
+    adding = costs.moved(size, costs.transfer) + (shape.batches - 1).bit_length() * size * costs.add
+    fold = costs.round_trip + adding
     ends: deque[float] = deque(maxlen=workers)  # of the last W tasks
     done: list[float] = []  # of each batch's sum
-    free = scheduled = busy = 0.0  # when the coordinator and the scheduler are free, and what workers did
+    free = scheduled = 0.0  # when the coordinator and the scheduler are free
+    busy = own = 0.0  # what workers did, and what these two
     folded: list[float] = []
     for batch, count in enumerate(shape.batch_partitions):
         if batch > shape.lookahead:  # the coordinator waits for an earlier batch before it launches this one
@@ -155,7 +154,9 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
             folded.append(free)
         tasks = math.ceil(count / group_size(count, partition, workers))
         seconds = costs.task + count * partition / tasks + costs.joined(size, FAN_IN) / FAN_IN
-        free += shape.components * costs.global_step + tasks * costs.submit
+        launching = shape.components * costs.global_step + tasks * costs.submit
+        free += launching
+        own += launching + tasks * costs.task + adding
         last = 0.0
         for _ in range(tasks):
             scheduled = max(scheduled, free) + costs.task
@@ -165,9 +166,10 @@ def lap_cost(shape: Shape, costs: UnitCosts, workers: int, dense: bool) -> LapCo
         done.append(last + _levels(tasks) * (costs.round_trip + costs.task + costs.joined(size, FAN_IN)))
     for end in done[len(folded) :]:
         free = max(free, end) + fold
-    searches = shape.components * costs.search
-    free += shape.components * costs.lap_end + searches / min(workers, shape.components)
-    return LapCost(free + SENT * costs.moved(shape.sample_bytes, costs.transfer), busy + searches)
+    searches, sending = shape.components * costs.search, SENT * costs.moved(shape.sample_bytes, costs.transfer)
+    ending = shape.components * costs.lap_end + sending
+    free, busy = free + ending + searches / min(workers, shape.components), busy + searches
+    return LapCost(max(free, costs.on_cores(busy + own + ending)), busy)
 
 
 def _levels(tasks: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpdist.data.base import Source, TableSource, rows_with_weight
@@ -60,6 +60,7 @@ def plan(
     laps: int,
     backend: Backend,
     costs: UnitCosts | None = None,
+    cores: float | None = None,
 ) -> Plan:
     """What a fit will cost.
 
@@ -71,6 +72,7 @@ def plan(
     workers, laps : on so many, for so long
     backend : where the costs of tasks are measured
     costs : measured before; None to measure them now
+    cores : that workers, scheduler and coordinator share, if they run on one machine; None: as the costs say
 
     Raises
     ------
@@ -82,6 +84,7 @@ def plan(
     problem = planned(spec, cut, components)
     shape = shape_of(spec, problem, cut, components)
     known = calibrate(spec, cut, components, backend) if costs is None else costs
+    known = known if cores is None else replace(known, cores=cores)
     return Plan(shape, known, workers, laps, forecast(shape, known, workers))
 
 
