@@ -315,7 +315,7 @@ def test_the_command_plans_the_cut_that_a_fit_has(tmp_path) -> None:
 
 def test_workers_that_nobody_asked_for_share_the_cores_of_this_machine(tmp_path) -> None:
     cores = len(os.sched_getaffinity(0))
-    asked = ["--rows", "240000000", "--columns", "128", "--components", "300"]
+    asked = ["--rows", "100000", "--columns", "4", "--components", "20", "--family", "diagonal_gaussian"]
     here, there = planned(tmp_path, *asked), planned(tmp_path, *asked, "--workers", str(cores))
     assert here["workers"] == there["workers"] == here["costs"]["cores"] == cores and there["costs"]["cores"] is None
     assert here["lap"] >= there["lap"]

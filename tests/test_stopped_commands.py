@@ -58,14 +58,18 @@ def test_all_commands_that_take_long_are_here() -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_stopped_command_says_what_is_there(name, number, status, folder, monkeypatch) -> None:
-    asked, before = COMMANDS[name], signal.getsignal(number)
+    asked = COMMANDS[name]
 
     def stopped(*given: object, **more: object) -> None:
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)  # which is not heard, for the command ends already
 
     monkeypatch.setattr(asked.does, stopped)
-    done = CliRunner().invoke(cli.app, [name, *asked.arguments])
+    before = signal.signal(number, signal.default_int_handler)  # those of a shell's background ignore some
+    try:
+        done = CliRunner().invoke(cli.app, [name, *asked.arguments])
+        assert signal.getsignal(number) == signal.default_int_handler
+    finally:
+        signal.signal(number, before)
     assert done.exit_code == status, done.output
     assert f"stopped; {asked.then}" in " ".join(done.output.split())
-    assert signal.getsignal(number) == before

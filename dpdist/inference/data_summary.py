@@ -55,9 +55,9 @@ class DataSummary:
 
     @property
     def variance(self) -> np.ndarray:
-        """(D,) variances, dividing by the count."""
+        """(D,) variances, dividing by the count; 0 of constant columns, whatever the rounding of their mean leaves."""
         diagonal = np.diag(self.scatter) if self.scatter.ndim == 2 else self.scatter
-        return np.maximum(diagonal, 0.0) / self.count
+        return np.where(self.maximum > self.minimum, np.maximum(diagonal, 0.0), 0.0) / self.count
 
     def moments(self) -> Moments:
         """What families derive their defaults from."""

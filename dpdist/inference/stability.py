@@ -23,9 +23,10 @@ import numpy as np
 from dpdist.core.checks import COUNT
 from dpdist.core.randomness import generator
 from dpdist.core.stored import Stored
+from dpdist.data.arrays import ArraySource
 from dpdist.data.base import Partition, Source
 from dpdist.execution.base import Backend, Remote
-from dpdist.inference.blocks import finite_rows
+from dpdist.inference.blocks import finite_rows, weighing_rows
 from dpdist.inference.mixture.engine import first_state, laps
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
@@ -136,8 +137,11 @@ def _refit(
 def _shared_rows(partition: Partition, models: tuple[MixturePredictor, MixturePredictor]) -> np.ndarray:
     """Rows of a partition, by weight, that each cluster of one model shares with each of another; a task."""
     one, other = models
-    held = partition.loaded()
-    weights, table = held.load()[1], np.zeros((len(one.ids), len(other.ids)))
+    rows, weights, _ = weighing_rows(partition, finite_rows)
+    table = np.zeros((len(one.ids), len(other.ids)))
+    if not rows.shape[0]:
+        return table
+    (held,) = ArraySource(rows, partition_rows=rows.shape[0]).partitions
     np.add.at(table, (one.labels(held), other.labels(held)), 1.0 if weights is None else weights)
     return table
 

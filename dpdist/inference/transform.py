@@ -112,7 +112,10 @@ class Transform:
         if self.matrix is not None:
             mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
         variance = np.diag(covariance) if covariance.ndim == 2 else covariance
-        variance = np.maximum(variance, 0.0)
+        # Of constant columns, and of axes beyond the rank of the rows, what there is is rounding.
+        least = 0.0 if self.matrix is None else len(self.matrix) * np.finfo(np.float64).eps * variance.max()
+        varies = variance > least if self.matrix is not None else data_summary.variance > 0.0
+        variance = np.where(varies, variance, 0.0)
         anywhere = np.full(mean.shape, np.inf)
         return Moments(data_summary.count, mean, variance, -anywhere, anywhere, False)
 

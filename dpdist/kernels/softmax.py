@@ -53,7 +53,7 @@ def share_rows(
     logits : (n, K) float, overwritten by the responsibilities r_nk; they sum to ``mass[n]``
     mass : (n,) float64, what each row shares out, above zero (1 for whole rows)
     weights : (n,) float64 row weights c_n
-    floor : float, smallest share kept, below 1/K
+    floor : float, smallest share kept; where columns are so many that all might be smaller, half of an equal share
     counts : (K,) float64, gains sum_n c_n r_nk
     entropy : (K,) float64, gains -sum_n c_n r_nk log r_nk
 
@@ -63,6 +63,7 @@ def share_rows(
         Number of responsibilities above zero; -1 if a row's largest logit is not finite or one is not a number.
     """
     rows, components = logits.shape
+    floor = min(floor, 0.5 / components)
     lowest = np.log(floor) if floor > 0.0 else LEAST_EXPONENT
     room = Room(np.empty(components), np.empty(components), np.empty(components, np.int64), bits_of(components))
     sums, kept_in_all = Sums(counts, entropy), 0

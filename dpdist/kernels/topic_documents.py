@@ -87,7 +87,7 @@ def _update(
         settle(counts, gathered, anew, used)
     if len(known) > 0:
         size, bound = _go_on(weights, prior, words, counts, known, known_counts, gathered, onward, reach, most)
-        if not best >= bound:
+        if np.isfinite(bound) and not best >= bound:
             settle(counts, gathered, onward, size)
             return onward, size, bound
     return anew, used, best

@@ -63,7 +63,8 @@ def profiles_of(predictor: Predictor, some: SomeRows) -> Profiles | None:
         if name == "probability" and np.allclose(centre.sum(axis=1), 1.0):
             rows = rows / fill_zeros(rows.sum(axis=1, keepdims=True))
     whole = np.average(rows, axis=0, weights=some.weights)
-    spread = fill_zeros(np.sqrt(np.average((rows - whole) ** 2, axis=0, weights=some.weights)))
+    spread = np.sqrt(np.average((rows - whole) ** 2, axis=0, weights=some.weights))
+    spread = fill_zeros(np.where(rows.max(axis=0) > rows.min(axis=0), spread, 0.0))
     standard = centre / spread if directions else (centre - whole) / spread
     return Profiles(centre, whole, spread, standard, directions)
 

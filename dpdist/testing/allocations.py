@@ -12,8 +12,9 @@ from dpdist.testing.stored import check_stored
 def check_allocation(allocation: Allocation, seed: int = 0) -> None:
     """Hold a prior over assignments to the laws of allocations."""
     rng = np.random.default_rng(seed)
-    counts = np.sort(rng.gamma(1.0, 30.0, size=4))[::-1]
-    hold("the evidence of no counts is 0", np.asarray(allocation.log_evidence(np.zeros(4))), 0.0)
+    size = 4 if allocation.max_components is None else min(4, allocation.max_components)
+    counts = np.sort(rng.gamma(1.0, 30.0, size=size))[::-1]
+    hold("the evidence of no counts is 0", np.asarray(allocation.log_evidence(np.zeros(size))), 0.0)
     check_gradient(allocation.log_evidence, allocation.log_weights(counts)[None], counts[None])
     found = allocation.merge_gains(counts)
     hold("merges gain the change of the evidence", found, Allocation.merge_gains(allocation, counts))

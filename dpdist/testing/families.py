@@ -123,7 +123,7 @@ def _log_other(drawn: np.ndarray, everywhere: bool) -> np.ndarray:
         low, high = np.quantile(rows, (0.2, 0.8), axis=0)
         inside = ((rows >= low) & (rows <= high)).all(axis=1)
         return np.where(inside, -np.log(high - low).sum(), -np.inf)
-    if rows.shape[1] > 1 and (totals == totals[0]).all():  # conditional on the total
+    if totals[0] > 0 and (totals == totals[0]).all():  # conditional on the total
         shares = rows.mean(axis=0) / totals[0]
         return np.asarray(scipy_stats.multinomial(int(totals[0]), shares).logpmf(rows))
     rates = np.maximum(rows.mean(axis=0), 1e-12)

@@ -71,7 +71,7 @@ class ConjugatePass(Pass):
         while done < rows.shape[0]:
             moved, self.count = self.run(rows[done:], weights[done:])
             if moved < 0:
-                raise PrecisionError(_SENTENCES[moved])
+                raise PrecisionError(_TOO_FAR if moved == -2 and self.dtype is np.float64 else _SENTENCES[moved])
             done += moved
             if done < rows.shape[0]:
                 self._reserve(2 * len(self.stats) + self.margin)
@@ -96,6 +96,11 @@ class ConjugatePass(Pass):
         self.kept = tuple(_with_room(array[:held], capacity) for array in self.kept)
 
 
+#: Of float64, where no other type would help.
+_TOO_FAR = (
+    "a row lies too far from the data's mean for its distances to be resolved by the known variance. Standardise the "
+    "columns (row_transform=TransformPlan(scale=True)), or give the family a larger variance."
+)
 _SENTENCES = {
     -1: FAR_OUT,
     -2: "a row lies too far from the data's mean for float32 to resolve distances of one standard deviation. Use "

@@ -77,7 +77,9 @@ def with_and_without(
     for k in topics.tolist():
         own, kept = np.flatnonzero(used[:, [k]].toarray().ravel()), np.arange(used.shape[1]) != k
         rest = np.append(posterior.prior[:-1][kept], posterior.prior[[k, -1]].sum())
-        without = TopicPosterior(np.ascontiguousarray(posterior.weights[:, kept]), rest)
+        weights = np.ascontiguousarray(posterior.weights[:, kept])
+        weights[weights.max(axis=1, initial=0.0) == 0.0] = 1.0  # too small for float64 under all others: alike
+        without = TopicPosterior(weights, rest)
         before = DocumentTopics.of(used[own].toarray()), DocumentTopics.of(used[own][:, kept].toarray())
         yield documents[own], (posterior, before[0]), (without, before[1])
 

@@ -163,7 +163,8 @@ class LearnedDirichletProcess(Allocation):
 
     def _posterior(self, counts: np.ndarray) -> np.ndarray:
         joint = self._log_joint(counts)
-        return np.exp(joint - logsumexp(joint, axis=-1, keepdims=True))
+        shares = np.exp(joint - joint.max(axis=-1, keepdims=True))  # large numbers, whose logsumexp has their rounding
+        return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def _on_grid(shape: float, rate: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -50,6 +50,11 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
         family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
     background = None
     if spec.background is not None:
+        if family.has_location and not family.spreads:
+            raise InputError(
+                "a background is as broad as all rows where the family learns how broad it is, as Gaussian and "
+                f"DiagonalGaussian do; {family.name} does not. Leave background out, or choose one of these."
+            )
         drawn = draw_rows(preparation, spec.random_state, source, backend, BACKGROUND_ROWS)
         with one_thread():
             background = Background(spec.background, family.features(drawn.rows).T @ drawn.weights)
