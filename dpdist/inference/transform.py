@@ -113,8 +113,9 @@ class Transform:
             mean, covariance = mean @ self.matrix, self.matrix.T @ covariance @ self.matrix
         variance = np.diag(covariance) if covariance.ndim == 2 else covariance
         # Of constant columns, and of axes beyond the rank of the rows, what there is is rounding.
-        least = 0.0 if self.matrix is None else len(self.matrix) * np.finfo(np.float64).eps * variance.max()
-        varies = variance > least if self.matrix is not None else data_summary.variance > 0.0
+        varies = data_summary.variance > 0.0
+        if self.matrix is not None:
+            varies = variance > len(self.matrix) * np.finfo(np.float64).eps * variance.max()
         variance = np.where(varies, variance, 0.0)
         anywhere = np.full(mean.shape, np.inf)
         return Moments(data_summary.count, mean, variance, -anywhere, anywhere, False)
