@@ -13,6 +13,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 from dpdist.cli import root as cli
+from dpdist.cli.app import _AGAIN
 from dpdist.cluster.foreground import KEPT, NOT_KEPT
 from tests.runs import clusters, mixture
 
@@ -32,7 +33,7 @@ COMMANDS = {
     "tree": Asked(["run.zarr", "--serial"], "dpdist.cli.cluster_commands.grow_stored_tree", NOT_KEPT),
     "score": Asked(["run.zarr", "rows.npy", "--serial"], "dpdist.cli.score_command._score_rows", NOT_KEPT),
     "corpus": Asked(["counts.npz", "--out", "corpus.zarr"], "dpdist.data.corpora.write_corpus", NOT_KEPT),
-    "demo": Asked(["--serial"], "dpdist.cli.demo.run_demo", NOT_KEPT),
+    "demo": Asked(["--serial"], "dpdist.cli.demo.run_demo", _AGAIN),
     "plan": Asked(["--data", "rows.npy", "--costs", "costs.json"], "dpdist.runs.planning.plan.plan", NOT_KEPT),
 }
 #: Those that only look, and are done before anybody would stop them.

@@ -30,7 +30,7 @@ from dpdist.inference.outliers import Flagged, flagged
 from dpdist.runs.label_table import RowIds, claim_file, is_table
 from dpdist.runs.labelling import Labeller, write_labels
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import model_in, open_run, rows_model
+from dpdist.runs.opening import model_in, open_run, rows_for, rows_model
 from dpdist.runs.progress import LiveProgress, say
 from dpdist.runs.view import ROWS, SHOWN
 
@@ -103,7 +103,7 @@ def predict(
     """
     store = open_run(run)
     predictor, method = model_in(store), METHODS[store.method]
-    source = as_source(data, known=predictor.names)
+    source = rows_for(store, data)
     if (n_clusters, elbo_loss, min_cluster_size) != (None, None, None):
         tree = store.finding("tree")
         predictor = cut(rows_model(predictor, run), tree, n_clusters, elbo_loss, min_cluster_size)
@@ -138,17 +138,22 @@ def _without(predictor: Labeller) -> str:
     return f", but none with {', '.join(map(str, left_out))}, which are of scattered rows" if left_out else ""
 
 
+#: What is there after a demo was stopped.
+_AGAIN = "nothing of it is kept; give the command again, with --overwrite."
+
+
 def demo(
     out: Out = "dpdist-demo",
     random_state: Annotated[int, typer.Option(help="Key of every draw.")] = 0,
     workers: Workers = None,
     serial: Serial = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded."""
     from dpdist.cli.demo import run_demo
 
-    with backend_of(workers, None, serial, stopped=NOT_KEPT) as backend, LiveProgress(MESSAGES) as progress:
-        result = run_demo(Path(out), backend, random_state, progress.tell)
+    with backend_of(workers, None, serial, stopped=_AGAIN) as backend, LiveProgress(MESSAGES) as progress:
+        result = run_demo(Path(out), backend, random_state, progress.tell, overwrite)
     table = Table()
     for name in ("id", "digits", "mostly", "share"):
         table.add_column(name, justify="right")
@@ -166,7 +171,10 @@ def convert(
     ],
     out: Out = "rows.zarr",
     columns: Annotated[list[str] | None, typer.Option(help="Columns to take, separated by commas.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Columns to leave out, separated by commas.")] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns to leave out, separated by commas; a name with commas in double quotes."),
+    ] = None,
     workers: Workers = None,
     scheduler: Scheduler = None,
     overwrite: Overwrite = False,

@@ -11,6 +11,7 @@ import zarr
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 
+from dpdist.core.errors import OutputExistsError
 from dpdist.data import as_source
 from dpdist.estimators.opening import load
 from dpdist.execution import Backend
@@ -19,6 +20,9 @@ from dpdist.report.page import write_page
 from dpdist.report.reading import figures_of
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import Event, Pace, event_of_step
+
+#: What is written to the folder.
+WRITTEN = ("digits.zarr", "run.zarr", "report.html", "trace.png", "clusters.png")
 
 
 class DemoResult(NamedTuple):
@@ -36,7 +40,9 @@ class DemoResult(NamedTuple):
     folder: Path
 
 
-def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], None]) -> DemoResult:
+def run_demo(
+    folder: Path, backend: Backend, seed: int, show: Callable[[Event], None], overwrite: bool = False
+) -> DemoResult:
     """Write the digits to Zarr, fit them, label them, draw them.
 
     Parameters
@@ -45,7 +51,18 @@ def run_demo(folder: Path, backend: Backend, seed: int, show: Callable[[Event], 
     backend : where to run
     seed : of the fit
     show : called with every event
+    overwrite : whether to replace what is there
+
+    Raises
+    ------
+    OutputExistsError
+        If something of these is there, and is not to be replaced.
     """
+    there = [name for name in WRITTEN if (folder / name).exists()]
+    if there and not overwrite:
+        raise OutputExistsError(
+            f"{folder / there[0]} exists; choose another folder with out=PATH, or replace it with overwrite=True."
+        )
     digits = load_digits()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "digits.zarr"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -14,6 +15,8 @@ import typer
 from dpdist.core.settings import Setting, settings_of
 from dpdist.runs.specs import SPECS
 
+#: A name and the comma after it.
+_NAME = re.compile(r'\s*(?:("(?:[^"]|"")*")\s*|([^,]*)),')
 #: What a command function takes: the settings that were given, as tables.
 Options = dict[str, Any]
 
@@ -27,7 +30,13 @@ def split(names: list[str] | None) -> list[str] | None:
     """Names that are separated by commas, or given one after the other; an empty text alone is none of them."""
     if names == [""]:
         return []
-    return [name.strip() for each in names for name in each.split(",")] if names else None
+    return [name for each in names for name in _named(each)] if names else None
+
+
+def _named(text: str) -> Iterator[str]:
+    """Names between commas; one in double quotes is as it stands there."""
+    for quoted, plain in _NAME.findall(f"{text},"):
+        yield quoted[1:-1].replace('""', '"') if quoted else plain.strip()
 
 
 class _Option(NamedTuple):

@@ -28,13 +28,13 @@ from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.outputs import check_apart
 from dpdist.core.places import absolute
-from dpdist.data import Source, as_source
+from dpdist.data import Source
 from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, check_limits, end_of, gone_on, open_run, run_at, source_of
+from dpdist.runs.opening import being_prepared, check_limits, end_of, gone_on, open_run, rows_for, run_at, source_of
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import claim
@@ -153,7 +153,7 @@ def extend(
     ] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
-    source = as_source(data, known=open_run(model).problem().names)
+    source = rows_for(open_run(model), data)
     settings = {"data": absolute(data), "holdout": None}
     drive_here(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),

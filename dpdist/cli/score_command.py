@@ -22,7 +22,7 @@ from dpdist.execution.base import Backend
 from dpdist.inference.prediction import Predictor, mean_log_density
 from dpdist.inference.topics.prediction import DocumentPredictor, complete_documents
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import model_in, open_run
+from dpdist.runs.opening import model_in, open_run, rows_for
 
 #: Of a document's tokens, to fit its proportions to, and key of their draw, unless others are asked for.
 _SHARE, _KEY = 0.8, 0
@@ -52,7 +52,7 @@ def score(
         raise InputError(
             f"{run} holds clusters of rows, all of which are scored; leave out --share and --random-state."
         )
-    source = as_source(data, known=store.problem().names if rows else None)
+    source = rows_for(store, data) if rows else as_source(data)
     model.check_source(source, run)
     with backend_of(workers, scheduler, serial, source, METHODS[store.method].updates, stopped=NOT_KEPT) as backend:
         if rows:

@@ -27,8 +27,18 @@ OPTIONS = {
 _DROP = re.compile(r"drop=\['(.*?)'\](?=[,.; ]|$)")
 
 
+def _named(column: str) -> str:
+    """A column's name as an option takes it: in double quotes where it has commas, quotes or blanks at its ends."""
+    plain = column and column == column.strip() and not re.search('[,"]', column)
+    return column if plain else '"' + column.replace('"', '""') + '"'
+
+
 def as_options(sentence: str) -> str:
     """A sentence with what it asks for as options."""
     for asked, option in OPTIONS.items():
         sentence = sentence.replace(asked, option)
-    return _DROP.sub(lambda found: " ".join(f"--drop {shlex.quote(each)}" for each in found[1].split("', '")), sentence)
+    return _DROP.sub(lambda found: " ".join(map(_dropped, found[1].split("', '"))), sentence)
+
+
+def _dropped(column: str) -> str:
+    return f"--drop {shlex.quote(_named(column))}"

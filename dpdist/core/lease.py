@@ -261,7 +261,7 @@ def process_began(pid: int) -> int:
     if not _PROC.is_dir():
         return int(psutil.Process(pid).create_time()) if psutil.pid_exists(pid) else 0
     try:
-        fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = (_PROC / f"{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0
     return 0 if fields[0] == "Z" else int(fields[19])

@@ -87,7 +87,7 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         for name, dtype in data.dtypes.items():
             if dtype.kind not in "biuf":
                 raise InputError(f"column '{name}' should hold numbers; got {dtype}. Encode it, or leave it out.")
-        inner = data.to_dask_array(lengths=True)
+        inner = data.map_partitions(_exact_frame, meta=data._meta).to_dask_array(lengths=True)
         if inner.dtype.kind == "O":  # of columns of several types, or that can lack numbers
             inner = inner.map_blocks(as_array, dtype=np.float64, meta=np.empty((0, 0)))
     if _is_of(inner, "Array", "dask.array"):
@@ -103,6 +103,12 @@ def _require_exact(frame: Any) -> None:
         if str(dtype) in ("int64", "uint64", "Int64", "UInt64"):  # of NumPy, pandas and polars
             column = frame.iloc[:, place].dropna() if hasattr(frame, "iloc") else frame[:, place].drop_nulls()
             require_exact_column(np.asarray(column, dtype=str(dtype).lower()), f"in column '{frame.columns[place]}'")
+
+
+def _exact_frame(frame: Any) -> Any:
+    """A part of a data frame of Dask, looked at as :func:`_require_exact` does."""
+    _require_exact(frame)
+    return frame
 
 
 def _names(data: object) -> Names | None:
@@ -132,6 +138,10 @@ def _one_table(data: object) -> object:
             "a Dataset should have one variable of two dimensions, or variables that are columns, all of one dimension "
             f"and the same; got {told}. Give the variable itself, as x['name']."
         )
+    kinds = {each.dtype for each in variables.values()}
+    for name, each in variables.items() if len(kinds) > 1 else ():
+        if str(each.dtype) in ("int64", "uint64"):
+            require_exact_column(np.asarray(each), f"in variable '{name}'")
     return data.to_dataarray("column").transpose(..., "column")
 
 

@@ -28,6 +28,7 @@ from zarr.storage import MemoryStore
 from dpdist.core.digests import digest_of
 from dpdist.core.lease import Lease
 from dpdist.core.outputs import METADATA
+from dpdist.core.places import absolute
 from dpdist.core.versions import versions
 from dpdist.data.base import FEWEST_ROWS, TARGET_PARTITIONS
 from dpdist.data.columns import as_names
@@ -84,13 +85,14 @@ def convert(
     """
     given = [source] if isinstance(source, str | os.PathLike) else source
     choice = Choice(None if columns is None else tuple(columns), tuple(drop))
-    files = tuple(files_of([os.fspath(each) for each in given], choice))
+    # Workers may be in another folder.
+    files = tuple(map(absolute, files_of([os.fspath(each) for each in given], choice)))
     for file in files:
         check_file(file)
     cut = (TARGET_PARTITIONS, FEWEST_ROWS, MOST_CHUNK_ROWS, MOST_CHUNK_BYTES)
     told = [[stamp_of(file) for file in files], choice.take, choice.drop, cut, versions()]
     plan = digest_of(json.dumps(told).encode())
-    work = _Work(files, choice, Filling(os.fspath(out), plan))
+    work = _Work(files, choice, Filling(absolute(out), plan))
     with work.filling.begun(overwrite) as lease, work.filling.forgotten_if_refused():
         try:
             return _filled(work, backend or SerialBackend(), progress, lease)

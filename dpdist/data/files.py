@@ -80,6 +80,8 @@ def reading(path: Path, kind: str) -> Iterator[None]:
         yield
     except DpdistError:
         raise
+    except ImportError as error:
+        raise InputError(f"{path} cannot be read without a package that is not installed: {error}") from error
     except (ValueError, OSError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
         told = str(error).strip().rstrip(".")
         raise InputError(

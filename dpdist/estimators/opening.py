@@ -57,7 +57,9 @@ def resume(
         If there is no run at `path`, the data are not those it began with, or a class of your own that it needs cannot
         be imported.
     """
-    model, source = _estimator_of(run_at(path)), as_source(x, sample_weight)
+    stored = run_at(path)
+    known = stored.problem().names if isinstance(stored, RunStore) else None
+    model, source = _estimator_of(stored), as_source(x, sample_weight, known)
     run = gone_on(path, source, chosen_backend(backend), max_laps, max_time, holdout)
     model.set_params(**Limits(max_laps, max_time).given)
     return _at_its_end(model, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,11 +93,18 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     places = {}
     for name in _PLACES[command]:
         place = _PLACE.take(name, tables.get(name))
-        places[name] = None if place is None else absolute(place)
+        places[name] = None if place is None else _absolute(place)
     chosen = {name: _NAMES.take(name, tables.get(name)) for name in _CHOICES[command]}
     spec = SPECS[command].from_table(tables, (*places, *chosen))
     told = {**tables, **places}
     return Config(spec, places["data"], places.get("holdout"), chosen.get("columns"), chosen.get("drop"), told)
+
+
+def _absolute(place: str) -> str:
+    """A place that holds wherever it is read; of a pattern, in a folder whose own name is none."""
+    if "://" in place or not glob.has_magic(place) or Path(place).exists() or Path(place).is_absolute():
+        return absolute(place)
+    return str(Path(glob.escape(str(Path.cwd()))) / place)
 
 
 def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:

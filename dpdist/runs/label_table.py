@@ -91,6 +91,10 @@ def check_table(target: Path, ids: str, outputs: Iterable[str]) -> None:
     outputs : names of the arrays of what is told of each row
     """
     refuse_taken(ids, (COMPONENT, *outputs))
+    if ids.rpartition("_")[0] in {*outputs, f"top_{COMPONENT}"} and ids.rpartition("_")[2].isdecimal():
+        refuse_taken(ids, (ids,))
+    if target.suffix.lower() == ".zst" and importlib.util.find_spec("zstandard") is None:
+        raise InputError("writing .zst needs zstandard; install it with: pip install zstandard")
     if ending_of(target.name) == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise InputError("writing Parquet needs pyarrow; install it with: pip install 'dpdist[parquet]'")
 
@@ -219,7 +223,7 @@ def _type_of_ids(cells: list[object]) -> pyarrow.DataType:
 
     try:
         kind = pyarrow.array(cells).type
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError):  # of several types
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):  # of several types, or beyond 63 bits
         return pyarrow.string()
     return pyarrow.string() if pyarrow.types.is_null(kind) else kind
 
@@ -231,7 +235,7 @@ def _ids_of_type(cells: list[object], kind: pyarrow.DataType, name: str) -> pyar
         cells = [None if cell is None else str(cell) for cell in cells]
     try:
         return pyarrow.array(cells, type=kind)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError) as error:
         raise InputError(
             f"column '{name}' of ids should be {kind} throughout, as it begins; {error}. Write labels.csv instead, or "
             "make the ids text."

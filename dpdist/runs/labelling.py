@@ -187,7 +187,12 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
     group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
     put(group, "id", components, _OUTPUTS["id"])
     if ids is not None:
-        refuse_taken(ids.name, ("id", *outputs))
+        refuse_taken(ids.name, ("id", label_blocks.MARKS, METADATA, *outputs))
+        if "/" in ids.name or not ids.name.strip("."):
+            raise InputError(
+                f"column '{ids.name}' of ids cannot be the name of an array in Zarr; rename it in the data, or write "
+                "labels.csv."
+            )
         create_ids(group, ids.name, rows)
     for name, (shape, dtype) in outputs.items():
         stored, most = _OUTPUTS[name], max(1, _CHUNK_NUMBERS // math.prod(shape))

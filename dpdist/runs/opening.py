@@ -14,6 +14,7 @@ from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
 from dpdist.data import Source, as_source, chosen_source
+from dpdist.data.files import holds_files
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
@@ -76,12 +77,21 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
     try:
         if isinstance(run, PreparationStore):
             return chosen_source(path, settings.get("columns"), settings.get("drop") or ())
-        return as_source(path, known=run.problem().names)
+        return rows_for(run, path)
     except InputError as error:
         if moved is not None:
             raise
         way_on = "If the run's data are elsewhere now, say where, as in dpdist resume RUN --data PATH"
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
+
+
+def rows_for(store: RunStore, path: str) -> Source:
+    """Rows at a path as the model in a store takes them: by the names of its columns, or as they were chosen where they
+    have none, as a column of vectors has."""
+    names, settings = store.problem().names, store.settings
+    if names is None and holds_files(path):
+        return chosen_source(path, settings.get("columns"), settings.get("drop") or ())  # type: ignore[arg-type]
+    return as_source(path, known=names)
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:

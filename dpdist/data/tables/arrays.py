@@ -116,7 +116,7 @@ def _h5py() -> Any:
 def _data_set(stored: h5py.File, name: str, file: Path) -> h5py.Dataset:
     """The data set of a name; without one, the only one of two dimensions."""
     found: list[str] = []
-    stored.visititems(lambda place, node: found.append(place) if len(getattr(node, "shape", ())) == 2 else None)
+    stored.visititems(lambda place, node: found.append(place) if len(getattr(node, "shape", None) or ()) == 2 else None)
     if name:
         if name not in found:
             raise InputError(f"{file} has no two-dimensional data set {name}. Choose among: {_named(file, found)}.")

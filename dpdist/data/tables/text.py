@@ -52,20 +52,21 @@ class _Dialect:
             sep=self.separator,
             decimal=self.decimal,
             header=0 if self.header else None,
-            usecols=places,
-            chunksize=size,
+            chunksize=size,  # no usecols, for with it pandas takes lines of too many cells, whose numbers are shifted
             low_memory=False,
             skipinitialspace=True,
         ) as frames:
             for frame in frames:
-                frame.columns = range(frame.shape[1]) if places is None else places
-                yield frame
+                frame.columns = range(frame.shape[1])
+                yield frame if places is None else frame[places]
 
 
 def open_text(path: Path, choice: Choice) -> Table:
     """The columns of numbers in text; the rows are an estimate."""
     with reading(path, "text of numbers"):
         dialect, names, looked_at = _looked_at(path)
+        if len(names) == 1:
+            _require_no_gaps(path)
     # pandas writes its index as a first column without a name
     chosen = choice.of(names, path, [""] if names[0] == "" else [])
     place = {name: i for i, name in enumerate(names)}
@@ -79,6 +80,20 @@ def open_text(path: Path, choice: Choice) -> Table:
 
     told = dialect.header or choice != Choice()
     return Table((rows, len(chosen)), np.dtype(np.float64), tuple(chosen) if told else None, stream=blocks)
+
+
+def _require_no_gaps(path: Path) -> None:
+    """Raise :class:`InputError` for an empty line between others: of one column it is a row that lacks its number, and
+    pandas passes it over."""
+    empty, begun = 0, False
+    with _opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                empty = empty or number * begun
+            elif empty:
+                raise InputError(f"line {empty} of {path} is empty where a number should be; fill it, or drop it.")
+            else:
+                begun = True
 
 
 def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:

@@ -1,0 +1,148 @@
+"""Tables that are nearly right, and names that hardly are."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+from typer.testing import CliRunner, Result
+
+import dpdist
+from dpdist.cli import root as cli
+from dpdist.cli.demo import WRITTEN, run_demo
+from dpdist.cli.options import split
+from dpdist.cluster.terminal import as_options
+from dpdist.data import as_source
+from dpdist.data.convert import convert
+from dpdist.execution import SerialBackend
+from tests.runs import clusters
+
+
+def command(*arguments: object) -> Result:
+    """What comes of a command given here."""
+    return CliRunner().invoke(cli.app, list(map(str, arguments)))
+
+
+def refused(sentence: str, *arguments: object) -> None:
+    """Hold a command to be refused in a sentence."""
+    done = command(*arguments)
+    assert isinstance(done.exception, dpdist.InputError), done.output
+    assert sentence in str(done.exception)
+
+
+@pytest.fixture
+def frame(tmp_path: Path, monkeypatch) -> pd.DataFrame:
+    """Rows with an id, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    found = pd.DataFrame(clusters(0, rows=300)[:, :2], columns=["x", "y"])
+    found.insert(0, "id", [f"k{i}" for i in range(300)])
+    return found
+
+
+@pytest.mark.parametrize("choice", [{}, {"drop": ["name"]}, {"columns": ["x", "y"]}], ids=str)
+def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_taken(choice, tmp_path) -> None:
+    good = "a,1,2\n" * 80
+    (tmp_path / "rows.csv").write_text(f"name,x,y\n{good}Acme,7,1,2\n{good}")
+    with pytest.raises(dpdist.InputError):
+        convert(tmp_path / "rows.csv", tmp_path / "rows.zarr", **choice)
+    assert not (tmp_path / "rows.zarr").exists()
+
+
+def test_a_gap_in_one_column_is_refused_and_empty_lines_at_its_end_are_none(tmp_path) -> None:
+    (tmp_path / "gap.csv").write_text("x\n1\n2\n\n4\n")
+    with pytest.raises(dpdist.InputError, match=r"line 4 of .* is empty where a number should be"):
+        as_source(tmp_path / "gap.csv")
+    (tmp_path / "end.csv").write_text("x\n1\n2\n\n\n")
+    assert convert(tmp_path / "end.csv", tmp_path / "rows.zarr") == (2, 1)
+
+
+def test_a_demo_replaces_nothing_unless_it_is_asked_to(tmp_path) -> None:
+    for name in WRITTEN:
+        (tmp_path / name).mkdir()
+        with pytest.raises(dpdist.OutputExistsError, match=name):
+            run_demo(tmp_path, SerialBackend(), 0, print)
+        (tmp_path / name).rmdir()
+
+
+def test_a_column_of_vectors_beside_others_is_found_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = clusters(0, rows=300)
+    pd.DataFrame({"id": map(str, range(300)), "vec": list(rows)}).to_parquet("vec.parquet")
+    assert command("fit", "vec.parquet", "--columns", "vec", "--out", "r", "--max-laps", 1, "--serial").exit_code == 0
+    for asked in (["resume", "r", "--max-laps", 2], ["predict", "r", "vec.parquet"], ["score", "r", "vec.parquet"]):
+        done = command(*asked, "--serial")
+        assert done.exit_code == 0, done.exception
+
+
+def test_a_run_of_chosen_columns_goes_on_from_python(frame) -> None:
+    frame.to_parquet("rows.parquet")
+    assert command("fit", "rows.parquet", "--drop", "id", "--out", "r", "--max-laps", 1, "--serial").exit_code == 0
+    assert dpdist.resume("r", "rows.parquet", max_laps=2).history_.sizes["lap"] == 2
+
+
+@pytest.mark.parametrize("name", ["km/h", "..", "written"])
+def test_ids_whose_name_cannot_be_stored_are_refused(name, frame) -> None:
+    frame.rename(columns={"id": name}).to_parquet("rows.parquet")
+    assert command("fit", "rows.parquet", "--drop", name, "--out", "r", "--max-laps", 1, "--serial").exit_code == 0
+    done = command("predict", "r", "rows.parquet", "--ids", name, "--out", "l.zarr", "--serial")
+    assert isinstance(done.exception, dpdist.InputError), done.output
+    assert command("predict", "r", "rows.parquet", "--ids", name, "--out", "l.csv", "--serial").exit_code == 0
+
+
+def test_ids_beyond_63_bits_are_written_as_they_are(frame) -> None:
+    ids = np.random.default_rng(0).integers(2**63, 2**64, size=300, dtype=np.uint64)
+    frame.assign(id=ids).to_parquet("rows.parquet")
+    assert command("fit", "rows.parquet", "--drop", "id", "--out", "r", "--max-laps", 1, "--serial").exit_code == 0
+    done = command("predict", "r", "rows.parquet", "--ids", "id", "--out", "l.parquet", "--serial")
+    assert done.exit_code == 0, done.exception
+    assert pd.read_parquet("l.parquet")["id"].astype("uint64").tolist() == ids.tolist()
+
+
+def test_whole_numbers_that_float64_rounds_are_refused_in_every_kind_of_table() -> None:
+    table = pd.DataFrame({"a": np.full(20, 2**53 + 1), "b": np.linspace(0, 1, 20)})
+    kinds = table, dd.from_pandas(table, npartitions=2), xr.Dataset({name: ("row", table[name]) for name in table})
+    for each in kinds:
+        with pytest.raises(dpdist.InputError, match="9007199254740993"):
+            dpdist.DPMixture(max_laps=1).fit(each)
+
+
+@pytest.mark.parametrize("name", ["", "size, cm", " z ", 'he said "no"', "plain"])
+def test_any_column_may_be_left_out_as_the_sentence_says(name) -> None:
+    said = shlex.split(as_options(f"Leave it out with drop=['{name}']."[:-1]))
+    assert split([said[said.index("--drop") + 1]]) == [name]
+
+
+def test_a_pattern_is_found_in_a_folder_whose_name_looks_like_one(frame, tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "d[1]"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for part in range(2):
+        frame[150 * part : 150 * (part + 1)].to_csv(f"part-{part}.csv", index=False)
+    done = command("fit", "part-*.csv", "--columns", "x,y", "--out", "r", "--max-laps", 1, "--serial")
+    assert done.exit_code == 0, done.exception
+
+
+def test_rows_are_converted_where_they_were_asked_for_whoever_is_elsewhere(frame, tmp_path) -> None:
+    np.save("rows.npy", frame[["x", "y"]].to_numpy())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    class Elsewhere(SerialBackend):
+        """Workers that are in another folder."""
+
+        def map(self, function, *columns):
+            os.chdir(elsewhere)
+            try:
+                return super().map(function, *columns)
+            finally:
+                os.chdir(tmp_path)
+
+    convert("rows.npy", "rows.zarr", backend=Elsewhere())
+    assert zarr.open_array("rows.zarr").shape == (300, 2) and not list(elsewhere.iterdir())
