@@ -36,6 +36,7 @@ from dpdist.inference.state import State
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.storage.checkpoint import Fitted, Generation, RunStore, StoredState
+from dpdist.storage.codec import shape_of
 from dpdist.storage.history import History
 from dpdist.storage.memo import Memo
 
@@ -93,7 +94,7 @@ def measure(batches: int, components: int, columns: int, laps: int, place: str |
         memo.stored(state, manifest)
         assert lap == store.number
     batch_summaries_ms, end_ms = 1e3 * np.median(batch_summaries_seconds), 1e3 * np.median(end_seconds)
-    batch_summary_bytes = state.batch_summaries[0].nbytes
+    batch_summary_bytes = shape_of(state.batch_summaries[0])[1]
     end_bytes = size_of(Path(path) / store.attributes["generation"]) if folder else float("nan")
     store.release()
     if folder:

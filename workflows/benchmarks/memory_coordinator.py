@@ -44,6 +44,7 @@ def fit_measured(components: int, columns: int, batches: int, where: str, worker
     from dpdist.inference.mixture.engine import memo_bytes
     from dpdist.inference.schedules import Memoized
     from dpdist.models.families import Gaussian
+    from dpdist.storage.codec import shape_of
 
     kept.MOST_BYTES = 0 if where == "files" else 2**62  # the coordinator alone decides by it
     rows = draw_rows(components, columns, batches, each)
@@ -64,7 +65,7 @@ def fit_measured(components: int, columns: int, batches: int, where: str, worker
         started = megabytes("VmHWM")
         for step in fit:
             largest = max(largest, memo_bytes(fit.problem, step.state, len(rows)) / 1e6)
-            held = sum(each.nbytes for each in step.state.batch_summaries) / 1e6
+            held = sum(shape_of(each)[1] for each in step.state.batch_summaries) / 1e6
         workers_peaks = sorted(backend.client.run(megabytes, "VmHWM").values())
         found = fit.fitted
     result = {

@@ -55,7 +55,8 @@ class NonConjugatePass(Pass):
         return self.tracked[: self.count, : self.count].copy()
 
     def advance(self, rows: Rows, weights: np.ndarray) -> None:
-        rows, weights = rows[weights > 0], weights[weights > 0]
+        if not weights.all():
+            rows, weights = rows[weights > 0], weights[weights > 0]
         for start in range(0, rows.shape[0], BLOCK):
             self._take(self.learner.likelihood.observe(rows[start : start + BLOCK]), weights[start : start + BLOCK])
 
