@@ -146,3 +146,42 @@ def test_rows_are_converted_where_they_were_asked_for_whoever_is_elsewhere(frame
 
     convert("rows.npy", "rows.zarr", backend=Elsewhere())
     assert zarr.open_array("rows.zarr").shape == (300, 2) and not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text, names",
+    [
+        ("1 2.5\n3 4\n", None),
+        ("  1   2.5  \n 3e0\t4\n", None),
+        ("x y\n1 2.5\n3 4\n", ("x", "y")),
+        ("1 2,5\n3,0 4\n", None),
+        ("# made by hand\n\n1 2.5\n# a comment\n3 4\n", None),
+    ],
+)
+def test_blanks_part_numbers_where_nothing_else_does(text, names, tmp_path) -> None:
+    (tmp_path / "rows.dat").write_text(text)
+    source = as_source(tmp_path / "rows.dat")
+    values, _ = source.partitions[0].read()
+    assert (source.names, values.tolist()) == (names, [[1, 2.5], [3, 4]])
+
+
+@pytest.mark.parametrize("text", ["1, 2.5\n3, 4\n", "1 , 2.5\n3 , 4\n", "\ufeff1,0;2,5\n3;4,0\n"])
+def test_blanks_beside_what_parts_numbers_are_nothing(text, tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    assert as_source(tmp_path / "rows.csv").partitions[0].read()[0].tolist() == [[1, 2.5], [3, 4]]
+
+
+def test_a_name_of_two_words_is_of_one_column(tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text("sepal length\n1\n2\n")
+    assert as_source(tmp_path / "rows.csv").names == ("sepal length",)
+
+
+def test_what_was_chosen_of_a_file_is_kept_where_a_pass_goes_on(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(["a.parquet", "b.parquet"]):
+        vectors = pd.DataFrame({"id": map(str, range(300)), "vec": list(clusters(seed, rows=300))})
+        vectors.to_parquet(name)
+    assert command("sva", "a.parquet", "--columns", "vec", "--out", "p", "--serial").exit_code == 0
+    for asked in (["extend", "p", "b.parquet"], ["predict", "p", "a.parquet"], ["show", "p"]):
+        done = command(*asked, *([] if asked[0] == "show" else ["--serial"]))
+        assert done.exit_code == 0, done.exception

@@ -153,8 +153,9 @@ def extend(
     ] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
-    source = rows_for(open_run(model), data)
-    settings = {"data": absolute(data), "holdout": None}
+    store = open_run(model)
+    source, choices = rows_for(store, data), {name: store.settings.get(name) for name in ("columns", "drop")}
+    settings = {"data": absolute(data), "holdout": None, **choices}
     drive_here(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),
         launcher_of(workers, scheduler, serial, source),

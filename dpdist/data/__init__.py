@@ -153,7 +153,8 @@ def _stored(path: str, weights: Weights, known: Names | None) -> Source:
         return known_source(path, known, weights)
     if path.endswith((".npz", ".ldac", ".txt", ".txt.gz")):
         raise InputError(
-            f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr"
+            f"{path} is not Zarr; convert the documents in it with: dpdist corpus {path} --out corpus.zarr. If it is a "
+            "table of numbers, let its name end in .csv, whatever parts the numbers."
         )
     if not holds_corpus(path):
         return ZarrSource.open(path, weights)

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpdist.core.errors import DpdistError, InputError
 
 #: Endings of text, and of what may compress it.
-TEXT, COMPRESSED = (".csv", ".tsv"), (".gz", ".bz2", ".xz", ".zst")
+TEXT, COMPRESSED = (".csv", ".tsv", ".dat", ".data"), (".gz", ".bz2", ".xz", ".zst")
 #: Endings of files that people name data sets in, as in FILE.h5/NAME.
 NESTED = (".h5", ".hdf5")
 #: Endings of files of rows; :data:`dpdist.data.tables.READERS` has a reader for each.

@@ -86,9 +86,18 @@ class Clustering(DensityMixin, Estimator[Asks]):
 
     @property
     def scattered_(self) -> np.ndarray:
-        """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool."""
-        check_is_fitted(self)
-        return ~self._predictor.any_of_groups(~self._threshold(None).scattered)
+        """Which components are of scattered rows, thin and about others, rather than clusters, (K,) bool.
+
+        Raises
+        ------
+        AttributeError
+            If the densities of the family's rows are not to be compared, as those of counts given their totals.
+        """
+        try:
+            threshold = self._threshold(None)
+        except InputError as error:
+            raise AttributeError(f"no components are known to be of scattered rows: {error}") from error
+        return ~self._predictor.any_of_groups(~threshold.scattered)
 
     def _threshold(self, rate: float | None) -> Threshold:
         check_is_fitted(self)

@@ -97,6 +97,8 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     chosen = {name: _NAMES.take(name, tables.get(name)) for name in _CHOICES[command]}
     spec = SPECS[command].from_table(tables, (*places, *chosen))
     told = {**tables, **places}
+    if "initial" in tables:  # a path holds wherever it is read, too
+        told["initial"] = spec.initial  # type: ignore[attr-defined]
     return Config(spec, places["data"], places.get("holdout"), chosen.get("columns"), chosen.get("drop"), told)
 
 

@@ -15,16 +15,17 @@ import zarr
 
 from dpdist.core.errors import InputError, OutputExistsError
 from dpdist.core.outputs import check_parent
-from dpdist.data.files import TEXT, ending_of
+from dpdist.data.files import ending_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 #: Endings of tables of labels.
-TABLES = (*TEXT, ".parquet")
+TABLES = (".csv", ".tsv", ".parquet")
 #: Endings of files as which labels are not written, lest a folder is called so.
 _OTHERS = frozenset(
-    (".txt", ".dat", ".json", ".jsonl", ".npy", ".npz", ".xlsx", ".h5", ".hdf5", ".feather", ".arrow", ".orc", ".pkl")
+    {".txt", ".dat", ".data", ".json", ".jsonl"}
+    | {".npy", ".npz", ".h5", ".hdf5", ".xlsx", ".feather", ".arrow", ".orc", ".pkl"}
 )
 #: Column with the stable identity of the component that a label stands for.
 COMPONENT = "component_id"

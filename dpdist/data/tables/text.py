@@ -1,11 +1,12 @@
 """Text with a row a line, plain or compressed: cells parted by commas, semicolons, tabs or bars, as the first line has
-them; with another separator than the comma, numbers may have a decimal comma."""
+them, or by blanks; with another separator than the comma, numbers may have a decimal comma."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +21,8 @@ from dpdist.data.tables.base import Choice, Table, not_numbers
 
 #: What cells may be parted by; the first where a line has none of them.
 _SEPARATORS = ",;\t|"
+#: What parts cells by blanks, one or more, as pandas and the module re read it.
+_BLANKS = r"\s+"
 #: What a file holds where a number is missing, in its first line.
 _MISSING = {"", "NA", "N/A", "NULL", "null", "None"}
 #: A number with a decimal comma.
@@ -49,12 +52,12 @@ class _Dialect:
         # low_memory guesses the type of a column piece by piece, which mixes them
         with pd.read_csv(
             path,
-            sep=self.separator,
             decimal=self.decimal,
             header=0 if self.header else None,
             chunksize=size,  # no usecols, for with it pandas takes lines of too many cells, whose numbers are shifted
             low_memory=False,
             skipinitialspace=True,
+            **_parting(self.separator),
         ) as frames:
             for frame in frames:
                 frame.columns = range(frame.shape[1])
@@ -102,7 +105,7 @@ def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
         dialect, names, _ = _looked_at(path)
         Choice([name]).of(names, path)
         written = {"header": 0 if dialect.header else None, "usecols": [names.index(name)], "chunksize": size}
-        with pd.read_csv(path, sep=dialect.separator, **written, **_AS_WRITTEN) as frames:
+        with pd.read_csv(path, **_parting(dialect.separator), **written, **_AS_WRITTEN) as frames:
             for frame in frames:
                 yield frame.iloc[:, 0].tolist()
 
@@ -110,7 +113,7 @@ def text_cells(path: Path, name: str, size: int) -> Iterator[list[object]]:
 def _looked_at(path: Path) -> tuple[_Dialect, list[str], int]:
     """How a file is written and what its columns are called, by its first lines, and how many rows these hold."""
     separator = _separator(path)
-    head = pd.read_csv(path, sep=separator, header=None, nrows=_LOOKED_AT, **_AS_WRITTEN)
+    head = pd.read_csv(path, **_parting(separator), header=None, nrows=_LOOKED_AT, **_AS_WRITTEN)
     cells = [[str(cell) for cell in row] for row in head.to_numpy()]
     commas = any(_COMMA.fullmatch(cell) for line in cells[1:] or cells for cell in line)
     decimal = "," if separator != "," and commas else "."  # pandas reads numbers with points all the same
@@ -119,14 +122,26 @@ def _looked_at(path: Path) -> tuple[_Dialect, list[str], int]:
     return dialect, names, len(head) - dialect.header
 
 
+def _parting(separator: str) -> dict[str, str | None]:
+    """How pandas is told to part cells; among blanks what follows # is a comment, as NumPy writes it."""
+    return {"sep": separator, "comment": "#" if separator == _BLANKS else None}
+
+
 def _separator(path: Path) -> str:
-    """What parts the cells of the first line that has any: what leaves numbers with decimal commas, or else what there
-    is most of outside of quotes."""
+    """What parts the cells of the first line that has any and is no comment: what leaves numbers with decimal commas,
+    or else what there is most of outside of quotes; or blanks, where the next line is of numbers between them."""
     with _opened(path) as stream:
-        line = next((each for each in stream if each.strip()), b"").decode(errors="replace")
-    bare = re.sub(r'"[^"]*"', "", line)
+        texts = (line.decode("utf-8-sig", errors="replace") for line in stream)
+        lines = list(islice((each for each in texts if each.strip() and not each.lstrip().startswith("#")), 2))
+    bare = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
     commas = (each for each in _SEPARATORS[1:] if each in bare and all(map(_COMMA.fullmatch, bare.split(each))))
-    return next(commas, None) or max(_SEPARATORS, key=bare.count)
+    found = next(commas, None) or max(_SEPARATORS, key=bare.count)
+    return _BLANKS if found == _SEPARATORS[0] and lines and _are_numbers(lines[-1].split()) else found
+
+
+def _are_numbers(cells: list[str]) -> bool:
+    """Whether cells are numbers, two or more, with points or decimal commas."""
+    return len(cells) > 1 and all(_is_number(cell, ".") or _COMMA.fullmatch(cell) for cell in cells)
 
 
 def _opened(path: Path) -> IO[Any]:
