@@ -88,12 +88,14 @@ def test_the_run_of_240_million_leaves_pictures_and_a_table_at_a_thousandth_of_i
     assert len((tmp_path / "table.txt").read_text().splitlines()) == 8
 
 
-#: Workflow -> pictures that it leaves.
-PICTURES = {
+#: Experiment of topics -> pictures that it leaves; another workflow -> the same.
+TOPICS = {
     "hdp/bars": {"traces", "topics"},
     "hdp/confidence": {"traces"},
     "hdp/nips": {"traces"},
     "hdp/stream": {"traces", "lives"},
+}
+PICTURES = {
     "memoized/denoising": {"pictures"},
     "memoized/toy_patches": {"traces", "models"},
     "memoized/image_patches": {"traces", "samples", "eigenvectors"},
@@ -104,14 +106,20 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("name", smoke("sva_documents/run", *PICTURES))
-def test_workflows_leave_pictures_and_a_table_in_two_forms(name: str, tmp_path: Path) -> None:
-    printed = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
-    assert {picture.stem for picture in tmp_path.glob("*.png")} == PICTURES[name]
-    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in tmp_path.glob("*.png"))
-    text, commas = ((tmp_path / f"table.{kind}").read_text().splitlines() for kind in ("txt", "csv"))
+def run_to_pictures(name: str, pictures: set[str], out: Path) -> list[str]:
+    """Lines that a workflow prints, held to leave its pictures, and a table in two forms."""
+    printed = run(f"{name}.py", out, "--data", str(out / "absent"))
+    assert {picture.stem for picture in out.glob("*.png")} == pictures
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in out.glob("*.png"))
+    text, commas = ((out / f"table.{kind}").read_text().splitlines() for kind in ("txt", "csv"))
     assert len(text) == len(commas) > 1
     assert [line.strip() for line in text] == printed[-len(text) :]
+    return printed
+
+
+@pytest.mark.parametrize("name", smoke("sva_documents/run", *PICTURES))
+def test_workflows_leave_pictures_and_a_table_in_two_forms(name: str, tmp_path: Path) -> None:
+    run_to_pictures(name, PICTURES[name], tmp_path)
 
 
 @pytest.mark.slow
@@ -144,12 +152,12 @@ def test_a_kept_result_is_made_once_whatever_was_broken_off(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bars", "confidence", "nips", "stream"])
-def test_experiments_of_topics_do_what_is_left_of_them(name: str, tmp_path: Path) -> None:
-    first = run(f"hdp/{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+@pytest.mark.parametrize("name", TOPICS)
+def test_experiments_of_topics_leave_pictures_and_do_what_is_left_of_them(name: str, tmp_path: Path) -> None:
+    first = run_to_pictures(name, TOPICS[name], tmp_path)
     results = sorted((tmp_path / "results").glob("*.json"))
     results[len(results) // 2].unlink()
-    again = run(f"hdp/{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
+    again = run(f"{name}.py", tmp_path, "--data", str(tmp_path / "absent"))
     size = len((tmp_path / "table.txt").read_text().splitlines())
     assert sum(line.startswith(("method", "corpus")) for line in again[:-size]) == 1 < len(results)
     assert [line.split()[:-1] for line in again[-size:]] == [line.split()[:-1] for line in first[-size:]]

@@ -78,10 +78,15 @@ def module_of(path: Path) -> str:
 
 
 @cache
+def modules() -> frozenset[str]:
+    """Full names of the package's modules."""
+    return frozenset(map(module_of, files()))
+
+
+@cache
 def imports_of(path: Path) -> frozenset[str]:
     """Full names of the modules that a file imports, those in functions and for type checkers among them."""
-    package, found = module_of(path), set()
-    known = {module_of(file) for file in files()}
+    package, found, known = module_of(path), set(), modules()
     if path.name != "__init__.py":
         package = package.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
