@@ -25,7 +25,7 @@ from dpdist.core.errors import ClusterError, ClusterLostError, InputError
 from dpdist.core.trees import join_pairwise
 from dpdist.execution import SerialBackend
 from dpdist.execution.base import add_results
-from dpdist.execution.connecting import connect
+from dpdist.execution.connecting import connect, local_backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.execution.faults import TaskLimits
 from dpdist.execution.grouping import LONG_ENOUGH, TOO_SHORT, group_size
@@ -385,3 +385,23 @@ def test_a_worker_with_other_versions_is_refused_at_once_or_when_it_joins(tmp_pa
             with pytest.raises(InputError, match=r"the worker on .* has scipy 0\.0\.1 instead of 1\."):
                 connect(address)
         early.close()
+
+
+def _for_ever(x: int) -> None:
+    time.sleep(100)
+
+
+def _briefly(x: int) -> int:
+    time.sleep(1.0)
+    return x
+
+
+def test_a_task_that_was_given_up_is_not_held_against_the_next() -> None:
+    backend = local_backend(1, limits=TaskLimits(attempts=1, stuck_after=4.0, period=0.2))
+    try:
+        with pytest.raises(ClusterError, match=r"for_ever .* did not finish"):
+            backend.fetch(backend.map(_for_ever, [1]))
+        assert backend.fetch(backend.map(_briefly, [2])) == [2]
+        assert backend.counts.restarts == 1
+    finally:
+        backend.close()

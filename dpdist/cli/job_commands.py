@@ -39,6 +39,7 @@ from dpdist.core.errors import CheckpointError, DpdistError, InputError
 from dpdist.core.lease import Owner, describe, latest_lease, lives, worked_on
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
+from dpdist.data.files import located
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
@@ -105,8 +106,8 @@ def resume_on(
         after=last if begun else request.after,
         max_laps=limits.max_laps,
         max_time=limits.max_time,
-        data=absolute(data) if data else request.data,
-        holdout=absolute(holdout) if holdout else request.holdout,
+        data=located(data) if data else request.data,
+        holdout=located(holdout) if holdout else request.holdout,
         checkpoint_seconds=request.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds,
     )
     _start(place, request, before, chosen)

@@ -27,8 +27,8 @@ from dpdist.cluster.running import Launch
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.core.outputs import check_apart
-from dpdist.core.places import absolute
 from dpdist.data import Source
+from dpdist.data.files import located
 from dpdist.execution import Backend
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
@@ -37,6 +37,7 @@ from dpdist.runs.methods import METHODS
 from dpdist.runs.opening import being_prepared, check_limits, end_of, gone_on, open_run, rows_for, run_at, source_of
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
+from dpdist.runs.specs.mixture import STARTS
 from dpdist.storage.commits import claim
 
 Rows = Annotated[
@@ -124,7 +125,7 @@ def _make(told: Config, out: str, overwrite: bool, seconds: float, launch_for: C
     assert told.data is not None, "data are told"
     others = (told.holdout, told.tables.get("initial"))
     claim(out, overwrite)
-    check_apart(out, told.data, *(each for each in others if isinstance(each, str)))
+    check_apart(out, told.data, *(each for each in others if isinstance(each, str) and each not in STARTS))
     source, tries = told.source(), count()
 
     def prepare(backend: Backend) -> Run:
@@ -153,9 +154,8 @@ def extend(
     ] = False,
 ) -> None:
     """Let new rows refine and grow a model, without the rows it was made from."""
-    store = open_run(model)
-    source, choices = rows_for(store, data), {name: store.settings.get(name) for name in ("columns", "drop")}
-    settings = {"data": absolute(data), "holdout": None, **choices}
+    source = rows_for(open_run(model), data)
+    settings = {"data": located(data), "holdout": None}
     drive_here(
         lambda backend: prepare_extension(model, source, backend, out, overwrite, settings, again, give_up),
         launcher_of(workers, scheduler, serial, source),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from rich.console import Console
@@ -16,7 +18,7 @@ from dpdist.cluster.kinds import parse_cluster
 from dpdist.cluster.metrics import SchedulerOutlet
 from dpdist.cluster.running import AGAIN, FAILED, OrderedToEnd, drive, obeying_signals
 from dpdist.cluster.submitted import Address, End, Request, forget, has_begun, latest_request, record
-from dpdist.core.errors import DpdistError
+from dpdist.core.errors import CheckpointError, DpdistError
 from dpdist.core.lease import take_lease
 from dpdist.core.places import Place, place_of
 from dpdist.execution import Backend
@@ -28,6 +30,7 @@ from dpdist.runs.opening import gone_on, open_run, run_at, source_of
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
+from dpdist.storage.preparing import PreparationStore
 
 #: Seconds to wait for a coordinator that was told to end, or whose machine died, before this one gives up.
 PATIENCE = 120.0
@@ -47,7 +50,7 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
     """
     place = place_of(run)
     number, request = latest_request(place)
-    before = commits(place)
+    before = _reached(place)
     with obeying_signals():
         try:
             sentence, status = _run(place, number, request, console), 0
@@ -60,11 +63,20 @@ def coordinate(run: str | os.PathLike[str], console: Console) -> int:
         except Exception as error:
             traceback.print_exc()
             sentence, status = f"an error that was not foreseen ({type(error).__name__}: {error}); see the log.", FAILED
-    if status == AGAIN and commits(place) == before:
+    if status == AGAIN and _reached(place) == before:
         status, sentence = FAILED, "no checkpoint was reached before the time was over; ask for a longer walltime."
     say(console, sentence)
     record(place, number, End(status, sentence))
     return status
+
+
+def _reached(place: Place) -> tuple[list[int], Mapping[str, object]]:
+    """How far the run at a place is: its checkpoints, and what is kept of the passes before the first."""
+    kept: Mapping[str, object] = {}
+    with suppress(CheckpointError):  # of what is damaged it is told where the run is to go on
+        preparation = PreparationStore.found(place)
+        kept = {} if preparation is None else preparation.told["entries"]
+    return commits(place), kept
 
 
 def _run(place: Place, number: int, request: Request, console: Console) -> str:

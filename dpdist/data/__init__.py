@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike, fspath
 from os.path import exists  # of what no path can be it says no, which pathlib does not
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -37,6 +37,7 @@ __all__ = [
     "chosen_source",
     "is_dask",
     "row_ids",
+    "source_like",
     "stream_blocks",
 ]
 
@@ -189,6 +190,14 @@ def chosen_source(path: str, columns: Sequence[str] | None, drop: Sequence[str])
     from dpdist.data.tables.source import file_source
 
     return file_source(path, Choice(columns, drop))
+
+
+def source_like(data: object, known: Names | None, settings: Mapping[str, Any]) -> Source:
+    """Rows as a model takes them: by the names of its columns, or as `settings` chose them where they have none, as a
+    column of vectors has."""
+    if known is None and isinstance(data, str) and holds_files(data):
+        return chosen_source(data, settings.get("columns"), settings.get("drop") or ())
+    return as_source(data, known=known)
 
 
 def row_ids(path: str, name: str) -> Iterator[list[object]]:

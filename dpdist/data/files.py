@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from dpdist.core.errors import DpdistError, InputError
+from dpdist.core.places import absolute
 
 #: Endings of text, and of what may compress it.
 TEXT, COMPRESSED = (".csv", ".tsv", ".dat", ".data"), (".gz", ".bz2", ".xz", ".zst")
@@ -31,6 +34,14 @@ def parted(path: Path) -> tuple[Path, str]:
         if place.suffix.lower() in NESTED:
             return place, path.relative_to(place).as_posix()
     return path, ""
+
+
+def located(path: str | os.PathLike[str]) -> str:
+    """A place of rows that holds wherever it is read; of a pattern, in a folder whose own name is none."""
+    where = os.fspath(path)
+    if "://" in where or not glob.has_magic(where) or Path(where).exists() or Path(where).is_absolute():
+        return absolute(where)
+    return str(Path(glob.escape(str(Path.cwd()))) / where)
 
 
 def holds_files(path: str) -> bool:

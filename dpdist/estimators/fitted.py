@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import Wanted, instance, is_number, shown
 from dpdist.core.errors import ClusterLostError, InputError
-from dpdist.core.places import absolute
 from dpdist.core.settings import settings_of
 from dpdist.data import Source, as_source
 from dpdist.data.columns import Names
+from dpdist.data.files import located
 from dpdist.estimators.manner import Manner
 from dpdist.execution import Backend, SerialBackend
 from dpdist.execution.connecting import active_backend
@@ -265,7 +265,7 @@ def chosen_backend(backend: object) -> Backend:
 
 def path_of(x: object) -> str | None:
     """The path or URL that data were given by, absolute; None for arrays."""
-    return absolute(x) if isinstance(x, str | os.PathLike) else None
+    return located(x) if isinstance(x, str | os.PathLike) else None
 
 
 def seed_of(random_state: object) -> int:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy.typing as npt
 
 from dpdist.data import as_source
-from dpdist.estimators.fitted import chosen_backend
+from dpdist.estimators.fitted import chosen_backend, path_of
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
 from dpdist.estimators.topic_model import HDPTopicModel
@@ -100,7 +100,7 @@ def extend(
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
     source = as_source(x, sample_weight, open_run(path).problem().names)
-    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {}, again, give_up)
+    run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {"data": path_of(x)}, again, give_up)
     assert run.store is not None, "an extension is kept"
     return _at_its_end(_estimator_of(run.store), run)
 

@@ -104,7 +104,8 @@ class DaskBackend(Backend):
         self._terms = Terms(topic, code_versions(), self.limits)
         self._watch = Watch(client, self.limits, workers)
         self._address = client.scheduler.address
-        self._tries, self._stuck = 0, Counter[tuple[str, str]]()  # by key and what a person calls it
+        self._tries = self._restarts = 0
+        self._stuck = Counter[tuple[str, str]]()  # by key and what a person calls it, of the work under way
         self._seconds: dict[str, float] = {}
         self._require_cluster()
         refuse_other_versions(client)
@@ -156,8 +157,7 @@ class DaskBackend(Backend):
 
     @property
     def counts(self) -> Counts:
-        restarts = self._stuck.total()
-        return Counts(self._tries + restarts, restarts, self._watch.lost)
+        return Counts(self._tries + self._restarts, self._restarts, self._watch.lost)
 
     def close(self) -> None:
         if not self._owned:
@@ -236,6 +236,7 @@ class DaskBackend(Backend):
                 self._watch.look(any(future.status == "pending" for future in futures))
                 for (_, task), times in list(self._stuck.items()):
                     if times >= self.limits.attempts:
+                        self._stuck.clear()  # what is asked for next has its own tries
                         raise stuck(task, times, self.limits.stuck_after)
         finally:
             waiting.cancel()
@@ -272,6 +273,7 @@ class DaskBackend(Backend):
         """Called where a worker tells of a try that failed, on the client's own thread."""
         told = event[1]
         if "stuck" in told:
+            self._restarts += 1
             self._stuck[told["key"], told["stuck"]] += 1
             logger.warning("%s does not come forward; its worker is restarted", told["stuck"])
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any
 
 from dpdist.core.checks import Wanted, instance
 from dpdist.core.errors import InputError
-from dpdist.core.places import absolute
 from dpdist.data import Source, chosen_source
+from dpdist.data.files import located
 from dpdist.execution.base import Backend
 from dpdist.runs.methods import method_named
 from dpdist.runs.preparing import Output, prepare
@@ -60,7 +59,7 @@ class Config:
         """The work, ready to run on `source` and kept at `out`; `request` is the identity of the one it is begun by."""
         spec = self.spec
         output = Output(out, self.tables, overwrite, Asked(spec.estimator, spec.parameters), request)
-        method = method_named(spec.method, self.holdout, source.names)
+        method = method_named(spec.method, self.holdout, source.names, self.tables)
         return prepare(method, spec, source, spec.limits, backend, output)
 
 
@@ -93,20 +92,13 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     places = {}
     for name in _PLACES[command]:
         place = _PLACE.take(name, tables.get(name))
-        places[name] = None if place is None else _absolute(place)
+        places[name] = None if place is None else located(place)
     chosen = {name: _NAMES.take(name, tables.get(name)) for name in _CHOICES[command]}
     spec = SPECS[command].from_table(tables, (*places, *chosen))
     told = {**tables, **places}
     if "initial" in tables:  # a path holds wherever it is read, too
         told["initial"] = spec.initial  # type: ignore[attr-defined]
     return Config(spec, places["data"], places.get("holdout"), chosen.get("columns"), chosen.get("drop"), told)
-
-
-def _absolute(place: str) -> str:
-    """A place that holds wherever it is read; of a pattern, in a folder whose own name is none."""
-    if "://" in place or not glob.has_magic(place) or Path(place).exists() or Path(place).is_absolute():
-        return absolute(place)
-    return str(Path(glob.escape(str(Path.cwd()))) / place)
 
 
 def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:

@@ -21,6 +21,7 @@ from dpdist.runs.methods.sva import SequentialPass, passed, prepared_extension
 from dpdist.runs.run import Run
 from dpdist.runs.specs.sva import SVASpec
 from dpdist.storage.checkpoint import Asked, RunStore
+from dpdist.storage.commits import claim
 from dpdist.storage.fingerprints import digest_of_data
 from dpdist.storage.history import History
 
@@ -40,7 +41,8 @@ def prepare_extension(
     Parameters
     ----------
     path, source, backend, out, overwrite, again, give_up : as for :func:`dpdist.extend`
-    settings : plain values kept with the checkpoint, by which the command line resumes
+    settings : plain values kept with the checkpoint, by which the command line resumes; beside which columns of files
+        the model was made from
 
     Raises
     ------
@@ -51,6 +53,7 @@ def prepare_extension(
     out = PATH.or_none("the model itself").take("out", out)
     if out is not None:
         check_apart(out, path)
+        claim(out, FLAG.take("overwrite", overwrite))  # before any row is read
     store = RunStore.open(path, *METHODS)
     if store.method not in (SVAProblem.method, Problem.method):
         raise InputError(
@@ -67,6 +70,7 @@ def prepare_extension(
             store.go_back()
         problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
         source, fingerprint = _new_rows(store, problem, source, backend, again)
+        settings = {**{name: store.settings.get(name) for name in ("columns", "drop")}, **settings}
         state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
         run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, fitted=fitted)
         if out is None:

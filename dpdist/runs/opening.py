@@ -13,8 +13,7 @@ from typing import Any
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
-from dpdist.data import Source, as_source, chosen_source
-from dpdist.data.files import holds_files
+from dpdist.data import Source, chosen_source, source_like
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
@@ -88,10 +87,7 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
 def rows_for(store: RunStore, path: str) -> Source:
     """Rows at a path as the model in a store takes them: by the names of its columns, or as they were chosen where they
     have none, as a column of vectors has."""
-    names, settings = store.problem().names, store.settings
-    if names is None and holds_files(path):
-        return chosen_source(path, settings.get("columns"), settings.get("drop") or ())  # type: ignore[arg-type]
-    return as_source(path, known=names)
+    return source_like(path, store.problem().names, store.settings)
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
@@ -148,13 +144,14 @@ def resumed(store: RunStore, source: Source, backend: Backend, limits: Limits, h
     CheckpointError
         If the data are not those the run began with, or another coordinator holds the run.
     """
-    method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names)
+    method = method_named(store.method, _held_out(holdout, store.settings), store.problem().names, store.settings)
     store.lock()
     with released_on_error(store):
         source = store.same_data(source)
         fitted, history = store.fitted(), store.history()
         if fitted is not None and method.endless:
-            over = limits.reached(len(history.laps))
+            nothing_new = fitted.converged and limits == _limits_of(store)
+            over = nothing_new or limits.reached(len(history.laps))
             stop = (fitted.stop or MAX_LAPS) if over else None
             fitted = fitted._replace(stop=stop, converged=over and fitted.converged)
         state, manifest = store.state()
@@ -172,7 +169,7 @@ def being_prepared(path: str | os.PathLike[str]) -> PreparationStore | None:
 
 
 def _prepared_again(store: PreparationStore, source: Source, backend: Backend, limits: Limits, holdout: object) -> Run:
-    method = method_named(store.method, _held_out(holdout, store.settings), source.names)
+    method = method_named(store.method, _held_out(holdout, store.settings), source.names, store.settings)
     return prepare_again(method, source, limits, backend, store)
 
 

@@ -88,7 +88,7 @@ def prepare(
         return Run(method, problem, source, backend, state, limits)
     place = place_of(output.path)
     store = PreparationStore.begin(place, spec, output.asked, output.settings, source.identity(), output.request)
-    return _kept(method, spec, source, limits, backend, output, store)
+    return _kept(method, spec, source, limits, backend, output, store, new=True)
 
 
 def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Backend, store: PreparationStore) -> Run:
@@ -105,7 +105,7 @@ def prepare_again(method: AnyMethod, source: Source, limits: Limits, backend: Ba
         store.limit(limits.parameters if method.endless else {})
         output = Output(store.place.label, store.told["settings"], True, store.asked(), store.request)
         spec = store.spec()
-    return _kept(method, spec, source, limits, backend, output, store)
+    return _kept(method, spec, source, limits, backend, output, store, new=False)
 
 
 def _kept(
@@ -116,14 +116,16 @@ def _kept(
     backend: Backend,
     output: Output,
     store: PreparationStore,
+    new: bool,
 ) -> Run:
-    """A run made ready, its first checkpoint in the place of what was kept until then."""
+    """A run made ready, its first checkpoint in the place of what was kept until then; of one that is refused nothing
+    stays if it is `new`."""
     assert output.path is not None, "it is kept somewhere"
     with released_on_error(store):
         try:
             problem, state = method.begin(spec, source, KeptPasses(backend, store))
         except (InputError, PrecisionError) as error:
-            if not isinstance(error, OSError):
+            if new and not isinstance(error, OSError):
                 store.remove()  # it would end like this again; what else fails is gone on with
             raise
         run = Run(method, problem, source, backend, state, limits)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from dpdist.core.errors import CheckpointError, ClusterLostError
 from dpdist.core.lease import LeaseHeldError
 from dpdist.core.phases import Spent, since, spent
-from dpdist.core.places import absolute
 from dpdist.core.versions import versions
 from dpdist.data.base import Source
 from dpdist.execution.base import Backend
@@ -63,6 +62,7 @@ class Run(Viewable):
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="dpdist-checkpoint")
         self._writing: Future[None] | None = None
         self._memo, self._cadence = Memo(self.state, self.manifest), Cadence()
+        self._began: float | None = None  # of the first iteration: another cluster gives no more time
         self._saved: tuple[int, int] | None = None  # lap and visit, not the state, which would be held
         self._before: tuple[Spent, float] = {}, 0.0  # what was spent when the lap began, and on checkpoints
 
@@ -77,14 +77,14 @@ class Run(Viewable):
         CheckpointError
             If a checkpoint could not be written, or another coordinator holds the run.
         """
-        began = time.monotonic()
+        began = self._began = self._began or time.monotonic()
         self._before = spent(), self._cadence.spent
         stop = None if self.fitted is None else self.fitted.stop
         if stop is not None:
             self.close()
             return
         with self._writing_alone():
-            path = None if self.store is None else absolute(self.store.path)
+            path = None if self.store is None else self.store.place.where
             for step in self.method.steps(self.problem, self.source, self.state, self.backend, path):
                 if self.store is not None:
                     self._memo.follow(step)

@@ -36,6 +36,7 @@ class Commit(TypedDict):
     taken : digests of data that generations before were made from
     limits : new values of the parameters that say when to stop, by name
     request : identity of the request that the run was begun by, if it was submitted
+    keep : generations kept
     number, lease, time : of the commit, once it is made
     """
 
@@ -52,6 +53,7 @@ class Commit(TypedDict):
     taken: NotRequired[list[str]]
     limits: NotRequired[Mapping[str, object]]
     request: NotRequired[str]
+    keep: NotRequired[int]
     number: NotRequired[int]
     lease: NotRequired[int]
     time: NotRequired[str]

@@ -71,7 +71,7 @@ class GenerationStore:
 
     def __init__(self, place: Place, attributes: Commit) -> None:
         self.place, self.attributes = place, attributes
-        self.keep = KEEP  # generations
+        self.keep = attributes.get("keep", KEEP)  # generations
         self._lease: Lease | None = None
         self._held = 0  # number of the lease last held
         self._failure: Exception | None = None  # of an object, without which later generations are not whole
@@ -174,7 +174,7 @@ class GenerationStore:
         if lease.usurped and numbers:
             self._fence(numbers[-1])
         if self.number:
-            self.attributes = read_attributes(self.path)
+            self.attributes = read_attributes(self.place.where)
         if not self._held:
             self._sweep()
 
@@ -277,6 +277,7 @@ class GenerationStore:
             try:
                 digests[name] = self.place.fill(name, write)
                 content: Commit = {**self.attributes, "generation": name, "objects": shared, "digests": digests}
+                content["keep"] = self.keep
                 if last:
                     content.pop("base", None)
                 self._commit(number, content)

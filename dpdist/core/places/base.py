@@ -25,9 +25,11 @@ class Place(ABC):
     Attributes
     ----------
     label : the path or URL as a person gave it
+    where : the same as it holds wherever it is read
     """
 
     label: str
+    where: str
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from dpdist.core.errors import InputError
-from dpdist.data import as_source
+from dpdist.data import source_like
 from dpdist.data.columns import Names
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.sequence import SVAProblem
@@ -21,13 +25,15 @@ METHODS: dict[str, AnyMethod] = {
 }
 
 
-def method_named(name: str, holdout: object = None, known: Names | None = None) -> AnyMethod:
+def method_named(
+    name: str, holdout: object = None, known: Names | None = None, settings: Mapping[str, Any] = MappingProxyType({})
+) -> AnyMethod:
     """A method, which follows the score of held-out rows if there are any.
 
     Parameters
     ----------
     holdout : rows or where they are, or None
-    known : names of the columns, as of :func:`dpdist.data.as_source`
+    known, settings : names of the columns and what chose them, as of :func:`dpdist.data.source_like`
 
     Raises
     ------
@@ -38,7 +44,7 @@ def method_named(name: str, holdout: object = None, known: Names | None = None) 
     if holdout is None:
         return method
     try:
-        source = as_source(holdout, known=known)
+        source = source_like(holdout, known, settings)
     except InputError as error:
         raise InputError(f"of the rows held out: {error}") from error
     return method.following(source)
