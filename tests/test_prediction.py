@@ -764,3 +764,9 @@ def test_multinomial_rows_are_scored_with_their_coefficient() -> None:
     assert np.exp(model.score_samples(outcomes)).sum() == pytest.approx(1)
     passed = dpdist.SVA(Multinomial(pseudocount=1.0), random_state=0).fit(x)
     assert np.exp(passed.score_samples(outcomes)).sum() == pytest.approx(1)
+
+
+def test_draws_take_every_key_that_fits_take() -> None:
+    model = dpdist.DPMixture(random_state=2**32, max_laps=1).fit(clusters(0))
+    rows, _ = model.sample(3)
+    np.testing.assert_array_equal(rows, model.sample(3)[0])

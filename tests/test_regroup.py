@@ -276,7 +276,7 @@ def test_changes_that_rest_on_each_other_replace_what_all_of_them_replaced() -> 
     four = sketch.end.ids.tolist().index(14)
     new = sketch.replaced.index(frozenset([2, 3]))
     sketch = sketch.after([(four, new)], [swapped((four, new), 2)])
-    found = sketch.divisions(end)
+    found = sketch.divisions()
     assert {group: len(stats) for group, stats in found.items()} == {(0, 1): 1, (2, 3, 4): 3}
     for group, stats in found.items():
         np.testing.assert_allclose(stats.sum(axis=0), end.summary.stats[list(group)].sum(axis=0))
@@ -346,11 +346,29 @@ def test_groups_wait_for_members_whose_turn_was_in_another_lap_and_not_for_those
     assert move.unfinished(replace(every, samples={}, asked=np.zeros(7, dtype=bool)), move.none())
 
 
-def test_who_is_alone_has_nothing_to_regroup() -> None:
+def test_who_is_alone_is_a_group() -> None:
     rows, owners = drawn()
     end = end_of(rows, np.zeros_like(owners))
-    assert Regroup().births(end, np.zeros(1, bool), Regroup().none(), ()) == {}
-    assert not Regroup().unfinished(end, Regroup().none())
+    assert Regroup().unfinished(end, Regroup().none())
+    found = Regroup().births(end, np.zeros(1, bool), Regroup().none(), ())
+    assert list(found) == [(0,)]
+    assert not Regroup().unfinished(end, Regroup().resting(end, Regroup().none(), list(found)))
+
+
+def test_clusters_of_which_no_two_parts_pay_are_found_from_one() -> None:
+    rng = np.random.default_rng(2)
+    rows = 3.0 * rng.integers(0, 3, (500, 2)) + 0.3 * rng.normal(size=(500, 2))
+    family = dpdist.families.Gaussian(degrees_of_freedom=259.0, scale=256 * 0.09)
+    assert dpdist.DPMixture(family, random_state=0).fit(rows).n_components_ == 9
+
+
+def test_answers_of_a_questionnaire_are_found_from_one_as_from_many() -> None:
+    """To part one answer from the others does not pay, to part several does."""
+    common, own = np.random.default_rng(0).normal(size=(500, 6))[:, :1], np.random.default_rng(1).normal(size=(500, 5))
+    rows = np.clip(np.rint(2 + common + own), 0, 4)
+    one, many = (dpdist.DPMixture(initial=start, random_state=0).fit(rows) for start in ("one", "k-means++"))
+    assert one.n_components_ > 1
+    assert one.elbo_ > many.elbo_ - 0.1 * len(rows)
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=lambda each: each.name)

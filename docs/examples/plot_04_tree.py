@@ -25,8 +25,8 @@ print(f"{model.n_components_} clusters")
 dpdist.plot.tree(model, n_clusters=10)
 
 # %%
-# A cut is a model of its own: it predicts, scores, draws and is saved. ``groups_`` takes labels that were predicted
-# before to the coarser ones.
+# A cut is a model of its own: it predicts, scores and draws. What is saved is the model that it was cut from, with its
+# tree. ``groups_`` takes labels that were predicted before to the coarser ones.
 
 for fewer in (model, model.cut(10), model.cut(5)):
     agreement = adjusted_rand_score(digits.target, fewer.predict(x))

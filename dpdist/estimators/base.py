@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from sklearn.base import DensityMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpdist.core.checks import COUNT, FLAG
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source, is_dask
-from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend
+from dpdist.estimators.fitted import Asks, Estimator, RandomState, default_backend, seed_of
 from dpdist.inference.hierarchy.cut import Cut, cut
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
@@ -214,8 +214,7 @@ class Clustering(DensityMixin, Estimator[Asks]):
         """
         check_is_fitted(self)
         n_samples = COUNT.take("n_samples", n_samples)
-        rng = check_random_state(self.random_state)
-        generator = np.random.default_rng(rng.randint(2**31 - 1))
+        generator = np.random.default_rng(seed_of(self.random_state))
         weights, rest = self._predictor.weights()
         shares, outside = np.append(weights, rest), self._predictor.background()
         if outside is not None:

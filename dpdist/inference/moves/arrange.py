@@ -3,10 +3,10 @@
 Where two components share their rows out badly, merging them loses, and so does splitting one, though to merge them and
 split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
 variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. Where none
-is better than a pair, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`). To
-merge two and split a third was never the best. Of more components than a few only their outer rows are looked at, which
-all together may make one more. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with the
-number of components free.
+is better than a pair, or the one there is, what many components come to by merging is tried
+(:mod:`dpdist.inference.moves.agglomerate`). To merge two and split a third was never the best. Of more components than
+a few only their outer rows are looked at, which all together may make one more. Source: the split-and-merge EM of Ueda,
+Nakano, Ghahramani & Hinton (2000), with the number of components free.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STAGES = (10, 3), (5, 5), (3, 12)
 AHEAD = 5
 #: Nats a row by which candidates may differ that come to the same: of these the first is kept, not what rounding says.
 ALIKE = 1e-7
-#: Components that are seeded and merged where all else finds nothing better than a pair. Of three to five members they
-#: found a little more, at twice the cost of all searches.
+#: Components that are seeded and merged where all else finds nothing better than one or two. Of three to five members
+#: they found a little more, at twice the cost of all searches.
 SEEDS = 8
 #: Times that the best arrangement is followed.
 ROUNDS = 4
@@ -97,7 +97,7 @@ def rearranged(
     for _ in range(ROUNDS):
         least = now.elbo + ROUND_GAIN * sample.rows
         best = best_of(sample, _candidates(sample, now, split, rng, most), least)
-        if best is None and found is None and len(stats) == 2:
+        if best is None and found is None and len(stats) <= 2:
             best = best_of(sample, _anew(sample, rng, most), least)
         if best is None or not len(best.occupied.stats):  # of next to no weight
             break

@@ -61,7 +61,8 @@ class Regroup(Dividing):
 
     Parameters
     ----------
-    smallest, largest : components of a group; those of every size between are a component and its nearest
+    smallest, largest : components of a group; those of every size between are a component and its nearest, and where
+        there is one alone it is a group
     widest : components of a group to which a component of the outer rows of all may be added; nothing else is tried
     rows : sampled rows of a group that are looked at
     seedings : of a split, as of :class:`Split`
@@ -130,7 +131,7 @@ class Regroup(Dividing):
                 sketch = sketch.standing()
             if not (better or calm):
                 break
-        return births | sketch.divisions(end)
+        return births | sketch.divisions()
 
     def _early(self, end: LapEnd, others: Sequence[Proposals]) -> bool:
         """Whether other moves made most components at this end, or leave them alone only for a while."""
@@ -142,11 +143,11 @@ class Regroup(Dividing):
         return float(lately.mean()) > 0.5
 
     def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
-        """Groups of a component with its nearest that were not searched, the smallest first.
+        """Groups of a component with its nearest that were not searched, the smallest first; itself if it is alone.
 
         The last is a `wide` one if the component was in none.
         """
-        for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)} - {1}):
+        for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)}):
             group = k, *end.neighbours[k, : size - 1].tolist()
             if not searched.holds(end.ids[list(group)].tolist()):
                 yield group

@@ -39,23 +39,25 @@ class Sketch:
     ----------
     end : of the lap, with components as they would be; new ones have ids that no other component has
     replaced : for each component, those of the lap's end that its change replaces; itself where nothing changed
+    there : (K,) bool, components of the lap's end
     free : (K,) bool, components that may be searched
     """
 
     end: LapEnd
     replaced: tuple[frozenset[int], ...]
+    there: np.ndarray
     free: np.ndarray
 
     @classmethod
     def of(cls, end: LapEnd, free: np.ndarray) -> Sketch:
         """As things stand."""
         places = np.arange(len(end.ids))
-        return cls(replace(end, origins=places), tuple(frozenset([k]) for k in places.tolist()), free)
+        every = np.ones(len(places), dtype=bool)
+        return cls(replace(end, origins=places), tuple(frozenset([k]) for k in places.tolist()), every, free)
 
     def places(self, group: Sequence[int]) -> tuple[int, ...]:
         """Where the components of a group stand at the lap's end; nothing if one of them is new."""
-        standing = [next(iter(self.replaced[k])) for k in group if len(self.replaced[k]) == 1]
-        return tuple(sorted(standing)) if len(standing) == len(group) else ()
+        return tuple(sorted(union_of([self.replaced[k] for k in group]))) if self.there[list(group)].all() else ()
 
     def after(self, groups: Sequence[tuple[int, ...]], found: Sequence[Found]) -> Sketch:
         """With disjoint `groups` replaced."""
@@ -78,17 +80,17 @@ class Sketch:
             samples={k: part for k, part in enumerate(samples) if part is not None and len(part[1])},
             losses=losses_after(self.end.model, self.end.pair_losses, kept, stats, self.end.backend),
         )
+        there = np.append(self.there[kept], np.zeros(len(fresh), dtype=bool))
         free = np.append(self.free[kept], np.ones(len(fresh), dtype=bool))
-        return Sketch(end, tuple(replaced), free & end.sampled)
+        return Sketch(end, tuple(replaced), there, free & end.sampled)
 
     def standing(self) -> Sketch:
         """The same, in which only components may be searched that are there already."""
-        return replace(self, free=self.free & np.array([len(group) == 1 for group in self.replaced]))
+        return replace(self, free=self.free & self.there)
 
-    def divisions(self, before: LapEnd) -> dict[tuple[int, ...], np.ndarray]:
+    def divisions(self) -> dict[tuple[int, ...], np.ndarray]:
         """What changed since the lap's end: components of it, and statistics (M, F) of those in their place."""
-        new = ~np.isin(self.end.ids, before.ids)
-        changed = {self.replaced[k]: None for k in np.flatnonzero(new).tolist()}
+        changed = {self.replaced[k]: None for k in np.flatnonzero(~self.there).tolist()}
         return {
             tuple(sorted(group)): self.end.summary.stats[[k for k, own in enumerate(self.replaced) if own == group]]
             for group in changed
