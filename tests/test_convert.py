@@ -88,6 +88,8 @@ WRITERS = {
     ".npy": (write_npy, np.float64),
     ".csv": (write_csv, np.float64),
     ".tsv": (write_csv, np.float64),
+    ".dat": (write_csv, np.float64),
+    ".data": (write_csv, np.float64),
     ".h5": (write_hdf5, np.float64),
     ".hdf5": (write_hdf5, np.float64),
     ".parquet": (write_parquet, np.float64),

@@ -45,6 +45,7 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
         "digits 20": leading_components(load_digits().data, 20),
         "cancer 12": leading_components(StandardScaler().fit_transform(load_breast_cancer().data), 12),
         "clusters": draw_clusters(10_000, 10, 30, seed=0, apart=0.8)[0],
+        "answers": answers(500, 5, seed=0),
     }
     leading = digits(data, 40)
     if leading is not None:
@@ -59,6 +60,13 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     if path.exists():
         found["patches"] = patches(path, 10_000)
     return found
+
+
+def answers(people: int, questions: int, seed: int) -> np.ndarray:
+    """Answers from 0 to 4 to questions that have something in common."""
+    rng = np.random.default_rng(seed)
+    common, own = rng.normal(size=(people, 1)), rng.normal(size=(people, questions))
+    return np.clip(np.rint(2 + common + own), 0, 4)
 
 
 def fit(x: np.ndarray, family: Family, start: str, seed: int, regroup: bool) -> Fit:

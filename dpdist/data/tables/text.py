@@ -131,8 +131,8 @@ def _separator(path: Path) -> str:
     """What parts the cells of the first line that has any and is no comment: what leaves numbers with decimal commas,
     or else what there is most of outside of quotes; or blanks, where the next line is of numbers between them."""
     with _opened(path) as stream:
-        texts = (line.decode("utf-8-sig", errors="replace") for line in stream)
-        lines = list(islice((each for each in texts if each.strip() and not each.lstrip().startswith("#")), 2))
+        texts = (line for each in stream for line in each.decode("utf-8-sig", errors="replace").splitlines())
+        lines = list(islice((line for line in texts if line.strip() and not line.lstrip().startswith("#")), 2))
     bare = re.sub(r'"[^"]*"', "", lines[0]) if lines else ""
     commas = (each for each in _SEPARATORS[1:] if each in bare and all(map(_COMMA.fullmatch, bare.split(each))))
     found = next(commas, None) or max(_SEPARATORS, key=bare.count)

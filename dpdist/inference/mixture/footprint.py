@@ -4,7 +4,8 @@ With F columns of statistics, K components, M children of a split and B batches,
 
     F K (3 (1 + M) B + 12)     sums of the batches: of components and children, as they were, in their tree and as they
                                will be; then those of a lap's end: before and after it, and of new children
-    + min(48 F K, 6e6)         what judging takes, a dozen arrays of F for some four replacements each, so many together
+    + max(min(48 F K, 6e6),    what judging takes, a dozen arrays of F for some four replacements each, so many
+          480 F)               together, or a search from many seeds, a dozen for each
     + F max(m, b, g)           features of the m rows sampled of a component to seed children, of b rows of a block, or
                                of the g rows of a group that is arranged anew
     + 3 D min(N, K m)          the sampled rows themselves, while they are joined
@@ -24,11 +25,13 @@ from dpdist.inference.blocks import block_rows
 from dpdist.inference.loop import batch_count
 from dpdist.inference.mixture.engine import feature_columns
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.agglomerate import DRAWS
+from dpdist.inference.moves.arrange import SEEDS
 from dpdist.models.families import Gaussian, ZeroMeanGaussian
 
 #: Arrays of F numbers that a lap's end takes for each component, and that judging takes beside; numbers that it takes
-#: together at most.
-ENDING, JUDGING, JUDGED = 12, 48, 6_000_000
+#: together at most; and arrays that a search from many seeds takes.
+ENDING, JUDGING, JUDGED, SEEDED = 12, 48, 6_000_000, 12 * SEEDS * (DRAWS + 1)
 #: Bytes beyond which a lap is large whatever the machine.
 LARGE = 4 * 2**30
 #: Where Linux tells what memory a container or job may have, by versions 2 and 1 of control groups.
@@ -53,10 +56,11 @@ def footprint(problem: Problem, source: Source, components: int) -> Footprint:
     block = min(block_rows(columns), max(part.rows for part in source.partitions))
     own = columns * (3 * (1 + children) * batch_count(problem.schedule, source) + ENDING)
     judging = min(JUDGING * columns * components, JUDGED) if moves else 0
-    further = JUDGING * columns if moves and judging < JUDGED else 0
     grouped = min(max((move.most_rows for move in moves), default=0), rows)
+    seeded = SEEDED * columns if grouped else 0
+    further = JUDGING * columns if moves and seeded <= judging < JUDGED else 0
     shared = columns * max(each, block, grouped) + 3 * width * min(rows, components * each)
-    return Footprint(8.0 * (components * own + judging + shared), 8.0 * (own + further))
+    return Footprint(8.0 * (components * own + max(judging, seeded) + shared), 8.0 * (own + further))
 
 
 def warn_if_large(problem: Problem, source: Source, components: int, memory: float | None = None) -> None:

@@ -123,7 +123,8 @@ class SequentialPass(RowMethod[SVASpec, SVAProblem, SVAState, SVAPredictor]):
         return predictor_of(problem, total)
 
     def outcome(self, fitted: Fitted[SVAState]) -> str:
-        return f"{len(fitted.ids)} clusters of {fitted.rows} rows; {fitted.stop}."
+        count = len(fitted.ids)
+        return f"{count} {self.parts_of(count)} of {fitted.rows} rows; {fitted.stop}."
 
     def values(self, problem: SVAProblem, fitted: Fitted[SVAState], predictor: SVAPredictor) -> dict[str, object]:
         return {"pruned_weight": fitted.total.pruned, "counts": fitted.total.weights.tolist()}
