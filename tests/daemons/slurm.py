@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,13 @@ class SlurmCluster:
         """A node dies with everything on it, and the controller notices."""
         _stop(self.daemons.pop(name), signal.SIGKILL)
         self._kill_jobs(name)
-        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=dead")
+
+        def noticed() -> bool:
+            self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=dead")
+            time.sleep(0.5)  # what the node said last may be on its way still, and returns it to service
+            return name in self.run("sinfo", "-h", "-N", "-t", "down", "-o", "%N").split()
+
+        _wait(noticed, (name,))
 
     def node_up(self, name: str) -> None:
         """A node that was down comes back, empty."""
