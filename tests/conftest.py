@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +19,6 @@ from xdist.scheduler import LoadScopeScheduling, Scheduling
 # commands start are new processes. Several processes run tests side by side, so each has one thread for its products.
 dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-#: Where there is room in memory tests keep their files there: thousands of small ones, which disks are slow to remove.
-MEMORY, ROOM = Path("/dev/shm"), 8 * 2**30
-if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
-    os.environ.setdefault("TMPDIR", str(MEMORY))
 
 settings.register_profile("dpdist", max_examples=25, deadline=None, derandomize=True)
 settings.load_profile("dpdist")
