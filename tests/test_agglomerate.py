@@ -78,13 +78,14 @@ def test_clusters_are_found_from_more_seeds_than_there_are() -> None:
         assert len(stats) == 7 and found.elbo == pytest.approx(truth.elbo, abs=1.0)
 
 
-def test_what_no_split_finds_seeds_may(monkeypatch) -> None:
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_what_no_split_finds_seeds_may_in_one_or_two(monkeypatch, members) -> None:
     rows, owners = drawn()
     monkeypatch.setattr(arrange, "_changes", lambda *given: [])
     sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
-    start = sums(sample.model, rows, (owners > 3).astype(int))
+    start = sums(sample.model, rows, owners * members // (owners.max() + 1))
     found = rearranged(sample, start, Split(), np.random.default_rng(0))
-    assert found is not None and len(found.stats) > 4
+    assert (found is not None and len(found.stats) > 4) == (members < 3)
     few = rearranged(sample, start, Split(), np.random.default_rng(0), most=3)
     assert few is None or len(few.stats) <= 3
 
