@@ -387,10 +387,6 @@ def test_a_worker_with_other_versions_is_refused_at_once_or_when_it_joins(tmp_pa
         early.close()
 
 
-def _for_ever(x: int) -> None:
-    time.sleep(100)
-
-
 def _briefly(x: int) -> int:
     time.sleep(1.0)
     return x
@@ -399,8 +395,8 @@ def _briefly(x: int) -> int:
 def test_a_task_that_was_given_up_is_not_held_against_the_next() -> None:
     backend = local_backend(1, limits=TaskLimits(attempts=1, stuck_after=4.0, period=0.2))
     try:
-        with pytest.raises(ClusterError, match=r"for_ever .* did not finish"):
-            backend.fetch(backend.map(_for_ever, [1]))
+        with pytest.raises(ClusterError, match=r"sleep_always .* did not finish"):
+            backend.fetch(backend.map(sleep_always, ["rows"]))
         assert backend.fetch(backend.map(_briefly, [2])) == [2]
         assert backend.counts.restarts == 1
     finally:

@@ -29,13 +29,10 @@ from dpdist.runs.opening import gone_on, grow_stored_tree, source_of
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commits
 from tests.runs import clusters, mixture
+from tests.test_kept_passes import Killed
 
 #: Counts of words in documents.
 WORDS = np.random.default_rng(0).poisson(0.5, size=(120, 30)).astype(float)
-
-
-class Killed(BaseException):
-    """Stands for a process that is killed."""
 
 
 def test_a_process_that_goes_elsewhere_before_the_first_lap_keeps_documents_where_it_began(

@@ -25,11 +25,14 @@ class Place(ABC):
     Attributes
     ----------
     label : the path or URL as a person gave it
-    where : the same as it holds wherever it is read
     """
 
     label: str
-    where: str
+
+    @property
+    def where(self) -> str:
+        """The path or URL as it holds wherever it is read."""
+        return self.label
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:

@@ -22,7 +22,10 @@ class LocalPlace(Place):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # absolute, so that a process that goes to another folder meanwhile writes where it began
         self.path, self.label = Path(path).absolute(), os.fspath(path)
-        self.where = str(self.path)
+
+    @property
+    def where(self) -> str:
+        return str(self.path)
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -58,7 +58,7 @@ class ObjectPlace(Place):
     """
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
-        self.label, self.where, self.patience = url, url, patience
+        self.label, self.patience = url, patience
         _, bucket, prefix = parts_of(url)
         if not prefix:
             raise InputError(f"{url} names a bucket and nothing in it; give a name too, as in s3://{bucket}/run.zarr.")
