@@ -88,6 +88,15 @@ def test_of_too_many_proposals_those_taken_are_drawn_first_then_the_most_promisi
     assert [y for *_, y in found] == [signed_log(gain) for _, gain, _ in found]
 
 
+@pytest.mark.parametrize("gains", [[-40.0, -15.0], [-3.0], [2e9, -5.0], [0.5]])
+def test_the_axis_of_gains_holds_them_and_has_numbers(gains: list[float]) -> None:
+    rows = [ProposalRow(1, "split", Reason.NO_GAIN, gain, 1, (0,)) for gain in gains]
+    plot = panels._moves(course(History([lap_row(1)], rows, [UNTIMED])))
+    inside = [tick for tick in plot.yaxis[0].ticker.ticks if plot.y_range.start <= tick <= plot.y_range.end]
+    assert len(inside) >= 3 and 0 in inside
+    assert all(plot.y_range.start < signed_log(gain) < plot.y_range.end for gain in gains)
+
+
 @given(st.floats(0.0, 1.0), st.integers(1, 64), st.floats(0.5, 100.0))
 def test_workers_are_busy_a_share_of_the_time_that_all_their_threads_have(share, threads, seconds) -> None:
     busy = LapTimes(*[0.0] * 8, workers=share * threads * seconds, threads=threads)

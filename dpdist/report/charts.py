@@ -82,9 +82,18 @@ def legend_of(plot: Any, above: bool = False) -> None:
             plot.add_layout(legend, "above")
 
 
-def in_powers(plot: Any) -> None:
-    """Let the axis of :func:`signed_log` say nats."""
-    plot.yaxis.ticker = FixedTicker(ticks=[-6, -4, -2, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+def in_powers(plot: Any, values: Sequence[float], below: float = -1.0) -> None:
+    """Let the axis of :func:`signed_log` hold values and say nats, zero and ten among them.
+
+    Parameters
+    ----------
+    below : where it begins at the latest
+    """
+    places = [below, 1.0, *map(signed_log, values)]
+    low, high = min(places), max(places)
+    pad = 0.05 * (high - low)
+    plot.y_range = Range1d(low - pad if low < 0 else low, high + pad)
+    plot.yaxis.ticker = FixedTicker(ticks=[-6, -4, -2, *range(-1 if low > -2 else 0, 13)])
     plot.yaxis.formatter = CustomJSTickFormatter(
         code="return tick == 0 ? '0' : (tick < 0 ? '-' : '') + Math.pow(10, Math.abs(tick)).toLocaleString()"
     )

@@ -29,7 +29,7 @@ from dpdist.report.charts import (
     signed_log,
     whole,
 )
-from dpdist.report.figures import LapFigures, RunFigures, TreeFigures
+from dpdist.report.figures import LapFigures, ProposalFigures, RunFigures, TreeFigures
 
 PHASES = {
     "load": "#94a3b8",
@@ -169,10 +169,15 @@ def _holdout(figures: RunFigures) -> Any:
     return plot
 
 
+def drawn_proposals(figures: RunFigures) -> list[ProposalFigures]:
+    """Proposals of known gain, at most so many, those accepted and the most promising first."""
+    known = [each for each in figures.proposals if math.isfinite(each.gain)]
+    return sorted(known, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
+
+
 def _moves(figures: RunFigures) -> Any:
     """Every proposal of known gain by that, on a scale that is logarithmic on both sides of zero."""
-    known = [each for each in figures.proposals if math.isfinite(each.gain)]
-    best = sorted(known, key=lambda each: (not each.accepted, -each.gain))[:DRAWN]
+    best = drawn_proposals(figures)
     plot = whole(plain(320, "gain, nats", "lap", x_range=Range1d(0, figures.laps[-1].lap + 1)))
     for kind in sorted({each.kind for each in best}):
         for accepted in (False, True):
@@ -199,7 +204,7 @@ def _moves(figures: RunFigures) -> Any:
                 )
                 told = [(kind, "@ids"), ("lap", "@x"), ("gain", "@gain{0,0.000} nats"), ("", "@reason")]
                 hover(plot, told, dots)
-    in_powers(plot)
+    in_powers(plot, [each.gain for each in best])
     legend_of(plot, above=True)
     return plot
 
@@ -335,8 +340,7 @@ def _tree(found: TreeFigures) -> Any:
     )
     lines = plot.multi_line("xs", "ys", source=source, color=LINE, line_width=2)
     hover(plot, [("gives up", "@lost{0,0.0} nats")], lines)
-    in_powers(plot)
-    plot.y_range.start = 0
+    in_powers(plot, [max(line) for line in found.y], below=0.0)
     _name_places(plot, found.ids, 0)
     plot.xaxis.major_label_orientation, plot.xaxis.major_label_text_font_size = math.pi / 2, "10px"
     plot.xaxis.visible = len(found.ids) <= 150
