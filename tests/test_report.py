@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -330,6 +331,28 @@ def test_the_map_joins_topics_by_the_words_they_have_and_leaves_out_those_of_non
     assert [link[:2] for link in found.links] == [(0, 1), (2, 3)]
 
 
+def test_a_page_says_what_it_leaves_out(folder, figures, monkeypatch) -> None:
+    """Of many clusters the map shows the largest, of many proposals those taken and the most promising."""
+    found = figures["mixture"]
+    assert "Every proposal, by" in page_of(found) and "Near ones are alike" in page_of(found)
+    assert f"of {found.n_components}. Near ones are alike" not in page_of(found)
+    many, all_of = len(found.proposals), found.n_components
+    monkeypatch.setattr(reading, "MEASURED", all_of - 1)
+    part, unasked = figures_of(folder / "mixture"), replace(found.proposals[0], gain=math.nan, accepted=False)
+    told = page_of(replace(part, proposals=(*found.proposals, unasked)))
+    assert f"{many:,} of {many + 1:,} proposals, by their gain" in told
+    assert f"The largest {all_of - 1} of {all_of}. Near ones are alike" in told
+
+
+def test_one_cluster_is_told_as_one(tmp_path) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    dpdist.DPMixture(random_state=0).fit(rows).save(tmp_path / "one.zarr")
+    line = next(write_report(str(tmp_path / "one.zarr"), tmp_path / "a.html", None, None, 5, 100, False))
+    told = (tmp_path / "a.html").read_text()
+    assert " laps, 1 cluster;" in line and "The only one: " in told
+    assert "All 1:" not in told and "largest 1 of" not in told and ">-0.00<" not in told
+
+
 def test_the_map_leaves_out_what_holds_nothing(folder, monkeypatch) -> None:
     counts = reading._counts(reading.view_of(folder / "topics"))
     monkeypatch.setattr(reading, "_counts", lambda view: np.where(np.arange(len(counts)) == 2, 0.0, counts))
@@ -358,7 +381,7 @@ def test_a_run_without_a_lap_and_one_that_was_left(tmp_path) -> None:
     next(left)
     left.close()
     watching = write_report(str(tmp_path / "left.zarr"), tmp_path / "b.html", None, None, 5, 100, True)
-    assert "1 laps" in next(watching) and 'http-equiv="refresh"' in (tmp_path / "b.html").read_text()
+    assert "1 lap, " in next(watching) and 'http-equiv="refresh"' in (tmp_path / "b.html").read_text()
     dpdist.resume(tmp_path / "left.zarr", clusters(0))
     assert "5 laps" in next(watching) and 'http-equiv="refresh"' not in (tmp_path / "b.html").read_text()
     assert list(watching) == []

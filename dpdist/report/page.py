@@ -18,7 +18,7 @@ from dpdist.core.outputs import check_parent
 from dpdist.core.places import LocalPlace
 from dpdist.report.charts import colour_of
 from dpdist.report.figures import RunFigures
-from dpdist.report.panels import move_table, panels_of
+from dpdist.report.panels import drawn_proposals, move_table, panels_of
 from dpdist.report.pictures import address, as_image, shade
 from dpdist.report.reading import LINKED
 from dpdist.report.units import duration
@@ -47,6 +47,7 @@ def page_of(figures: RunFigures, again: int = 0) -> str:
         tiles=_tiles(figures),
         charts={name: Markup(div) for name, div in divs.items()},
         moves=move_table(figures),
+        moves_told=_moves_told(figures),
         pictures=pictures,
         rows=rows,
         clusters_told=_clusters_told(figures),
@@ -115,6 +116,7 @@ def _tiles(figures: RunFigures) -> list[tuple[str, str, str]]:
 def _clusters_told(figures: RunFigures) -> str:
     shown = len(figures.components)
     many = f"The largest {shown} of {figures.n_components:,}" if shown < (figures.n_components or 0) else f"All {shown}"
+    many = "The only one" if figures.n_components == 1 else many
     if figures.unit == "token":
         seen = f" NPMI is of the most probable words in {figures.seen}." if figures.seen else ""
         return f"{many}, with their most probable words.{seen}"
@@ -124,6 +126,13 @@ def _clusters_told(figures: RunFigures) -> str:
     return f"{many}: the columns that tell each from all rows, in units of their spread. Looked at: {figures.seen}."
 
 
+def _moves_told(figures: RunFigures) -> str:
+    shown, many = len(drawn_proposals(figures)), len(figures.proposals)
+    which = "Every proposal, by what it gains" if shown == many else f"{shown:,} of {many:,} proposals, by their gain"
+    rest = "" if shown == many else " The gain of the others was not asked for, or is less."
+    return f"{which}: dots were taken, crosses were not.{rest}"
+
+
 def _map_told(figures: RunFigures) -> str:
     found = figures.map
     if found is None:
@@ -131,18 +140,23 @@ def _map_told(figures: RunFigures) -> str:
     joined = f"clusters that take {LINKED:.0%} or more of each other's rows"
     if figures.unit == "token":
         joined = "each topic and the one most like it in its words"
+    part = len(found.ids) < (figures.n_components or 0)
+    which = f"The largest {len(found.ids)} of {figures.n_components:,}. " if part else ""
     return (
-        f"Near ones are alike, larger ones are larger, lines join {joined}. "
+        f"{which}Near ones are alike, larger ones are larger, lines join {joined}. "
         f"Distances on the plane are off by {found.stress:.0%} (root mean square)."
     )
 
 
 def _sizes_told(figures: RunFigures) -> str:
     half, total = 0.0, sum(figures.sizes)
+    if len(figures.sizes) == 1:
+        return ""
     for count, size in enumerate(figures.sizes, 1):
         half += size
         if half >= total / 2:
-            return f"Half of everything is in the largest {count} of {len(figures.sizes):,}."
+            largest = "largest" if count == 1 else f"largest {count:,}"
+            return f"Half of everything is in the {largest} of {len(figures.sizes):,}."
     return ""
 
 

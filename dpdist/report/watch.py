@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpdist.report.page import claim_page, write_page
 from dpdist.report.reading import figures_of
+from dpdist.runs.events import count_of
 from dpdist.runs.opening import open_run
 
 #: Seconds between two looks at a run, and after which a browser reads the page again.
@@ -31,7 +32,9 @@ def write_report(
         number = open_run(run).number
         figures = figures_of(run, data, image_shape=image_shape, largest=largest, rows=rows)
         write_page(figures, out, again=LOOK if watch else 0)
-        yield f"{out}: {len(figures.laps)} laps, {figures.n_components or 0} {figures.parts}; {figures.state}."
+        laps = count_of(len(figures.laps), figures.laps_are)
+        parts = count_of(figures.n_components or 0, figures.parts.removesuffix("s"))
+        yield f"{out}: {laps}, {parts}; {figures.state}."
         if not watch or figures.ended:
             return
         while open_run(run).number == number:
