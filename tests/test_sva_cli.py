@@ -18,6 +18,7 @@ import zarr
 import dpdist
 from dpdist.cli import root as cli
 from dpdist.models.families import IsotropicGaussian
+from dpdist.report.reading import course_of
 from dpdist.runs.events import Event, LapEvent
 from dpdist.runs.progress import LiveProgress
 from dpdist.storage.checkpoint import RunStore
@@ -103,6 +104,8 @@ def test_show_tells_what_a_pass_reached(run: Command, folder: Path, model: str) 
     text = run("show", model)
     for words in ("clusters", "holdout score", f"{values['holdout_score']:.6f}", "5 in", "all rows were passed"):
         assert words in text
+    rounds = text[text.index("last rounds") :]
+    assert "held out" in rounds and f"{values['holdout_score']:.6f}" in rounds and "ELBO" not in rounds
 
 
 def test_predict_labels_rows_as_the_estimator_does(run: Command, folder: Path, model: str) -> None:
@@ -122,6 +125,8 @@ def test_predict_labels_rows_as_the_estimator_does(run: Command, folder: Path, m
 def test_extend_grows_a_model_in_place_or_elsewhere(run: Command, folder: Path, model: str) -> None:
     before = dpdist.load(folder / model)
     assert "of 3000 rows;" in run("extend", model, "more.zarr", "--out", "longer.zarr", "--serial")
+    assert json.loads(run("show", "longer.zarr", "--json"))["holdout_score"] is None  # that was of the model before
+    assert course_of(folder / "longer.zarr").holdout is None
     longer = dpdist.load(folder / "longer.zarr")
     assert set(before.component_ids_) <= set(longer.component_ids_) and longer.rows_seen_ == 3000
     assert bits(dpdist.load(folder / model)) == bits(before)

@@ -47,7 +47,6 @@ def course_of(run: object) -> RunFigures:
     view = view_of(run)
     history, fitted = view.history, view.fitted
     laps = _laps(view)
-    scores = [lap.holdout for lap in laps if lap.holdout is not None]
     fingerprint = {name: _brief(value) for name, value in view.fingerprint.items()}
     return RunFigures(
         label=view.label,
@@ -60,7 +59,7 @@ def course_of(run: object) -> RunFigures:
         rows=None if fitted is None else float(fitted.rows),
         elbo=None if fitted is None else _number(fitted.elbo),
         per_unit=laps[-1].per_unit if laps else None,
-        holdout=scores[-1] if scores else None,
+        holdout=laps[-1].holdout if laps else None,
         seconds=history.seconds,
         laps=laps,
         proposals=_proposals(history),

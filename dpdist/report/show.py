@@ -43,7 +43,7 @@ def shown_values(path: str) -> dict[str, Any]:
     weights, rest = predictor.weights()
     has_bound = not math.isnan(fitted.elbo)
     partitions = partitions_of(store.attributes["fingerprint"])
-    held = [row.holdout_score for row in history.laps if not math.isnan(row.holdout_score)]
+    held = history.laps[-1].holdout_score
     return {
         "path": str(store.path),
         "method": store.method,
@@ -53,7 +53,7 @@ def shown_values(path: str) -> dict[str, Any]:
         "n_components": len(fitted.ids),
         "elbo": fitted.elbo if has_bound else None,
         f"elbo_per_{method.unit}": fitted.per_unit if has_bound else None,
-        "holdout_score": held[-1] if held else None,
+        "holdout_score": None if math.isnan(held) else held,
         "partitions": partitions or None,
         "useful_workers": method.useful_workers(problem, partitions) if partitions else None,
         "stop_reason": fitted.stop,
@@ -135,11 +135,21 @@ def _moves(values: dict[str, Any]) -> Table:
     return table
 
 
+def _cell(value: float, digits: int) -> str:
+    """A number, or nothing where there is none."""
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
 def _laps(history: History, lap: str) -> Table:
     table, gained = Table(title=f"last {lap}s of {len(history.laps)}"), history.gained()
-    for name in (lap, "K", "ELBO", "gained by moves", "seconds"):
-        table.add_column(name, justify="right")
-    for row in history.laps[-LAST:]:
-        bound = ("", "") if math.isnan(row.elbo) else (f"{row.elbo:.4f}", f"{gained[row.lap]:.4f}")
-        table.add_row(str(row.lap), str(row.n_components), *bound, f"{row.seconds:.2f}")
+    shown = history.laps[-LAST:]
+    bound = any(not math.isnan(row.elbo) for row in shown)
+    held = any(not math.isnan(row.holdout_score) for row in shown)
+    names = [lap, "K", *(["ELBO", "gained by moves"] if bound else []), *(["held out"] if held else []), "seconds"]
+    for name in names:
+        table.add_column(name, justify="right", overflow="fold")
+    for row in shown:
+        cells = [_cell(row.elbo, 4), _cell(gained[row.lap], 4)] if bound else []
+        cells += [_cell(row.holdout_score, 6)] if held else []
+        table.add_row(str(row.lap), str(row.n_components), *cells, f"{row.seconds:.2f}")
     return table
