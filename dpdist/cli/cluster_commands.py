@@ -14,7 +14,7 @@ from dpdist.cluster.foreground import KEPT, NOT_KEPT, Scheduler, Serial, Workers
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
 from dpdist.inference.hierarchy.tree import Tree
 from dpdist.inference.stability import MAX_LAPS, REFITS
-from dpdist.runs.opening import grow_stored_tree, open_run, refit_stored, source_of
+from dpdist.runs.opening import grow_stored_tree, model_in, open_run, refit_stored, rows_model, source_of
 from dpdist.runs.progress import say
 
 #: Clusters shown at most.
@@ -37,6 +37,7 @@ def tree(
     its rows that one other would take.
     """
     store = open_run(run)
+    rows_model(model_in(store), run)  # refuses topics before there is a cluster
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, stopped=NOT_KEPT) as backend:
         found = grow_stored_tree(run, source, backend)
@@ -61,6 +62,7 @@ def stability(
     every refit: the same command goes on where it was stopped, and with more refits after those it has.
     """
     store = open_run(run)
+    rows_model(model_in(store), run)  # refuses topics before there is a cluster
     source = source_of(store, data)
     with backend_of(workers, scheduler, serial, source, refits * max_laps, stopped=KEPT) as backend:
         found = refit_stored(run, source, backend, refits, max_laps, _Told(refits))

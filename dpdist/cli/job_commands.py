@@ -40,6 +40,7 @@ from dpdist.core.lease import Owner, describe, latest_lease, lives, worked_on
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.data.files import located
+from dpdist.report.show import told
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
@@ -123,10 +124,10 @@ def status(
     if as_json:
         typer.echo(json.dumps(values, indent=2))
         return
-    told = {name.replace("_", " "): value for name, value in values.items() if value not in (None, "")}
-    width = max(map(len, told))
-    for name, value in told.items():
-        OUTPUT.print(f"{name:<{width}}  {value}", highlight=False, markup=False, soft_wrap=True)
+    lines = {name.replace("_", " "): value for name, value in values.items() if value not in (None, "")}
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        OUTPUT.print(f"{name:<{width}}  {told(value)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def attach(

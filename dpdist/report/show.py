@@ -15,6 +15,7 @@ from dpdist.core.places import place_of
 from dpdist.data.base import partitions_of
 from dpdist.inference.moves.accept import Reason
 from dpdist.runs.methods import METHODS
+from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.opening import open_run
 from dpdist.storage.commits import preparation_told
 from dpdist.storage.history import History
@@ -43,7 +44,7 @@ def shown_values(path: str) -> dict[str, Any]:
     weights, rest = predictor.weights()
     has_bound = not math.isnan(fitted.elbo)
     partitions = partitions_of(store.attributes["fingerprint"])
-    held = history.laps[-1].holdout_score
+    held = history.laps[-1].holdout_score if history.laps else math.nan  # streams have no laps
     return {
         "path": str(store.path),
         "method": store.method,
@@ -75,9 +76,10 @@ def shown_tables(path: str) -> Group:
         told = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
         return Group(Text(told))
     store = open_run(path)
-    parts, lap = METHODS[store.method].parts, METHODS[store.method].lap
+    method = METHODS[store.method]
     moves = [_moves(values)] if any(values["moves"].values()) else []
-    return Group(_facts(values, parts, lap), _components(values, parts), *moves, _laps(store.history(), lap))
+    laps = _laps(store.history(), method.lap)
+    return Group(_facts(values, method), _components(values, method.parts), *moves, laps)
 
 
 def move_counts(history: History) -> dict[str, dict[str, int]]:
@@ -93,18 +95,22 @@ def move_counts(history: History) -> dict[str, dict[str, int]]:
 _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "converged", "rest_weight"}
 
 
-def _facts(values: dict[str, Any], parts: str, lap: str) -> Table:
-    table = Table(title=Text(values["path"], style="table.title"), show_header=False)
-    table.add_row(parts, f"{values['n_components']}")
+def _facts(values: dict[str, Any], method: AnyMethod) -> Table:
+    table, called = (
+        Table(title=Text(values["path"], style="table.title"), show_header=False),
+        {"rows": f"{method.row}s"},
+    )
+    table.add_row(method.parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
-            table.add_row(name.replace("_", " "), Text(_told(value)))
-    table.add_row(f"{lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
+            table.add_row(called.get(name, name.replace("_", " ")), Text(told(value)))
+    table.add_row(f"{method.lap}s", f"{values['laps']} in {values['seconds']:.1f} s")
     table.add_row("ended", values["stop_reason"] or "not yet: go on with dpdist resume")
     return table
 
 
-def _told(value: str | float) -> str:
+def told(value: object) -> str:
+    """A value in words, of a number no more digits than a reader takes in."""
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() else f"{value:.6f}"
     return f"{value}"
