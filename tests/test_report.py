@@ -209,6 +209,8 @@ def test_a_tree_is_shown_once_it_is_grown(folder, tmp_path) -> None:
     model, rows = dpdist.load(folder / "mixture"), pictures()
     with pytest.raises(dpdist.InputError, match="has no tree yet"):
         plot.tree(model)
+    with pytest.raises(dpdist.CheckpointError, match="holds topics of documents, not clusters"):
+        plot.tree(folder / "topics")
     tree = model.tree(rows)
     model.save(tmp_path / "grown.zarr")
     found = figures_of(tmp_path / "grown.zarr", rows)

@@ -19,6 +19,7 @@ from dpdist.report.figures import RunFigures
 from dpdist.report.pictures import as_image, shade
 from dpdist.report.reading import course_of, figures_of
 from dpdist.report.views import view_of
+from dpdist.runs.opening import rows_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,6 +122,8 @@ def tree(run: object, axes: Axes | None = None, *, n_clusters: int | None = None
     """
     view = view_of(run)
     if view.tree is None:
+        if view.fitted is not None:
+            rows_model(view.predictor, view.label)
         raise InputError(f"{view.label} has no tree yet; grow one with model.tree(x), or with: dpdist tree RUN")
     axes = axes or _new((8, 4))
     draw_dendrogram(view.tree, axes, n_clusters)
