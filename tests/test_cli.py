@@ -34,7 +34,7 @@ from dpdist.cluster.terminal import OPTIONS, as_options
 from dpdist.execution.connecting import connect
 from dpdist.execution.dask import refuse_other_versions
 from dpdist.storage.checkpoint import RunStore
-from tests.runs import clusters
+from tests.runs import clusters, mixture
 from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "dpdist"]
@@ -242,6 +242,14 @@ def test_bad_input_gets_a_sentence_and_writes_nothing(folder, monkeypatch, capsy
     monkeypatch.setattr(connect, "__defaults__", (0.5, None, None))
     assert sentence in told(folder, monkeypatch, capsys, *arguments)
     assert not (folder / "x.zarr").exists()
+
+
+@pytest.mark.parametrize("more", [[], ["--max-laps", "9"], ["--cluster", "local.toml"]])
+def test_a_saved_model_is_no_run_whatever_resume_is_asked(folder, monkeypatch, capsys, more) -> None:
+    (folder / "local.toml").write_text('type = "local"\n')
+    mixture(max_laps=2).fit(clusters(0, rows=200)).save(folder / "saved.zarr", overwrite=True)
+    sentence = told(folder, monkeypatch, capsys, "resume", "saved.zarr", *more)
+    assert "is a saved model, not a run; it can predict but not resume" in sentence
 
 
 def told(folder: Path, monkeypatch, capsys, *arguments: object) -> str:

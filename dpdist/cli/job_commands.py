@@ -45,7 +45,7 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import check_limits, end_of, open_run, run_at, stored_laps
+from dpdist.runs.opening import check_limits, end_of, open_run, run_to_resume, stored_laps
 from dpdist.runs.progress import lap_line, say
 from dpdist.runs.specs import SPECS
 from dpdist.storage.commits import claim, commits, forget_requests, preparation_told
@@ -93,7 +93,7 @@ def resume_on(
     before, lease = _refuse_if_alive(place)
     request = _request_of(place)
     begun, last = has_begun(place, request), _last(place)
-    found, limits = run_at(place.label) if begun else None, Limits(max_laps, max_time)
+    found, limits = run_to_resume(place.label) if begun else None, Limits(max_laps, max_time)
     command = METHODS[found.method].command if found else request.command
     check_limits(command, place.label, max_laps, max_time)
     if found and not limits.given and (ended := end_of(found)) is not None:
@@ -244,7 +244,7 @@ def _request_of(place: Place) -> Request:
         failed = end is not None and end.status == FAILED and not has_begun(place, request)
         if not (failed and commits(place)):
             return request
-    run = run_at(place.label)
+    run = run_to_resume(place.label)
     if not run.settings.get("data"):
         raise InputError(f"{place.label} was not given its data by one path; go on with it from Python.")
     return Request(_new_id(), METHODS[run.method].command, run.settings, after=_last(place), fresh=False)

@@ -34,7 +34,16 @@ from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import Config, read_config
 from dpdist.runs.extending import prepare_extension
 from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import being_prepared, check_limits, end_of, gone_on, open_run, rows_for, run_at, source_of
+from dpdist.runs.opening import (
+    being_prepared,
+    check_limits,
+    end_of,
+    gone_on,
+    open_run,
+    rows_for,
+    run_to_resume,
+    source_of,
+)
 from dpdist.runs.progress import say
 from dpdist.runs.run import Run
 from dpdist.runs.specs.mixture import STARTS
@@ -185,7 +194,7 @@ def resume(
 
         resume_on(run, cluster, max_laps, max_time, data, holdout, checkpoint_seconds)
         return
-    found = run_at(run)
+    found = run_to_resume(run)
     method = METHODS[found.method]
     check_limits(method.command, run, max_laps, max_time)
     if (ended := end_of(found)) is not None and max_laps is None and max_time is None:

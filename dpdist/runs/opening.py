@@ -47,6 +47,14 @@ def run_at(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
     return being_prepared(path) or open_run(path)
 
 
+def run_to_resume(path: str | os.PathLike[str]) -> RunStore | PreparationStore:
+    """As :func:`run_at`; raises :class:`CheckpointError` for a saved model, too."""
+    found = run_at(path)
+    if isinstance(found, RunStore):
+        found.require_run()
+    return found
+
+
 def end_of(run: RunStore | PreparationStore) -> str | None:
     """Why a run has ended; None if it has not."""
     fitted = run.fitted() if isinstance(run, RunStore) else None
@@ -121,7 +129,7 @@ def gone_on(
     CheckpointError
         If there is no run, the data are not those it began with, or another coordinator holds it.
     """
-    found = run_at(path)
+    found = run_to_resume(path)
     check_limits(METHODS[found.method].command, path, max_laps, max_time)
     limits = _limits_of(found).but(max_laps, max_time)
     if isinstance(found, PreparationStore):

@@ -346,6 +346,11 @@ class GenerationStore:
         latest = self.attributes["fingerprint"]
         return [*self.attributes.get("taken", ()), *([digest_of_data(latest)] if latest else [])]
 
+    def require_run(self) -> None:
+        """Raise :class:`CheckpointError` if it is a saved model, which has no data to go on with."""
+        if not self.attributes["fingerprint"]:
+            raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
+
     def same_data(self, source: Source) -> CheckedSource:
         """The data the run began with, each partition checked when it is first read; warns of other versions.
 
@@ -354,9 +359,8 @@ class GenerationStore:
         CheckpointError
             If it can be seen at once that the data are others.
         """
+        self.require_run()
         before = dict(self.attributes["fingerprint"])
-        if not before:
-            raise CheckpointError(f"{self.path} is a saved model, not a run; it can predict but not resume.")
         source = cut_as_before(source, before)
         digests = digests_in(before)
         del before[DIGESTS]
