@@ -108,6 +108,24 @@ def test_new_topics_have_the_proportions_of_whole_documents() -> None:
         np.testing.assert_allclose(seeds.words.sum(axis=0)[order], tokens.sum(axis=0), rtol=0.02)
 
 
+@pytest.mark.parametrize("other", ["many tokens", "few tokens a word"])
+def test_topics_fit_worst_by_the_token_beyond_the_noise_of_their_words(other: str) -> None:
+    """Of words that come in threes documents differ by more than chance; in all, more so where there are many, and by
+    the token, more by chance alone where words have few."""
+    rng, own = np.random.default_rng(0), blocks(2, 20).toarray()  # under one topic, each of half its words
+    if other == "many tokens":
+        worst, well = own, 3.0 * rng.poisson(5.0, size=(380, 10))
+    else:
+        worst, well = 3.0 * rng.poisson(15.0, size=(100, 10)), 1.0 * rng.poisson(5.0, size=(100, 10))
+    documents = sparse.csr_array(sparse.block_diag([worst, well]).toarray())  # without zeros
+    words = 1e3 * sparse.block_diag([np.ones((part.shape[1], 1)) for part in (worst, well)]).toarray()
+    model, unknown = model_over(len(words)), DocumentTopics.unknown(documents.shape[0])
+    posterior = model.posterior_of(words, np.full(3, 0.125))
+    total = local_step(posterior, documents, unknown, NO_PAIRS, Effort())[0]
+    seeds = seek_topics(model, total, documents, total.totals, 2, 1, rng, replaced=1)[0]
+    assert seeds.replaced.tolist() == [0]
+
+
 @pytest.mark.parametrize(("entries", "batches"), [(0, 1), (1, 1), (3, 3), (10**6, MOST)])
 def test_batches_hold_so_many_entries_a_word(entries: int, batches: int) -> None:
     assert batches_that_pay(entries * ENTRIES * 7, 7) == batches

@@ -127,7 +127,9 @@ def _misfits(
     """By how much documents' counts differ from what is expected of them, in nats a token of each topic, (K,).
 
     The sum of c log(c / expected), shared out among topics as the tokens are, is about half the number of distinct
-    words where these are drawn from the topic, and more where they are drawn from several.
+    words where these are drawn from the topic, and more where they are drawn from several. That holds of words of which
+    a document is expected to have some; of those expected in few documents it is more by chance alone, so that topics
+    of many rare words are among the first to give way.
     """
     ratio = documents.data / np.maximum(expected, 1e-300)
     apart = _with_data(documents, ratio * np.log(ratio) - 0.5 / np.maximum(expected, 1e-300)) @ words
