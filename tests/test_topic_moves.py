@@ -22,9 +22,18 @@ from dpdist.inference.topics import local_step as steps
 from dpdist.inference.topics.batches import ENTRIES, MOST, batches_that_pay
 from dpdist.inference.topics.births import seek_topics
 from dpdist.inference.topics.documents import NO_PAIRS, DocumentTopics, Effort, local_step
+from dpdist.inference.topics.kept import (
+    BatchDocuments,
+    DocumentFiles,
+    KeptDocuments,
+    TopicNames,
+    VisitedDocuments,
+    tokens_beside,
+)
 from dpdist.inference.topics.merges import propose_pairs
 from dpdist.inference.topics.model import TopicModel
 from dpdist.inference.topics.prediction import split_tokens
+from dpdist.inference.topics.summary import TopicSummary
 from dpdist.inference.topics.trials import TopicTrials
 from dpdist.kernels.sticks import multiplier_of
 from dpdist.kernels.topics import expect_counts, union_evidences
@@ -124,6 +133,20 @@ def test_topics_fit_worst_by_the_token_beyond_the_noise_of_their_words(other: st
     total = local_step(posterior, documents, unknown, NO_PAIRS, Effort())[0]
     seeds = seek_topics(model, total, documents, total.totals, 2, 1, rng, replaced=1)[0]
     assert seeds.replaced.tolist() == [0]
+
+
+def test_words_of_topics_that_go_are_shared_out_as_documents_that_have_more_of_them_use_others() -> None:
+    rng, removed, kept = np.random.default_rng(0), np.array([1, 3]), [0, 2, 4]
+    held, words = rng.gamma(1.0, size=(30, 5)) * rng.gamma(1.0, 9.0, size=(30, 1)), rng.gamma(1.0, size=(7, 5))
+    visits = [VisitedDocuments(DocumentTopics.of(part)) for part in np.split(held, [12])]
+    batches = [BatchDocuments("", (KeptDocuments("", "", each),), TopicNames(candidate=False)) for each in visits]
+    beside = tokens_beside(DocumentFiles(), batches, removed, 5, SerialBackend())
+    np.testing.assert_allclose(beside, (held / held.sum(axis=1, keepdims=True))[:, removed].T @ held, rtol=1e-5)
+    others = beside[:, kept] / beside[:, kept].sum(axis=1, keepdims=True)
+    tried = TopicTrials(kind="delete", removed=removed, candidate_ids=np.arange(3))
+    start = lap_moves.warm_start_of_removal(replace(TopicSummary.zeros(7, 5), words=words), tried, beside)
+    assert start.candidate is not None
+    np.testing.assert_allclose(start.candidate.summary.words, words[:, removed] @ others)
 
 
 @pytest.mark.parametrize(("entries", "batches"), [(0, 1), (1, 1), (3, 3), (10**6, MOST)])
