@@ -351,6 +351,7 @@ BAD = [
         "there may be, 2; got 3",
     ),
     ({"initial": np.ones((4, 2))}, np.ones((4, 2)), "sum to 1"),
+    ({"schedule": "stochastic"}, np.ones((4, 2)), "stochastic makes no moves, .* would stay the only one"),
     (
         {"concentration": dpdist.allocations.LearnedDirichletProcess(max_components=4), "max_components": 5},
         np.ones((4, 2)),

@@ -260,7 +260,7 @@ ASKED: list[tuple[type, dict[str, Any], np.ndarray]] = [
     ),
     (dpdist.DPMixture, {"initial": np.arange(60) % 3, "max_laps": None, "max_time": 0.1, "max_components": 4}, X),
     (dpdist.DPMixture, {"initial": np.full((60, 2), 0.5), "concentration": 3, "initial_rows": None, "max_laps": 1}, X),
-    (dpdist.DPMixture, {"family": Poisson((1.0,) * 5), "schedule": Stochastic(2), "max_laps": 1}, COUNTS),
+    (dpdist.DPMixture, {"family": Poisson((1.0,) * 5), "schedule": Stochastic(2), "moves": [], "max_laps": 1}, COUNTS),
     (
         dpdist.FiniteMixture,
         {

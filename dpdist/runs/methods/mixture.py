@@ -72,6 +72,16 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
     return replace(problem, schedule=spec.schedule.in_batches(batches_that_pay(problem, rows_with_weight(source))))
 
 
+def check_start(spec: FitSpec) -> None:
+    """Raise :class:`InputError` if a run begins with one component, is to move on, and its schedule never does."""
+    begins_with_one = isinstance(spec.initial, str) and spec.initial == "one" and spec.allocation.max_components != 1
+    if begins_with_one and spec.moves and not spec.schedule.moves:
+        raise InputError(
+            f"the schedule {spec.schedule.name} makes no moves, so the one cluster of initial='one' would stay the "
+            "only one. Begin with initial='k-means++', 'sva', labels or a model; or say moves=[] where one is meant."
+        )
+
+
 def check_density(family: Family, source: Source) -> None:
     """Raise :class:`InputError` if data are sparse and a family does not take such."""
     if source.sparse and not family.accepts_sparse:
@@ -165,6 +175,7 @@ class MemoizedMixture(RowMethod[FitSpec, Problem, Summary, MixturePredictor]):
 
     def begin(self, spec: FitSpec, source: Source, backend: Backend) -> tuple[Problem, State]:
         """As for any method; warns if a lap will take much memory."""
+        check_start(spec)
         problem = prepared_problem(spec, source, backend)
         if self.holdout is not None:
             check_new_rows(problem.preparation, problem.model.family, self.holdout, backend, HELD_OUT)
