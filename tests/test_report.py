@@ -410,6 +410,14 @@ def test_plots_draw_the_same_figures_on_given_axes(folder, figures, kind) -> Non
     assert plot.clusters(folder / kind) is not None
 
 
+def test_rows_that_came_block_by_block_have_clusters_to_draw_but_no_course() -> None:
+    model = dpdist.SVA().partial_fit(clusters(0, rows=300))
+    for draw in (plot.trace, plot.components):
+        with pytest.raises(dpdist.InputError, match="no laps to be drawn: its rows came block by block"):
+            draw(model)
+    assert len(plot.sizes(model).patches) == model.n_components_
+
+
 def test_notebooks_show_runs_and_models(folder) -> None:
     model = dpdist.load(folder / "mixture")
     told = model._repr_html_()

@@ -190,6 +190,11 @@ def _literal(text: str) -> str:
 def _course(run: object) -> RunFigures:
     """Figures of the course alone, which need no data."""
     figures = run if isinstance(run, RunFigures) else course_of(run)
+    if figures.ended and not figures.laps:
+        raise InputError(
+            f"{figures.label} has no laps to be drawn: its rows came block by block. Draw what was found, as "
+            "with clusters or map."
+        )
     return _require(figures, bool(figures.laps))
 
 
