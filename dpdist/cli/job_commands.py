@@ -40,7 +40,6 @@ from dpdist.core.lease import Owner, describe, latest_lease, lives, worked_on
 from dpdist.core.places import LocalPlace, Place, absolute, place_of
 from dpdist.core.waiting import wait_until
 from dpdist.data.files import located
-from dpdist.report.show import told
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.config import read_config
 from dpdist.runs.limits import Limits
@@ -119,6 +118,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Plain values for scripts.")] = False,
 ) -> None:
     """Say where a run is: its job, its coordinator, its last checkpoint and what it found so far."""
+    from dpdist.report.show import told
+
     place = place_of(absolute(run))
     values = _status(place)
     if as_json:
