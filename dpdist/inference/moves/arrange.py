@@ -3,8 +3,8 @@
 Where two components share their rows out badly, merging them loses, and so does splitting one, though to merge them and
 split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
 variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. Where none
-is better than a pair, or the one there is, what many components come to by merging is tried
-(:mod:`dpdist.inference.moves.agglomerate`). To merge two and split a third was never the best. Of more components than
+is better, single rows go to another component (:mod:`dpdist.inference.moves.hops`); where that is no better than a
+pair, or the one there is, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`). To merge two and split a third was never the best. Of more components than
 a few only their outer rows are looked at, which all together may make one more. Source: the split-and-merge EM of Ueda,
 Nakano, Ghahramani & Hinton (2000), with the number of components free.
 """
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.inference.moves.agglomerate import agglomerated
+from dpdist.inference.moves.hops import hopped
 from dpdist.inference.moves.sampled_rows import STEP_GAIN, Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
 from dpdist.inference.moves.split import Split, seed_children
@@ -97,6 +98,8 @@ def rearranged(
     for _ in range(ROUNDS):
         least = now.elbo + ROUND_GAIN * sample.rows
         best = best_of(sample, _candidates(sample, now, split, rng, most), least)
+        if best is None and (gone := hopped(sample, now)) is not None:
+            best = best_of(sample, [gone], least)
         if best is None and found is None and len(stats) <= 2:
             best = best_of(sample, _anew(sample, rng, most), least)
         if best is None or not len(best.occupied.stats):  # of next to no weight
