@@ -35,6 +35,15 @@ class Entries(NamedTuple):
 
 
 @jit
+def longest(rows: Sparse) -> int:
+    """Entries of the longest row, one at least."""
+    largest = 1
+    for j in range(rows.begins.shape[0] - 1):
+        largest = max(largest, rows.begins[j + 1] - rows.begins[j])
+    return largest
+
+
+@jit
 def _entries(rows: Sparse, n: int) -> Entries:
     values = rows.values[rows.begins[n] : rows.begins[n + 1]]
     return Entries(values, rows.columns[rows.begins[n] : rows.begins[n + 1]], values.sum())

@@ -1,15 +1,38 @@
-"""The local step of a topic model: documents as CSR counts, and what they add to the sums of the bound."""
+"""The local step of a topic model: documents as counts, and what they add to the sums of the bound."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from dpdist.kernels.jit import jit
 from dpdist.kernels.rows import copy_row
+from dpdist.kernels.sequential_counts import Sparse, longest
 from dpdist.kernels.special import digamma
 from dpdist.kernels.topic_updates import Work, gather, iterate, room, settle
+
+
+class Sums(NamedTuple):
+    """What documents add to, all float64.
+
+    Parameters
+    ----------
+    words : (W, K) sum_j c_jw r_jwk
+    entropy : (K,) -sum_jw c_jw r_jwk log(r_jwk / weights_wk)
+    groups : (K + 1, 2) sum_j of E log pi_jk and of log Gamma(theta_jk)
+    totals : (2,) sum_j of log Gamma(sum_k theta_jk) and of psi(sum_k theta_jk)
+    pair_entropy : (P,) change of entropy when both of a pair are one
+    pair_groups : (P, 2) as ``groups`` for the union
+    """
+
+    words: np.ndarray
+    entropy: np.ndarray
+    groups: np.ndarray
+    totals: np.ndarray
+    pair_entropy: np.ndarray
+    pair_groups: np.ndarray
 
 
 @jit
@@ -112,8 +135,7 @@ def _add_pairs(
     ratios: np.ndarray,
     pull: np.ndarray,
     held: np.ndarray,
-    entropy: np.ndarray,
-    groups: np.ndarray,
+    sums: Sums,
 ) -> None:
     """As :func:`_add_groups` for unions of two topics, and what their entropies lose; `pull` and `held` are (K,)."""
     for p in range(pairs.shape[0]):
@@ -121,14 +143,14 @@ def _add_pairs(
         if pull[a] == 0.0 and pull[b] == 0.0:
             continue
         union = prior[a] + prior[b] + held[a] + held[b]
-        groups[p, 0] += digamma(union) - own[p, 0]
-        groups[p, 1] += math.lgamma(union) - own[p, 1]
+        sums.pair_groups[p, 0] += digamma(union) - own[p, 0]
+        sums.pair_groups[p, 1] += math.lgamma(union) - own[p, 1]
         if pull[a] > 0.0 and pull[b] > 0.0:
             for u in range(words.shape[0]):
                 row = weights[words[u]]
                 x, y = row[a] * pull[a] * ratios[u], row[b] * pull[b] * ratios[u]
                 if x > 0.0 and y > 0.0:
-                    entropy[p] -= x * math.log1p(y / x) + y * math.log1p(x / y)
+                    sums.pair_entropy[p] -= x * math.log1p(y / x) + y * math.log1p(x / y)
 
 
 @jit
@@ -142,27 +164,22 @@ def _of_priors(prior: np.ndarray) -> np.ndarray:
 
 @jit
 def _add_words(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    ratios: np.ndarray,
-    pulls: np.ndarray,
-    weights: np.ndarray,
-    words_by_topic: np.ndarray,
+    documents: Sparse, ratios: np.ndarray, pulls: np.ndarray, weights: np.ndarray, words_by_topic: np.ndarray
 ) -> None:
     """Add ``e_wk sum_j ratio_jw pull_jk``, word by word, so that each row of the large matrices is visited once."""
-    vocabulary, topics = weights.shape
+    (vocabulary, topics), begins, columns = weights.shape, documents.begins, documents.columns
     ends = np.zeros(vocabulary, dtype=np.int64)
-    for entry in range(indptr[0], indptr[-1]):
-        ends[indices[entry]] += 1
+    for entry in range(begins[0], begins[-1]):
+        ends[columns[entry]] += 1
     total = 0
     for w in range(vocabulary):
         ends[w], total = total, total + ends[w]
     document, ratio = np.empty(total, dtype=np.int64), np.empty(total)
     for j in range(pulls.shape[0]):
-        for entry in range(indptr[j], indptr[j + 1]):
-            place = ends[indices[entry]]
-            document[place], ratio[place] = j, ratios[entry - indptr[0]]
-            ends[indices[entry]] += 1
+        for entry in range(begins[j], begins[j + 1]):
+            place = ends[columns[entry]]
+            document[place], ratio[place] = j, ratios[entry - begins[0]]
+            ends[columns[entry]] += 1
     begin, row = 0, np.empty(topics)
     for w in range(vocabulary):
         if ends[w] > begin:
@@ -178,98 +195,71 @@ def _add_words(
 
 @jit
 def share_documents(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    data: np.ndarray,
+    documents: Sparse,
     weights: np.ndarray,
     prior: np.ndarray,
-    before_indptr: np.ndarray,
-    before_topics: np.ndarray,
-    before_counts: np.ndarray,
+    before: Sparse,
     pairs: np.ndarray,
     tolerance: float,
     most: int,
     fresh: bool,
-    held_all: np.ndarray,
-    words_by_topic: np.ndarray,
-    entropy: np.ndarray,
-    groups: np.ndarray,
-    totals: np.ndarray,
-    pair_entropy: np.ndarray,
-    pair_groups: np.ndarray,
+    held: np.ndarray,
+    sums: Sums,
 ) -> int:
     """The local step on some documents.
 
     Parameters
     ----------
-    indptr, indices, data : CSR counts of n documents, float64, above zero
+    documents : counts of n documents, above zero
     weights : (W, K) float64, exp(E log phi_kw) divided by the largest of each word
     prior : (K + 1,) float64, alpha E[beta], the last for all topics not in use
-    before_indptr, before_topics, before_counts : CSR of an earlier visit's n_jk; empty rows have none
+    before : an earlier visit's n_jk; empty rows have none
     pairs : (P, 2) int64, pairs of topics whose union is measured
     tolerance : mean over topics of |change of n_jk| at which a document has converged
     most : largest number of updates
     fresh : whether documents with an earlier visit are started afresh too
-    held_all : (n, K) float64 of zeros, filled with n_jk
-    words_by_topic : (W, K) float64, gains sum_j c_jw r_jwk
-    entropy : (K,) float64, gains -sum_jw c_jw r_jwk log(r_jwk / weights_wk)
-    groups : (K + 1, 2) float64, gains sum_j of E log pi_jk and of log Gamma(theta_jk)
-    totals : (2,) float64, gains sum_j of log Gamma(sum_k theta_jk) and of psi(sum_k theta_jk)
-    pair_entropy : (P,) float64, gains the change of entropy when both are one
-    pair_groups : (P, 2) float64, as ``groups`` for the union
+    held : (n, K) float64 of zeros, filled with n_jk
+    sums : what documents are added to
 
     Returns
     -------
     int
         -1; or the first document of which no start gives finite numbers.
     """
-    documents, topics = held_all.shape
-    reach, largest = tolerance * topics, 1
-    for j in range(documents):
-        largest = max(largest, indptr[j + 1] - indptr[j])
+    (count, topics), begins = held.shape, documents.begins
+    reach, largest = tolerance * topics, longest(documents)
     gathered, anew, onward = np.empty((topics, largest)), room(topics, largest), room(topics, largest)
-    pulls, ratios = np.zeros((documents, topics)), np.empty(indptr[-1] - indptr[0])
+    pulls, ratios = np.zeros((count, topics)), np.empty(begins[-1] - begins[0])
     unions = np.empty(pairs.shape[0])
     for p in range(pairs.shape[0]):
         unions[p] = prior[pairs[p, 0]] + prior[pairs[p, 1]]
     own, own_unions, mass, psi_sums = _of_priors(prior), _of_priors(unions), prior.sum(), 0.0
-    for j in range(documents):
-        words, counts = indices[indptr[j] : indptr[j + 1]], data[indptr[j] : indptr[j + 1]]
-        part = slice(before_indptr[j], before_indptr[j + 1])
-        known, known_counts, tokens = before_topics[part], before_counts[part], counts.sum()
+    for j in range(count):
+        own_part, part = slice(begins[j], begins[j + 1]), slice(before.begins[j], before.begins[j + 1])
+        words, counts = documents.columns[own_part], documents.values[own_part]
+        known, known_counts, tokens = before.columns[part], before.values[part], counts.sum()
         work, used, best = _update(
             weights, prior, words, counts, known, known_counts, gathered, anew, onward, reach, most, fresh
         )
         if not np.isfinite(best):
             return j
-        own_ratios = ratios[indptr[j] - indptr[0] : indptr[j + 1] - indptr[0]]
+        own_ratios = ratios[begins[j] - begins[0] : begins[j + 1] - begins[0]]
         copy_row(work.ratios[: len(words)], own_ratios)
         for a in range(used):
             k = work.active[a]
-            held_all[j, k], pulls[j, k] = work.held[a], work.pull[a]
+            held[j, k], pulls[j, k] = work.held[a], work.pull[a]
             if work.pull[a] > 0.0:
-                entropy[k] += work.lost[a] - work.held[a] * math.log(work.pull[a])
-        _add_groups(prior, own, work, used, groups)
-        _add_pairs(
-            prior,
-            pairs,
-            own_unions,
-            weights,
-            words,
-            own_ratios,
-            pulls[j],
-            held_all[j],
-            pair_entropy,
-            pair_groups,
-        )
-        totals[0] += math.lgamma(mass + tokens)
+                sums.entropy[k] += work.lost[a] - work.held[a] * math.log(work.pull[a])
+        _add_groups(prior, own, work, used, sums.groups)
+        _add_pairs(prior, pairs, own_unions, weights, words, own_ratios, pulls[j], held[j], sums)
+        sums.totals[0] += math.lgamma(mass + tokens)
         psi_sums += digamma(mass + tokens)
-    _add_words(indptr, indices, ratios, pulls, weights, words_by_topic)
-    totals[1] += psi_sums
+    _add_words(documents, ratios, pulls, weights, sums.words)
+    sums.totals[1] += psi_sums
     for k in range(topics + 1):
-        groups[k, 0] += documents * own[k, 0] - psi_sums
-        groups[k, 1] += documents * own[k, 1]
+        sums.groups[k, 0] += count * own[k, 0] - psi_sums
+        sums.groups[k, 1] += count * own[k, 1]
     for p in range(pairs.shape[0]):
-        pair_groups[p, 0] += documents * own_unions[p, 0] - psi_sums
-        pair_groups[p, 1] += documents * own_unions[p, 1]
+        sums.pair_groups[p, 0] += count * own_unions[p, 0] - psi_sums
+        sums.pair_groups[p, 1] += count * own_unions[p, 1]
     return -1

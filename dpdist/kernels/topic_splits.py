@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from dpdist.kernels.jit import jit, jit_reassociated
+from dpdist.kernels.sequential_counts import Sparse, longest
 from dpdist.kernels.special import digamma
 from dpdist.kernels.topic_updates import AFTER, EVERY, ahead
 
@@ -18,45 +19,36 @@ MOST_LOG_ODDS = 300.0
 
 @jit
 def topic_tokens(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    data: np.ndarray,
-    weights: np.ndarray,
-    prior: np.ndarray,
-    held_indptr: np.ndarray,
-    held_topics: np.ndarray,
-    held_counts: np.ndarray,
-    place: np.ndarray,
-    found: np.ndarray,
+    documents: Sparse, weights: np.ndarray, prior: np.ndarray, held: Sparse, place: np.ndarray, found: np.ndarray
 ) -> None:
     """Expected counts of some topics' tokens in documents that are fitted already.
 
     Parameters
     ----------
-    indptr, indices, data : CSR counts of n documents, float64, above zero
+    documents : counts of n documents, above zero
     weights : (W, K) float64, exp(E log phi_kw) divided by the largest of each word
     prior : (K + 1,) float64, alpha beta
-    held_indptr, held_topics, held_counts : CSR of n_jk
+    held : n_jk
     place : (K,) int64, row of each topic in `found`; -1 for those not wanted
     found : (C, nnz) float64 of zeros, filled with c_jw r_jwk
     """
     pull = np.empty(prior.shape[0])
-    for j in range(indptr.shape[0] - 1):
-        first, last = held_indptr[j], held_indptr[j + 1]
-        topics, top = held_topics[first:last], -np.inf
+    for j in range(documents.begins.shape[0] - 1):
+        first, last = held.begins[j], held.begins[j + 1]
+        topics, top = held.columns[first:last], -np.inf
         for a in range(last - first):
-            pull[a] = digamma(prior[topics[a]] + held_counts[first + a])
+            pull[a] = digamma(prior[topics[a]] + held.values[first + a])
             top = max(top, pull[a])
         for a in range(last - first):
             pull[a] = math.exp(pull[a] - top)
-        for entry in range(indptr[j], indptr[j + 1]):
-            row, total = weights[indices[entry]], 0.0
+        for entry in range(documents.begins[j], documents.begins[j + 1]):
+            row, total = weights[documents.columns[entry]], 0.0
             for a in range(last - first):
                 total += row[topics[a]] * pull[a]
             for a in range(last - first):
                 target = place[topics[a]]
                 if target >= 0 and total > 0.0:
-                    found[target, entry] = data[entry] * row[topics[a]] * pull[a] / total
+                    found[target, entry] = documents.values[entry] * row[topics[a]] * pull[a] / total
 
 
 @jit
@@ -137,9 +129,7 @@ def _gain(prior: float, held: float) -> float:
 
 @jit
 def divide_documents(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    data: np.ndarray,
+    tokens: Sparse,
     weights: np.ndarray,
     prior: np.ndarray,
     tolerance: float,
@@ -157,7 +147,7 @@ def divide_documents(
 
     Parameters
     ----------
-    indptr, indices, data : CSR of the topic's tokens c_jw r_jwk, float64, above zero
+    tokens : the topic's, c_jw r_jwk, above zero
     weights : (W, 2) float64, exp(E log phi) of the two divided by the larger of each word
     prior : (2,) float64, alpha beta of the two
     tolerance : change of n', in tokens, at which a document has converged
@@ -168,19 +158,17 @@ def divide_documents(
     totals : (2,) float64, gains the change of the documents' bound, words' probabilities apart, if that is measured,
         and their number
     """
-    largest = 1
-    for j in range(indptr.shape[0] - 1):
-        largest = max(largest, indptr[j + 1] - indptr[j])
-    gathered = np.empty((2, largest))
-    for j in range(indptr.shape[0] - 1):
-        words, counts = indices[indptr[j] : indptr[j + 1]], data[indptr[j] : indptr[j + 1]]
+    gathered = np.empty((2, longest(tokens)))
+    for j in range(tokens.begins.shape[0] - 1):
+        part = slice(tokens.begins[j], tokens.begins[j + 1])
+        words, counts = tokens.columns[part], tokens.values[part]
         if words.shape[0] == 0:
             continue
         for u in range(words.shape[0]):
             gathered[0, u], gathered[1, u] = weights[words[u], 0], weights[words[u], 1]
-        odds, tokens = gathered[:, : words.shape[0]], counts.sum()
-        one, first, second = _divide(counts, odds, prior, tokens, tolerance, most)
-        two = max(tokens - one, 0.0)
+        odds, size = gathered[:, : words.shape[0]], counts.sum()
+        one, first, second = _divide(counts, odds, prior, size, tolerance, most)
+        two = max(size - one, 0.0)
         totals[0] += _settle(words, counts, odds, first, second, measured, words_by_topic)
         if measured:
             totals[0] += _gain(prior[0], one) + _gain(prior[1], two) - _gain(prior[0] + prior[1], one + two)
@@ -266,9 +254,7 @@ def _normaliser(alpha: float, others: float, tokens: float, held: float) -> floa
 
 @jit
 def divide_freely(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    counts: np.ndarray,
+    counts: Sparse,
     shares: np.ndarray,
     documents: np.ndarray,
     log_odds: np.ndarray,
@@ -291,7 +277,7 @@ def divide_freely(
 
     Parameters
     ----------
-    indptr, indices, counts : CSR of c_jw of words that k has a share of, float64
+    counts : c_jw of words that k has a share of
     shares : r_jwk, above zero and at most 1, beside `counts`
     documents : (n, 3) float64, theta_jk, tokens of all other topics sum_l n_jl, and tokens of all words
     log_odds : (W, 2) float64, E log phi of the two less that of k
@@ -303,13 +289,11 @@ def divide_freely(
     totals : (2,) float64, gains the change of the documents' bound apart from sum_w (n'_jw E log phi'_w + n''_jw
         E log phi''_w - (n'_jw + n''_jw) E log phi_kw), if that is measured, and their number
     """
-    both, largest = prior[0] + prior[1], 1
-    for j in range(indptr.shape[0] - 1):
-        largest = max(largest, indptr[j + 1] - indptr[j])
+    both, largest = prior[0] + prior[1], longest(counts)
     gathered, left = np.empty((2, largest)), np.empty(largest)
-    for j in range(indptr.shape[0] - 1):
-        part = slice(indptr[j], indptr[j + 1])
-        words, own, tokens = indices[part], shares[part], counts[part]
+    for j in range(counts.begins.shape[0] - 1):
+        part = slice(counts.begins[j], counts.begins[j + 1])
+        words, own, tokens = counts.columns[part], shares[part], counts.values[part]
         if words.shape[0] == 0:
             continue
         size = words.shape[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from scipy import sparse
@@ -14,7 +14,7 @@ from dpdist.core.stored import Stored
 from dpdist.inference.topics.model import TopicPosterior
 from dpdist.inference.topics.summary import TopicSummary
 from dpdist.kernels.sequential_counts import Sparse
-from dpdist.kernels.topic_documents import share_documents
+from dpdist.kernels.topic_documents import Sums, share_documents
 from dpdist.kernels.topic_updates import LEAST
 from dpdist.kernels.topics import expected_logs
 from dpdist.models.families.multinomial import entries_of
@@ -71,9 +71,9 @@ class DocumentTopics:
         return len(self.indptr) - 1
 
     @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """n_jk as kernels take it: where documents begin, topics as int64, and counts as float64."""
-        return self.indptr, self.topics.astype(np.int64), self.counts.astype(np.float64)
+    def entries(self) -> Sparse:
+        """n_jk as kernels take it."""
+        return Sparse(self.counts.astype(np.float64), self.topics.astype(np.int64), self.indptr)
 
     def matrix(self, topics: int) -> sparse.csr_array:
         """n_jk as a matrix (n, K), float64."""
@@ -157,40 +157,17 @@ def local_step(
     """
     count, entries = documents.shape[0], entries_of(documents)
     vocabulary, topics = posterior.weights.shape
-    sums, parts = _Sums.zeros(vocabulary, topics, len(pairs)), list[DocumentTopics]()
+    shapes = (vocabulary, topics), (topics,), (topics + 1, 2), (2,), (len(pairs),), (len(pairs), 2)
+    sums, parts = Sums(*map(np.zeros, shapes)), list[DocumentTopics]()
     for start in range(0, count, BLOCK):
         stop = min(start + BLOCK, count)
         parts.append(_share_block(posterior, entries, start, before.part(start, stop), pairs, effort, sums))
-    summary = sums.summary(posterior, count, float(entries.values.sum()))
-    return summary, sums.of_pairs(posterior.prior[pairs].sum(axis=1), count), join_documents(parts)
-
-
-class _Sums(NamedTuple):
-    """What the kernel adds to, as :func:`share_documents` names it."""
-
-    words: np.ndarray
-    entropy: np.ndarray
-    groups: np.ndarray
-    totals: np.ndarray
-    pair_entropy: np.ndarray
-    pair_groups: np.ndarray
-
-    @staticmethod
-    def zeros(vocabulary: int, topics: int, pairs: int) -> _Sums:
-        """Of no documents."""
-        shapes = (vocabulary, topics), (topics,), (topics + 1, 2), (2,), (pairs,), (pairs, 2)
-        return _Sums(*(np.zeros(shape) for shape in shapes))
-
-    def summary(self, posterior: TopicPosterior, documents: int, tokens: float) -> TopicSummary:
-        """Of so many documents and tokens, once all were added."""
-        logs = np.empty(len(self.entropy))
-        expected_logs(self.words, posterior.weights, logs)
-        groups = _with_slack(self.groups, posterior.prior, documents)
-        return TopicSummary(self.words, self.entropy - logs, groups, np.array([*self.totals, documents, tokens]))
-
-    def of_pairs(self, prior: np.ndarray, documents: int) -> PairSums:
-        """Of unions that have such a `prior` (P,)."""
-        return PairSums(self.pair_entropy, _with_slack(self.pair_groups, prior, documents))
+    logs = np.empty(topics)
+    expected_logs(sums.words, posterior.weights, logs)
+    groups = _with_slack(sums.groups, posterior.prior, count)
+    totals = np.array([*sums.totals, count, entries.values.sum()])
+    unions = PairSums(sums.pair_entropy, _with_slack(sums.pair_groups, posterior.prior[pairs].sum(axis=1), count))
+    return TopicSummary(sums.words, sums.entropy - logs, groups, totals), unions, join_documents(parts)
 
 
 def _share_block(
@@ -200,23 +177,21 @@ def _share_block(
     before: DocumentTopics,
     pairs: np.ndarray,
     effort: Effort,
-    sums: _Sums,
+    sums: Sums,
 ) -> DocumentTopics:
     """The topics of the documents from `start` on whose earlier ones are `before`; adds to the sums."""
     held = np.zeros((len(before), posterior.weights.shape[1]))
     failed = share_documents(
-        entries.begins[start : start + len(before) + 1],
-        entries.columns,
-        entries.values,
+        entries._replace(begins=entries.begins[start : start + len(before) + 1]),
         posterior.weights,
         posterior.prior,
-        *before.arrays,
+        before.entries,
         np.ascontiguousarray(pairs, dtype=np.int64),
         effort.tolerance,
         effort.most,
         effort.fresh,
         held,
-        *sums,
+        sums,
     )
     if failed >= 0:
         raise PrecisionError(

@@ -132,16 +132,7 @@ def _tokens_of(
     place = np.full(posterior.weights.shape[1], -1, dtype=np.int64)
     place[topics] = np.arange(len(topics))
     found = np.zeros((len(topics), len(entries.values)))
-    topic_tokens(
-        entries.begins,
-        entries.columns,
-        entries.values,
-        posterior.weights,
-        posterior.prior,
-        *held.arrays,
-        place,
-        found,
-    )
+    topic_tokens(entries, posterior.weights, posterior.prior, held.entries, place, found)
     return entries, held, found
 
 
@@ -157,9 +148,7 @@ def divide_tokens(tokens: tuple[Sparse, ...], posteriors: tuple[TopicPosterior, 
     found = Halves.zeros(len(tokens), posteriors[0].weights.shape[0])
     for place, (entries, posterior) in enumerate(zip(tokens, posteriors, strict=True)):
         divide_documents(
-            entries.begins,
-            entries.columns,
-            entries.values,
+            entries,
             posterior.weights,
             posterior.prior,
             _TOLERANCE,
@@ -258,9 +247,7 @@ def _share_afresh(tokens: tuple[_Shares, ...], task: tuple[_Replaced, ...], meas
     found = Halves.zeros(len(task), len(task[0].log_odds))
     for place, (own, order) in enumerate(zip(tokens, task, strict=True)):
         divide_freely(
-            own.counts.begins,
-            own.counts.columns,
-            own.counts.values,
+            own.counts,
             own.shares,
             own.documents,
             order.log_odds,
