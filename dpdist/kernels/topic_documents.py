@@ -35,52 +35,45 @@ class Sums(NamedTuple):
     pair_groups: np.ndarray
 
 
+class Document(NamedTuple):
+    """The words of a document and their counts, and the topics that it had, if any, with their tokens."""
+
+    words: np.ndarray
+    counts: np.ndarray
+    known: np.ndarray
+    held: np.ndarray
+
+
 @jit
 def _start_fresh(
-    weights: np.ndarray,
-    prior: np.ndarray,
-    words: np.ndarray,
-    counts: np.ndarray,
-    gathered: np.ndarray,
-    work: Work,
-    reach: float,
-    most: int,
+    weights: np.ndarray, prior: np.ndarray, document: Document, work: Work, reach: float, most: int
 ) -> tuple[int, float]:
     """Update a document that begins with the same tokens of every topic; returns its topics and bound."""
-    topics, tokens = weights.shape[1], counts.sum()
+    topics, tokens = weights.shape[1], document.counts.sum()
     for k in range(topics):
         work.active[k], work.held[k] = k, tokens / topics
-    gather(weights, words, work, topics, gathered)
+    gather(weights, document.words, work, topics)
     # One topic is settled at once; a constant would be compiled as another `iterate`.
-    topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most, topics > 1)
+    topics, bound, _ = iterate(prior, document.counts, work, topics, reach, most, topics > 1)
     return topics, bound
 
 
 @jit
 def _go_on(
-    weights: np.ndarray,
-    prior: np.ndarray,
-    words: np.ndarray,
-    counts: np.ndarray,
-    known: np.ndarray,
-    known_counts: np.ndarray,
-    gathered: np.ndarray,
-    work: Work,
-    reach: float,
-    most: int,
+    weights: np.ndarray, prior: np.ndarray, document: Document, work: Work, reach: float, most: int
 ) -> tuple[int, float]:
     """Update a document from its earlier topics, to no less than its bound after one plain update."""
     bound = np.nan
     for hurried in (True, False):
-        topics = known.shape[0]
-        copy_row(known, work.active)
-        copy_row(known_counts, work.held)
-        gather(weights, words, work, topics, gathered)
+        topics = document.known.shape[0]
+        copy_row(document.known, work.active)
+        copy_row(document.held, work.held)
+        gather(weights, document.words, work, topics)
         # One update, as a constant 1 would say, which would be compiled as another `iterate`.
-        topics, least, done = iterate(prior, counts, gathered, work, topics, reach, min(most, 1), hurried)
+        topics, least, done = iterate(prior, document.counts, work, topics, reach, min(most, 1), hurried)
         if done or most == 1:
             return topics, least
-        topics, bound, _ = iterate(prior, counts, gathered, work, topics, reach, most - 1, hurried)
+        topics, bound, _ = iterate(prior, document.counts, work, topics, reach, most - 1, hurried)
         if bound >= least:
             break
     return topics, bound
@@ -90,11 +83,7 @@ def _go_on(
 def _update(
     weights: np.ndarray,
     prior: np.ndarray,
-    words: np.ndarray,
-    counts: np.ndarray,
-    known: np.ndarray,
-    known_counts: np.ndarray,
-    gathered: np.ndarray,
+    document: Document,
     anew: Work,
     onward: Work,
     reach: float,
@@ -102,16 +91,16 @@ def _update(
     fresh: bool,
 ) -> tuple[Work, int, float]:
     """Update a document from the better of its starts: where that is, how many topics it has, and its bound."""
-    if len(words) == 0:
+    if len(document.words) == 0:
         return anew, 0, 0.0
     used, best = 0, -np.inf
-    if fresh or len(known) == 0:
-        used, best = _start_fresh(weights, prior, words, counts, gathered, anew, reach, most)
-        settle(counts, gathered, anew, used)
-    if len(known) > 0:
-        size, bound = _go_on(weights, prior, words, counts, known, known_counts, gathered, onward, reach, most)
+    if fresh or len(document.known) == 0:
+        used, best = _start_fresh(weights, prior, document, anew, reach, most)
+        settle(document.counts, anew, used)
+    if len(document.known) > 0:
+        size, bound = _go_on(weights, prior, document, onward, reach, most)
         if np.isfinite(bound) and not best >= bound:
-            settle(counts, gathered, onward, size)
+            settle(document.counts, onward, size)
             return onward, size, bound
     return anew, used, best
 
@@ -227,8 +216,8 @@ def share_documents(
         -1; or the first document of which no start gives finite numbers.
     """
     (count, topics), begins = held.shape, documents.begins
-    reach, largest = tolerance * topics, longest(documents)
-    gathered, anew, onward = np.empty((topics, largest)), room(topics, largest), room(topics, largest)
+    reach, gathered = tolerance * topics, np.empty((topics, longest(documents)))
+    anew, onward = room(gathered), room(gathered)
     pulls, ratios = np.zeros((count, topics)), np.empty(begins[-1] - begins[0])
     unions = np.empty(pairs.shape[0])
     for p in range(pairs.shape[0]):
@@ -237,10 +226,8 @@ def share_documents(
     for j in range(count):
         own_part, part = slice(begins[j], begins[j + 1]), slice(before.begins[j], before.begins[j + 1])
         words, counts = documents.columns[own_part], documents.values[own_part]
-        known, known_counts, tokens = before.columns[part], before.values[part], counts.sum()
-        work, used, best = _update(
-            weights, prior, words, counts, known, known_counts, gathered, anew, onward, reach, most, fresh
-        )
+        document, tokens = Document(words, counts, before.columns[part], before.values[part]), counts.sum()
+        work, used, best = _update(weights, prior, document, anew, onward, reach, most, fresh)
         if not np.isfinite(best):
             return j
         own_ratios = ratios[begins[j] - begins[0] : begins[j + 1] - begins[0]]

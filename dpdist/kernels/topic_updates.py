@@ -41,6 +41,7 @@ class Work(NamedTuple):
     pull : exp(psi(theta_k)), the largest one
     lost : sum_w c_w r_wk log s_w, once the document is done
     sums, ratios : s_w = sum_k e_wk pull_k, and c_w / s_w
+    gathered : (K, words) weights of its words
     """
 
     active: np.ndarray
@@ -52,18 +53,21 @@ class Work(NamedTuple):
     lost: np.ndarray
     sums: np.ndarray
     ratios: np.ndarray
+    gathered: np.ndarray
 
 
 @jit
-def room(topics: int, words: int) -> Work:
-    """Room for documents of so many topics and words."""
+def room(gathered: np.ndarray) -> Work:
+    """Room for documents of so many topics and words as `gathered` has, which they share."""
+    topics, words = gathered.shape
     active, at = np.empty(topics, dtype=np.int64), np.empty(topics, dtype=np.int64)
     before, held, found = np.empty(topics), np.empty(topics), np.empty(topics)
-    return Work(active, at, before, held, found, np.empty(topics), np.empty(topics), np.empty(words), np.empty(words))
+    pull, lost, sums, ratios = np.empty(topics), np.empty(topics), np.empty(words), np.empty(words)
+    return Work(active, at, before, held, found, pull, lost, sums, ratios, gathered)
 
 
 @jit
-def gather(weights: np.ndarray, words: np.ndarray, work: Work, topics: int, gathered: np.ndarray) -> None:
+def gather(weights: np.ndarray, words: np.ndarray, work: Work, topics: int) -> None:
     """``gathered[k, u] = weights[words[u], active[k]]``, and ``at[k] = k``."""
     size = words.shape[0]
     for k in range(topics):
@@ -71,7 +75,7 @@ def gather(weights: np.ndarray, words: np.ndarray, work: Work, topics: int, gath
     for first in range(0, size, LINE):
         last = min(first + LINE, size)
         for k in range(topics):
-            topic, row = work.active[k], gathered[k]
+            topic, row = work.active[k], work.gathered[k]
             for u in range(first, last):
                 row[u] = weights[words[u], topic]
 
@@ -183,14 +187,7 @@ def _bound(prior: np.ndarray, counts: np.ndarray, work: Work, topics: int) -> fl
 
 @jit
 def iterate(
-    prior: np.ndarray,
-    counts: np.ndarray,
-    gathered: np.ndarray,
-    work: Work,
-    topics: int,
-    reach: float,
-    most: int,
-    hurried: bool,
+    prior: np.ndarray, counts: np.ndarray, work: Work, topics: int, reach: float, most: int, hurried: bool
 ) -> tuple[int, float, bool]:
     """Update a document from ``work.held`` until the sum over topics of |change of n_k| is at most `reach`.
 
@@ -198,7 +195,7 @@ def iterate(
     ----------
     prior : (K,) or more, float64
     counts : of its words, float64
-    gathered : (K, words) or more, float64
+    work : the document, its weights gathered
     topics : how many are active
     most : largest number of updates
     hurried : whether to extrapolate between updates; the bound may then fall
@@ -214,11 +211,11 @@ def iterate(
     held, found, sums, ratios = work.held, work.found, work.sums[:words], work.ratios[:words]
     for step in range(most):
         _set_pulls(prior, work, topics)
-        if not _expect_words(gathered, work.at, topics, work.pull, sums) > 0.0:
+        if not _expect_words(work.gathered, work.at, topics, work.pull, sums) > 0.0:
             break
         for u in range(words):
             ratios[u] = counts[u] / sums[u]
-        _expect_topics(gathered, work.at, topics, work.pull, ratios, found)
+        _expect_topics(work.gathered, work.at, topics, work.pull, ratios, found)
         change = 0.0
         for k in range(topics):
             change += abs(found[k] - held[k])
@@ -238,10 +235,10 @@ def iterate(
 
 
 @jit
-def settle(counts: np.ndarray, gathered: np.ndarray, work: Work, topics: int) -> None:
+def settle(counts: np.ndarray, work: Work, topics: int) -> None:
     """Set ``work.lost`` of a document whose updates are done; ``work.sums`` s_w become (c_w / s_w) log s_w."""
     words = counts.shape[0]
     sums, before = work.sums[:words], work.ratios[:words]
     for u in range(words):
         sums[u] = before[u] * math.log(sums[u])
-    _expect_topics(gathered, work.at, topics, work.pull, sums, work.lost)
+    _expect_topics(work.gathered, work.at, topics, work.pull, sums, work.lost)
