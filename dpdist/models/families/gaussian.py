@@ -7,9 +7,8 @@ The log evidence is that of Murphy (2007), "Conjugate Bayesian analysis of the G
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +16,9 @@ from scipy.special import gammaln
 
 from dpdist.kernels.packed import pack_quadratic, packed_diagonal, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import Family, Features, Moments, Rows
+from dpdist.models.families.base import Features, Moments, Rows
 from dpdist.models.families.empirical import FREEDOM, PRECISION, most_evident
-from dpdist.models.families.wishart import Scale
+from dpdist.models.families.wishart import Scale, WishartFamily
 from dpdist.models.hyperparameters import Each, Lone, filled, with_free
 
 
@@ -33,7 +32,7 @@ class NormalWishart(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian(Family):
+class Gaussian(WishartFamily[NormalWishart]):
     """Full-covariance Gaussian.
 
     Parameters
@@ -59,9 +58,7 @@ class Gaussian(Family):
     scale: Scale = Scale()
 
     name = "gaussian"
-    spreads = True
     has_location = True
-    turns = True
 
     def with_defaults(self, moments: Moments) -> Gaussian:
         centred = filled(self, moments.dimension, mean=moments.mean, mean_precision=1e-4)
@@ -75,7 +72,7 @@ class Gaussian(Family):
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> Gaussian:
         """The scale from the covariance within components, kappa and nu from the evidence."""
-        dimension = self._dimension
+        dimension = self.dimension
         about_means = replace(self, mean_precision=1e-9).posterior(stats).factor
         within = wishart.within(self.scale, self.degrees_of_freedom, about_means, stats[:, -1].sum() - len(stats))
 
@@ -94,20 +91,8 @@ class Gaussian(Family):
         features[:, -1] = 1
         return features
 
-    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        constant = 0.5 * self._dimension * np.log(np.pi)
-        level = np.concatenate([self._level(post) for _, post in self._posteriors(stats)])
-        return np.asarray(level - self._prior_level - constant * stats[:, -1])
-
-    def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        found = np.empty(stats.shape[::-1])
-        for some, post in self._posteriors(stats):
-            found[:, some] = self._coefficients(post).T
-        return found
-
-    def _coefficients(self, post: NormalWishart) -> np.ndarray:
-        """The same by component, (K, F)."""
-        dimension = self._dimension
+    def gradients(self, post: NormalWishart) -> np.ndarray:
+        dimension = self.dimension
         matrix = post.degrees[:, None] * wishart.packed_inverse(post.factor)
         linear = wishart.times(matrix, post.mean)
         log_determinant = wishart.log_determinant(post.factor)
@@ -121,7 +106,7 @@ class Gaussian(Family):
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t (Murphy 2007, eq. 258), its quadratic form taken as one matrix product."""
-        dimension, post = self._dimension, self.posterior(stats)
+        dimension, post = self.dimension, self.posterior(stats)
         inverse = wishart.packed_inverse(post.factor)
         linear = wishart.times(inverse, post.mean)
         constant = (linear * post.mean).sum(axis=1)
@@ -139,45 +124,31 @@ class Gaussian(Family):
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         post = self.posterior(stats)
         scatter = post.factor @ np.swapaxes(post.factor, 1, 2)
-        freedom = np.maximum(post.degrees - self._dimension - 1, 1.0)
+        freedom = np.maximum(post.degrees - self.dimension - 1, 1.0)
         return {
             "mean": (("component", "column"), post.mean),
             "covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None]),
         }
 
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        drawn = rng.standard_normal((len(components), self._dimension))
-        for some, post in self._posteriors(stats):
+        drawn = rng.standard_normal((len(components), self.dimension))
+        for some, post in self.posteriors(stats):
             for rows, k in wishart.rows_of(components, some):
-                chi = rng.chisquare(post.degrees[k] - self._dimension + 1, len(rows))
+                chi = rng.chisquare(post.degrees[k] - self.dimension + 1, len(rows))
                 stretch = np.sqrt((post.precision[k] + 1) / (post.precision[k] * chi))
                 drawn[rows] = post.mean[k] + stretch[:, None] * (drawn[rows] @ post.factor[k].T)
         return drawn
 
-    @property
-    def _dimension(self) -> int:
-        return int(self.mean.shape[0])
-
-    def _level(self, post: NormalWishart) -> np.ndarray:
-        """Log normaliser (K,) of Normal-Wishart densities, what all have alike apart."""
+    def log_normaliser(self, post: NormalWishart) -> np.ndarray:
         return np.asarray(
-            wishart.log_gamma(post.degrees / 2, self._dimension)
+            wishart.log_gamma(post.degrees / 2, self.dimension)
             - 0.5 * post.degrees * wishart.log_determinant(post.factor)
-            - 0.5 * self._dimension * np.log(post.precision)
+            - 0.5 * self.dimension * np.log(post.precision)
         )
-
-    @cached_property
-    def _prior_level(self) -> float:
-        return float(self._level(self.posterior(np.zeros((1, packed_width(self._dimension) + self._dimension + 1))))[0])
-
-    def _posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, NormalWishart]]:
-        """Those of some components at a time."""
-        for some in wishart.blocks(len(stats), self._dimension):
-            yield some, self.posterior(stats[some], some.start)
 
     def posterior(self, stats: np.ndarray, first: int = 0) -> NormalWishart:
         """Normal-Wishart update, with sums taken about the prior mean; refusals count components from `first` on."""
-        dimension, counts = self._dimension, stats[:, -1]
+        dimension, counts = self.dimension, stats[:, -1]
         total = stats[:, -dimension - 1 : -1]
         precision = self.mean_precision + counts
         shift = total - counts[:, None] * self.mean

@@ -5,8 +5,10 @@ The precision follows W(nu, B^-1), so E[precision] = nu B^-1 and E[covariance] =
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,8 @@ from scipy.special import gammaln, psi
 from dpdist.core.checks import numbers, shown
 from dpdist.core.errors import InputError, PrecisionError
 from dpdist.kernels.packed import fill_scatter, pack_gradient, packed_products, packed_width
-from dpdist.models.hyperparameters import Hyperparameter, filled
+from dpdist.models.families.base import Family
+from dpdist.models.hyperparameters import Hyperparameter, Lone, filled
 
 #: A scatter entry is lost when rounding of the raw second moments may exceed this share of it.
 LOST = 1e-3
@@ -51,18 +54,62 @@ def turned(scale: np.ndarray, axes: np.ndarray) -> np.ndarray:
     return np.asarray((found + found.T) / 2)
 
 
-class HasDegrees(Protocol):
-    """A family with degrees of freedom and a scale."""
+Posterior = TypeVar("Posterior")
+
+
+class WishartFamily(Family, Generic[Posterior]):
+    """A family whose precision matrix is Wishart, of which posteriors are made for some components at a time."""
+
+    degrees_of_freedom: Lone
+    scale: Scale
+
+    spreads = True
+    turns = True
+
+    @abstractmethod
+    def posterior(self, stats: np.ndarray, first: int = 0) -> Posterior:
+        """Of components with statistics (K, F), which refusals count from `first` on."""
+
+    @abstractmethod
+    def log_normaliser(self, post: Posterior) -> np.ndarray:
+        """Of posterior densities, (K,), what all have alike apart."""
+
+    @abstractmethod
+    def gradients(self, post: Posterior) -> np.ndarray:
+        """As :meth:`coefficients`, by component, (K, F)."""
+
+    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
+        constant = 0.5 * self.dimension * np.log(np.pi)
+        level = np.concatenate([self.log_normaliser(post) for _, post in self.posteriors(stats)])
+        return np.asarray(level - self._prior_level - constant * stats[:, -1])
+
+    def coefficients(self, stats: np.ndarray) -> np.ndarray:
+        found = np.empty(stats.shape[::-1])
+        for some, post in self.posteriors(stats):
+            found[:, some] = self.gradients(post).T
+        return found
+
+    def posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, Posterior]]:
+        """Those of some components at a time; one block of none where there are none."""
+        step = max(1, BLOCK_BYTES // (8 * self.dimension**2))
+        for start in range(0, max(1, len(stats)), step):
+            yield slice(start, start + step), self.posterior(stats[start : start + step], start)
 
     @property
-    def degrees_of_freedom(self) -> float:
-        """nu."""
+    def dimension(self) -> int:
+        """D."""
+        return int(self.scale.shape[0])
+
+    @cached_property
+    def _prior_level(self) -> float:
+        nothing = 0.0 * self.features(np.zeros((1, self.dimension)))
+        return float(self.log_normaliser(self.posterior(nothing))[0])
 
 
-WishartFamily = TypeVar("WishartFamily", bound=HasDegrees)
+Kind = TypeVar("Kind", bound=WishartFamily[Any])
 
 
-def with_scale(family: WishartFamily, variance: np.ndarray) -> WishartFamily:
+def with_scale(family: Kind, variance: np.ndarray) -> Kind:
     """The degrees of freedom, if they are missing, and a scale by which covariances are expected to be `variance` (D,).
 
     Raises
@@ -78,12 +125,6 @@ def with_scale(family: WishartFamily, variance: np.ndarray) -> WishartFamily:
             f"degrees_of_freedom should be finite and exceed {dimension - 1} for {dimension} columns; got {degrees:g}."
         )
     return filled(known, dimension, scale=variance * max(degrees - dimension - 1, 1.0))
-
-
-def blocks(components: int, dimension: int) -> Iterator[slice]:
-    """Components whose matrices (D, D) are made together, one block of none where there are none."""
-    step = max(1, BLOCK_BYTES // (8 * dimension * dimension))
-    return (slice(start, start + step) for start in range(0, max(1, components), step))
 
 
 def rows_of(components: np.ndarray, some: slice) -> Iterator[tuple[np.ndarray, int]]:

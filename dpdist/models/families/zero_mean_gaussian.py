@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
 from dpdist.kernels.packed import pack_quadratic, packed_width
 from dpdist.models.families import wishart
-from dpdist.models.families.base import Family, Features, Moments, Rows, fill_zeros
+from dpdist.models.families.base import Features, Moments, Rows, fill_zeros
 from dpdist.models.families.empirical import FREEDOM, most_evident
-from dpdist.models.families.wishart import Scale
+from dpdist.models.families.wishart import Scale, WishartFamily
 from dpdist.models.hyperparameters import Lone, with_free
 
 
+class Wishart(NamedTuple):
+    """Posterior of each component."""
+
+    degrees: np.ndarray  # (K,) nu
+    factor: np.ndarray  # (K, D, D) Cholesky factor of B
+
+
 @dataclass(frozen=True, eq=False)
-class ZeroMeanGaussian(Family):
+class ZeroMeanGaussian(WishartFamily[Wishart]):
     """Zero-mean, full-covariance Gaussian, as used for centred image patches.
 
     Parameters
@@ -38,8 +45,6 @@ class ZeroMeanGaussian(Family):
     scale: Scale = Scale()
 
     name = "zero_mean_gaussian"
-    spreads = True
-    turns = True
 
     def with_defaults(self, moments: Moments) -> ZeroMeanGaussian:
         return wishart.with_scale(self, 0.1 * fill_zeros(moments.variance + moments.mean**2))
@@ -49,8 +54,8 @@ class ZeroMeanGaussian(Family):
 
     def empirical(self, stats: np.ndarray, free: Collection[str]) -> ZeroMeanGaussian:
         """The scale from the covariance within components, nu from the evidence."""
-        dimension = self._dimension
-        within = wishart.within(self.scale, self.degrees_of_freedom, self.posterior(stats)[1], stats[:, -1].sum())
+        dimension = self.dimension
+        within = wishart.within(self.scale, self.degrees_of_freedom, self.posterior(stats).factor, stats[:, -1].sum())
 
         def posed(freedom: float) -> ZeroMeanGaussian:
             degrees = dimension + 1 + freedom if "degrees_of_freedom" in free else self.degrees_of_freedom
@@ -64,20 +69,8 @@ class ZeroMeanGaussian(Family):
         features[:, -1] = 1
         return features
 
-    def log_evidence(self, stats: np.ndarray) -> np.ndarray:
-        constant = 0.5 * self._dimension * np.log(np.pi)
-        level = np.concatenate([self._level(*post) for _, *post in self._posteriors(stats)])
-        return np.asarray(level - self._prior_level - constant * stats[:, -1])
-
-    def coefficients(self, stats: np.ndarray) -> np.ndarray:
-        found = np.empty(stats.shape[::-1])
-        for some, *post in self._posteriors(stats):
-            found[:, some] = self._coefficients(*post).T
-        return found
-
-    def _coefficients(self, degrees: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """The same by component, (K, F)."""
-        dimension = self._dimension
+    def gradients(self, post: Wishart) -> np.ndarray:
+        (degrees, factor), dimension = post, self.dimension
         matrix = degrees[:, None] * wishart.packed_inverse(factor)
         expected = wishart.expected_log_determinant(degrees, wishart.log_determinant(factor), dimension)
         constant = 0.5 * (expected - dimension * np.log(2 * np.pi))
@@ -85,7 +78,7 @@ class ZeroMeanGaussian(Family):
 
     def log_predictive(self, features: Features, stats: np.ndarray) -> np.ndarray:
         """Student t centred at zero, its quadratic form taken as one matrix product."""
-        dimension = self._dimension
+        dimension = self.dimension
         degrees, factor = self.posterior(stats)
         distance = np.maximum(features[:, :-1] @ wishart.packed_inverse(factor).T, 0.0)
         level = (
@@ -98,43 +91,25 @@ class ZeroMeanGaussian(Family):
 
     def describe(self, stats: np.ndarray) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         degrees, factor = self.posterior(stats)
-        freedom = np.maximum(degrees - self._dimension - 1, 1.0)
+        freedom = np.maximum(degrees - self.dimension - 1, 1.0)
         scatter = factor @ np.swapaxes(factor, 1, 2)
         return {"covariance": (("component", "column", "column_2"), scatter / freedom[:, None, None])}
 
     def sample(self, stats: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        drawn = rng.standard_normal((len(components), self._dimension))
-        for some, degrees, factor in self._posteriors(stats):
+        drawn = rng.standard_normal((len(components), self.dimension))
+        for some, (degrees, factor) in self.posteriors(stats):
             for rows, k in wishart.rows_of(components, some):
-                shrink = np.sqrt(rng.chisquare(degrees[k] - self._dimension + 1, len(rows)))
+                shrink = np.sqrt(rng.chisquare(degrees[k] - self.dimension + 1, len(rows)))
                 drawn[rows] = drawn[rows] @ factor[k].T / shrink[:, None]
         return drawn
 
-    @property
-    def _dimension(self) -> int:
-        return int(self.scale.shape[0])
+    def log_normaliser(self, post: Wishart) -> np.ndarray:
+        determinant = wishart.log_determinant(post.factor)
+        return np.asarray(wishart.log_gamma(post.degrees / 2, self.dimension) - 0.5 * post.degrees * determinant)
 
-    def _level(self, degrees: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """Log normaliser (K,) of Wishart densities, what all have alike apart."""
-        determinant = wishart.log_determinant(factor)
-        return np.asarray(wishart.log_gamma(degrees / 2, self._dimension) - 0.5 * degrees * determinant)
-
-    @cached_property
-    def _prior_level(self) -> float:
-        return float(self._level(*self.posterior(np.zeros((1, packed_width(self._dimension) + 1))))[0])
-
-    def _posteriors(self, stats: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Those of some components at a time."""
-        for some in wishart.blocks(len(stats), self._dimension):
-            yield some, *self.posterior(stats[some], some.start)
-
-    def posterior(self, stats: np.ndarray, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Degrees of freedom (K,) and Cholesky factors (K, D, D) of the posterior scatter.
-
-        Refusals count components from `first` on.
-        """
-        counts, none = stats[:, -1], np.zeros((len(stats), self._dimension))
+    def posterior(self, stats: np.ndarray, first: int = 0) -> Wishart:
+        counts, none = stats[:, -1], np.zeros((len(stats), self.dimension))
         scatter = wishart.posterior_scatter(
-            self.scale, stats, none, counts, np.zeros(self._dimension), np.ones(len(stats))
+            self.scale, stats, none, counts, np.zeros(self.dimension), np.ones(len(stats))
         )
-        return self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts, first)
+        return Wishart(self.degrees_of_freedom + counts, wishart.cholesky(scatter, none, counts, first))
