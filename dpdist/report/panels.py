@@ -82,21 +82,14 @@ def panels_of(figures: RunFigures, pictures: Sequence[str]) -> dict[str, Any]:
 def _course(figures: RunFigures) -> tuple[Any, Any]:
     """ELBO and K lap by lap, with the moves taken."""
     laps, taken = figures.laps, _taken(figures)
-    source = ColumnDataSource(
-        {
-            "x": [lap.lap for lap in laps],
-            "lap": [lap.lap for lap in laps],
-            "elapsed": [lap.elapsed for lap in laps],
-            "elbo": [drawn(lap.per_unit) for lap in laps],
-            "total": [drawn(lap.elbo) for lap in laps],
-            "gained": [drawn(lap.gained) for lap in laps],
-            "k": [lap.n_components for lap in laps],
-            "rows": [lap.rows for lap in laps],
-            "moves": [
-                ", ".join(f"{count} {kind}" for kind, (count, _) in taken[lap.lap].items()) or "none" for lap in laps
-            ],
-        },
-        name="course",
+    source = _by_lap(
+        laps,
+        elbo=[drawn(lap.per_unit) for lap in laps],
+        total=[drawn(lap.elbo) for lap in laps],
+        gained=[drawn(lap.gained) for lap in laps],
+        k=[lap.n_components for lap in laps],
+        rows=[lap.rows for lap in laps],
+        moves=[", ".join(f"{count} {kind}" for kind, (count, _) in taken[lap.lap].items()) or "none" for lap in laps],
     )
     bound = whole(plain(280, f"ELBO, nats a {figures.unit}", y_range=late_range([lap.per_unit for lap in laps])))
     line = bound.line("x", "elbo", source=source, color=LINE, width=2.5)
@@ -119,6 +112,12 @@ def _course(figures: RunFigures) -> tuple[Any, Any]:
     return bound, count
 
 
+def _by_lap(laps: Sequence[LapFigures], **columns: Sequence[object]) -> ColumnDataSource:
+    """What is drawn of laps, which a page puts at their numbers or at the seconds when they ended."""
+    numbers, elapsed = [lap.lap for lap in laps], [lap.elapsed for lap in laps]
+    return ColumnDataSource({"x": numbers, "lap": [*numbers], "elapsed": elapsed, **columns}, name="course")
+
+
 def _taken(figures: RunFigures) -> dict[int, dict[str, tuple[int, float]]]:
     """Lap -> kind -> how many moves were taken, and what they gained."""
     found: dict[int, dict[str, tuple[int, float]]] = defaultdict(dict)
@@ -135,33 +134,19 @@ def _events(
     """The laps that took moves of a kind; marks are larger for more of them."""
     chosen = [lap for lap in laps if kind in taken.get(lap.lap, {})]
     moves = [taken[lap.lap][kind] for lap in chosen]
-    return ColumnDataSource(
-        {
-            "x": [lap.lap for lap in chosen],
-            "lap": [lap.lap for lap in chosen],
-            "elapsed": [lap.elapsed for lap in chosen],
-            "elbo": [drawn(lap.per_unit) for lap in chosen],
-            "k": [lap.n_components for lap in chosen],
-            "count": [count for count, _ in moves],
-            "gain": [gain for _, gain in moves],
-            "size": [min(18.0, 6 + 3 * math.sqrt(count)) for count, _ in moves],
-        },
-        name="course",
+    return _by_lap(
+        chosen,
+        elbo=[drawn(lap.per_unit) for lap in chosen],
+        k=[lap.n_components for lap in chosen],
+        count=[count for count, _ in moves],
+        gain=[gain for _, gain in moves],
+        size=[min(18.0, 6 + 3 * math.sqrt(count)) for count, _ in moves],
     )
 
 
 def _holdout(figures: RunFigures) -> Any:
     scored = [lap for lap in figures.laps if lap.holdout is not None]
-    source = ColumnDataSource(
-        {
-            "x": [lap.lap for lap in scored],
-            "lap": [lap.lap for lap in scored],
-            "elapsed": [lap.elapsed for lap in scored],
-            "score": [lap.holdout for lap in scored],
-            "rows": [lap.rows for lap in scored],
-        },
-        name="course",
-    )
+    source = _by_lap(scored, score=[lap.holdout for lap in scored], rows=[lap.rows for lap in scored])
     plot = whole(plain(240, "held out, nats a row", y_range=late_range([lap.holdout for lap in scored])))
     plot.line("x", "score", source=source, color=LINE, width=2.5)
     told = [(figures.laps_are, "@lap"), ("rows", "@rows{0,0}"), ("nats a row", "@score{0.000000}")]

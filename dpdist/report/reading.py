@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def figures_of(
         most = max(1, min(rows, int(PRODUCTS / (predictor.columns * len(counts)))))
         found = _clusters(view, predictor, data, order[:largest], most, image_shape)
         near = _map_of_clusters(predictor, counts, held)
-    return _with(
+    return replace(
         course,
         ids=tuple(predictor.ids[order].tolist()),
         sizes=tuple(counts[order].tolist()),
@@ -121,10 +122,6 @@ def figures_of(
         tree=None if view.tree is None or len(view.tree) < 2 else _tree(view.tree),
         **found,
     )
-
-
-def _with(figures: RunFigures, **more: Any) -> RunFigures:
-    return RunFigures(**{**vars(figures), **more})
 
 
 def _laps(view: View) -> tuple[LapFigures, ...]:
@@ -172,7 +169,7 @@ def _counts(view: View) -> np.ndarray:
 
 def _clusters(
     view: View, predictor: Predictor, data: object, places: np.ndarray, most: int, shape: str | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     some = rows_of(view, data, most)
     assert some is not None, "rows can be drawn"
     profiles, counts, weights = profiles_of(predictor, some), _counts(view), predictor.weights()[0]
@@ -265,7 +262,7 @@ def _tree(tree: Tree) -> TreeFigures:
     )
 
 
-def _topics(view: View, predictor: DocumentPredictor, data: object, places: np.ndarray, most: int) -> dict[str, object]:
+def _topics(view: View, predictor: DocumentPredictor, data: object, places: np.ndarray, most: int) -> dict[str, Any]:
     some, topics = rows_of(view, data, most), predictor.topics[places]
     names = some.names if predictor.vocabulary is None and some is not None else predictor.vocabulary
     vocabulary = [f"word {w}" for w in range(topics.shape[1])] if names is None else list(names)
