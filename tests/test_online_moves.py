@@ -30,9 +30,9 @@ from dpdist.inference.topics.online import OnlineState, with_learned
 from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
 from dpdist.inference.topics.online_engine import (
     batch_steps,
-    first_point_state,
     online_steps,
     partial_step,
+    point_state,
     point_steps,
 )
 from dpdist.inference.topics.online_splits import (
@@ -628,7 +628,7 @@ def test_a_pass_tells_what_all_its_mini_batches_did_wherever_it_goes_on_from() -
     problem, state = problem_of(documents, OnlinePlan(splits=3, iterations=3)), started(documents, 4)
     source = ArraySource(documents, partition_rows=50)
     steps = first(online_steps(problem, source, state, SerialBackend()), 6)
-    passes = list(islice(point_steps(problem, source, first_point_state(problem, source, state), SerialBackend()), 6))
+    passes = list(islice(point_steps(problem, source, point_state(problem, source, state), SerialBackend()), 6))
     assert [each.info is None for each in passes] == [True, True, False] * 2
     assert [(each.state.lap, each.state.visited) for each in passes] == [(1, 1), (1, 2), (2, 0), (2, 1), (2, 2), (3, 0)]
     for place, batches in ((2, steps[:3]), (5, steps[3:])):
@@ -650,7 +650,7 @@ def test_batch_inference_has_settled_when_the_bound_changes_by_less_than_a_toler
         model_of(documents), "point", Batch(), NO_MOVES, effort=Effort(1e-4, 200), tolerance=tolerance
     )
     source, state = ArraySource(documents, partition_rows=50), started(documents, 4)
-    passes = list(islice(point_steps(problem, source, first_point_state(problem, source, state), SerialBackend()), 15))
+    passes = list(islice(point_steps(problem, source, point_state(problem, source, state), SerialBackend()), 15))
     bounds = [each.info.elbo for each in passes if each.info is not None]
     assert bounds == [each.elbo for each in first(batch_steps(problem, source, state, SerialBackend()), 15)]
     settled = [bool(abs(change) < tolerance * tokens) for change in np.diff(bounds)]

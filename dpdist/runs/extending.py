@@ -11,9 +11,10 @@ from dpdist.core.lease import released_on_error
 from dpdist.core.outputs import check_apart
 from dpdist.data.base import Source, cut_as_before
 from dpdist.execution.base import Backend
+from dpdist.inference.loop import running_state
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.sva.base import SVAState, rule_of
-from dpdist.inference.sva.sequence import SVAProblem, pass_state
+from dpdist.inference.sva.sequence import SVAProblem
 from dpdist.runs.limits import Limits
 from dpdist.runs.methods import METHODS
 from dpdist.runs.methods.rows import check_new_rows
@@ -71,7 +72,7 @@ def prepare_extension(
         problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
         source, fingerprint = _new_rows(store, problem, source, backend, again)
         settings = {**{name: store.settings.get(name) for name in ("columns", "drop")}, **settings}
-        state, fitted = pass_state(running, len(history.laps) + 1), passed(running, None)
+        state, fitted = running_state(running, len(history.laps) + 1), passed(running, None)
         run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, fitted=fitted)
         if out is None:
             store.restart(settings, fingerprint)

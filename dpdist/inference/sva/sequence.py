@@ -104,14 +104,9 @@ class SVAProblem:
         return self.preparation.names
 
 
-def pass_state(running: SVAState, lap: int = 1) -> State:
-    """The state of a run before the first round over a source; its rounds are laps, numbered from `lap` on."""
-    return running_state(running, lap)
-
-
 def first_pass_state(problem: SVAProblem) -> State:
     """No components yet."""
-    return pass_state(empty_state(problem.learner.width, problem.pruning))
+    return running_state(empty_state(problem.learner.width, problem.pruning), 1)
 
 
 def sva_steps(
@@ -138,9 +133,7 @@ def sva_steps(
         info = _info_of(running, state.lap, len(rounds) - number, time.perf_counter() - began)
         if score is not None and number in scored:
             info = info._replace(score=score(running))
-        state = replace(
-            pass_state(running, state.lap + 1), order=tuple(range(len(rounds))), visited=number + 1, quiet=last
-        )
+        state = replace(running_state(running, state.lap + 1, tuple(range(len(rounds))), number + 1), quiet=last)
         yield Step(state, info, None, number, None)
 
 

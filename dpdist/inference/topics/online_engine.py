@@ -74,11 +74,6 @@ class OnlineStep(NamedTuple):
     seconds: float
 
 
-def first_point_state(problem: PointProblem, source: Source, start: OnlineState) -> State:
-    """The state of a fit before its first mini-batch."""
-    return _run_state(problem, source, start)
-
-
 def point_steps(
     problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None = None
 ) -> Iterator[Step]:
@@ -99,13 +94,13 @@ def point_steps(
         records, seconds = running.records + step.records, running.seconds + step.seconds
         if step.state.visited:
             running = replace(step.state, records=records, seconds=seconds)
-            yield Step(_run_state(problem, source, running), None, None, batch, None)
+            yield Step(point_state(problem, source, running), None, None, batch, None)
             continue
         running = replace(step.state, records=(), seconds=0.0)
         info = lap_info(step._replace(records=records, seconds=seconds), lap, float(source.shape[0]))
         change = np.inf if state.elbo is None else abs(info.elbo - state.elbo)
         settled = in_batches and bool(change < problem.tolerance * max(info.counts.sum(), 1.0))
-        state = replace(_run_state(problem, source, running), elbo=info.elbo, quiet=settled)
+        state = replace(point_state(problem, source, running), elbo=info.elbo, quiet=settled)
         yield Step(state, info, None, batch, None)
 
 
@@ -134,7 +129,7 @@ def lap_info(step: OnlineStep, lap: int, rows: float) -> Info:
     )
 
 
-def _run_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
+def point_state(problem: PointProblem, source: Source, running: OnlineState) -> State:
     """The state of a fit; mini-batches are numbered in the order in which a pass takes them."""
     batches = tuple(range(batch_count(problem.schedule, source)))
     return running_state(running, running.lap, batches, running.visited)

@@ -31,7 +31,7 @@ from dpdist.inference.topics.engine import first_topic_state, topic_steps
 from dpdist.inference.topics.evaluation import top_words
 from dpdist.inference.topics.first import first_topics
 from dpdist.inference.topics.online import OnlineState, first_online_state
-from dpdist.inference.topics.online_engine import first_point_state, lap_info, partial_step, point_steps
+from dpdist.inference.topics.online_engine import lap_info, partial_step, point_state, point_steps
 from dpdist.inference.topics.prediction import DocumentPredictor, counts_of, predictor_of_topics
 from dpdist.inference.topics.problem import AnyTopicProblem, PointProblem, PosteriorProblem
 from dpdist.inference.topics.summary import DOCUMENTS, TOKENS, TopicSummary
@@ -146,7 +146,7 @@ class OnlineTopics(Topics[PointProblem, OnlineState]):
 
     def begin(self, spec: TopicSpec, source: Source, backend: Backend) -> tuple[PointProblem, State]:
         problem = replace(spec.problem(source.shape[1]), words=source.names)
-        return problem, first_point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
+        return problem, point_state(problem, source, _begun(problem, spec.initial_topics, source, backend, 1.0))
 
     def steps(
         self, problem: PointProblem, source: Source, state: State, backend: Backend, path: str | None
