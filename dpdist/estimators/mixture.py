@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -11,12 +12,19 @@ import numpy.typing as npt
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source
 from dpdist.estimators.base import Clustering
-from dpdist.estimators.fitted import default_backend
+from dpdist.estimators.fitted import RandomState, default_backend
 from dpdist.estimators.manner import Starts
+from dpdist.inference.mixture.candidates import Candidates
 from dpdist.inference.mixture.prediction import MixturePredictor
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.base import AnyMove
+from dpdist.inference.moves.sampling import Sampling
 from dpdist.inference.prediction import Predictor
+from dpdist.inference.schedules import Schedule
 from dpdist.inference.stability import MAX_LAPS, REFITS, Stability, refit
+from dpdist.inference.transform import TransformPlan
+from dpdist.models.allocations import Allocation
+from dpdist.models.families import Family
 from dpdist.runs.methods import method_named
 from dpdist.runs.methods.base import AnyMethod
 from dpdist.runs.preparing import NOWHERE, prepare
@@ -24,13 +32,36 @@ from dpdist.runs.run import Run
 from dpdist.runs.specs.mixture import FitSpec
 
 
+@dataclass(eq=False, repr=False)
 class Mixture(Clustering[FitSpec]):
     """Fitting shared by all mixtures; subclasses say what the allocation is."""
 
-    _problem: Problem
-    _predictor: MixturePredictor
-    stability_: Stability
+    _problem: Problem = field(init=False)
+    _predictor: MixturePredictor = field(init=False)
+    stability_: Stability = field(init=False)
     _manner_type = Starts
+
+    family: Family | str | None = None
+    _: KW_ONLY
+    concentration: float | Allocation = 10.0
+    initial: object = "one"
+    initial_rows: int | None = 20_000
+    schedule: Schedule | str | None = None
+    moves: Sequence[AnyMove] | None = None
+    sampling: Sampling | None = None
+    candidates: Candidates | None = None
+    prior: str = "data"
+    background: float | None = None
+    row_transform: TransformPlan | None = None
+    compute_dtype: str = "float64"
+    floor: float = 1e-8
+    tolerance: float = 1e-5
+    max_laps: int | None = 100
+    max_time: float | None = None
+    random_state: RandomState = 0
+    verbose: bool = False
+    n_init: int = 1
+    warm_start: bool = False
 
     def fit(
         self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None, holdout: object = None

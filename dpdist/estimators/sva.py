@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Self
 
 import numpy.typing as npt
@@ -32,6 +33,7 @@ _STREAMED = "goes on with the next rows of partial_fit"
 
 
 @documented_by(SVASpec, Manner)
+@dataclass(eq=False, repr=False)
 class SVA(Clustering[SVASpec]):
     """Dirichlet-process mixture by sequential variational approximation: one pass that opens clusters as it goes.
 
@@ -70,49 +72,29 @@ class SVA(Clustering[SVASpec]):
     3
     """
 
-    _problem: SVAProblem
-    _fitted: Fitted[SVAState]
+    _problem: SVAProblem = field(init=False)
+    _fitted: Fitted[SVAState] = field(init=False)
     _spec_type = SVASpec
     _broken_off = _STREAMED
 
-    def __init__(
-        self,
-        family: Family | Likelihood | str | None = None,
-        concentration: float = 1.0,
-        *,
-        threshold: float = 0.001,
-        merge: str | MergeTest | None = "auto",
-        merge_threshold: float = 0.5,
-        prune: float = 1e-5,
-        max_components: int | None = None,
-        parallel: bool = True,
-        round_partitions: int = 64,
-        shuffle: bool = True,
-        row_transform: TransformPlan | None = None,
-        compute_dtype: str = "float64",
-        floor: float = 1e-6,
-        forgetting: float = 0.8,
-        own_clock: bool = True,
-        random_state: RandomState = 0,
-        verbose: bool = False,
-    ) -> None:
-        self.family = family
-        self.concentration = concentration
-        self.threshold = threshold
-        self.merge = merge
-        self.merge_threshold = merge_threshold
-        self.prune = prune
-        self.max_components = max_components
-        self.parallel = parallel
-        self.round_partitions = round_partitions
-        self.shuffle = shuffle
-        self.row_transform = row_transform
-        self.compute_dtype = compute_dtype
-        self.floor = floor
-        self.forgetting = forgetting
-        self.own_clock = own_clock
-        self.random_state = random_state
-        self.verbose = verbose
+    family: Family | Likelihood | str | None = None
+    concentration: float = 1.0
+    _: KW_ONLY
+    threshold: float = 0.001
+    merge: str | MergeTest | None = "auto"
+    merge_threshold: float = 0.5
+    prune: float = 1e-5
+    max_components: int | None = None
+    parallel: bool = True
+    round_partitions: int = 64
+    shuffle: bool = True
+    row_transform: TransformPlan | None = None
+    compute_dtype: str = "float64"
+    floor: float = 1e-6
+    forgetting: float = 0.8
+    own_clock: bool = True
+    random_state: RandomState = 0
+    verbose: bool = False
 
     def fit(
         self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None, holdout: object = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
 from scipy import sparse
@@ -26,6 +26,7 @@ from dpdist.storage.history import History
 
 
 @documented_by(TopicSpec, Manner)
+@dataclass(eq=False, repr=False)
 class HDPTopicModel(TopicEstimator):
     """Hierarchical Dirichlet process topic model, whose number of topics is learned, by memoized or online inference.
 
@@ -91,38 +92,21 @@ class HDPTopicModel(TopicEstimator):
 
     _spec_type = TopicSpec
 
-    def __init__(
-        self,
-        concentration: float = 10.0,
-        document_concentration: float = 1.0,
-        pseudocount: float = 0.5,
-        *,
-        learn: Sequence[str] = LEARNABLE,
-        initial_topics: int = 400,
-        weights: GlobalWeights = "posterior",
-        schedule: Schedule | None = None,
-        moves: TopicPlan | OnlinePlan | None = None,
-        effort: Effort | None = None,
-        tolerance: float = 1e-5,
-        max_laps: int | None = 100,
-        max_time: float | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
-    ) -> None:
-        self.concentration = concentration
-        self.document_concentration = document_concentration
-        self.pseudocount = pseudocount
-        self.learn = learn
-        self.initial_topics = initial_topics
-        self.weights = weights
-        self.schedule = schedule
-        self.moves = moves
-        self.effort = effort
-        self.tolerance = tolerance
-        self.max_laps = max_laps
-        self.max_time = max_time
-        self.random_state = random_state
-        self.verbose = verbose
+    concentration: float = 10.0
+    document_concentration: float = 1.0
+    pseudocount: float = 0.5
+    _: KW_ONLY
+    learn: Sequence[str] = LEARNABLE
+    initial_topics: int = 400
+    weights: GlobalWeights = "posterior"
+    schedule: Schedule | None = None
+    moves: TopicPlan | OnlinePlan | None = None
+    effort: Effort | None = None
+    tolerance: float = 1e-5
+    max_laps: int | None = 100
+    max_time: float | None = None
+    random_state: RandomState = 0
+    verbose: bool = False
 
     def fit(
         self,

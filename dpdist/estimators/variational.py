@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from dpdist.core.settings import documented_by
-from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Starts
 from dpdist.estimators.mixture import Mixture
-from dpdist.inference.mixture.candidates import Candidates
-from dpdist.inference.moves.base import AnyMove
-from dpdist.inference.moves.sampling import Sampling
-from dpdist.inference.schedules import Schedule
-from dpdist.inference.transform import TransformPlan
-from dpdist.models.allocations import Allocation
-from dpdist.models.families import Family
 from dpdist.runs.specs import FiniteSpec, MixtureSpec
 
 
 @documented_by(MixtureSpec, Starts)
+@dataclass(eq=False, repr=False)
 class DPMixture(Mixture):
     """Dirichlet-process mixture: a clustering whose number of clusters is learned.
 
@@ -62,57 +55,13 @@ class DPMixture(Mixture):
 
     _spec_type = MixtureSpec
 
-    def __init__(
-        self,
-        family: Family | str | None = None,
-        *,
-        concentration: float | Allocation = 10.0,
-        initial: object = "one",
-        initial_components: int = 20,
-        initial_rows: int | None = 20_000,
-        max_components: int | None = None,
-        schedule: Schedule | str | None = None,
-        moves: Sequence[AnyMove] | None = None,
-        sampling: Sampling | None = None,
-        candidates: Candidates | None = None,
-        prior: str = "data",
-        background: float | None = None,
-        row_transform: TransformPlan | None = None,
-        compute_dtype: str = "float64",
-        floor: float = 1e-8,
-        tolerance: float = 1e-5,
-        max_laps: int | None = 100,
-        max_time: float | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
-        n_init: int = 1,
-        warm_start: bool = False,
-    ) -> None:
-        self.family = family
-        self.concentration = concentration
-        self.initial = initial
-        self.initial_components = initial_components
-        self.initial_rows = initial_rows
-        self.max_components = max_components
-        self.schedule = schedule
-        self.moves = moves
-        self.sampling = sampling
-        self.candidates = candidates
-        self.prior = prior
-        self.background = background
-        self.row_transform = row_transform
-        self.compute_dtype = compute_dtype
-        self.floor = floor
-        self.tolerance = tolerance
-        self.max_laps = max_laps
-        self.max_time = max_time
-        self.random_state = random_state
-        self.verbose = verbose
-        self.n_init = n_init
-        self.warm_start = warm_start
+    _: KW_ONLY
+    initial_components: int = 20
+    max_components: int | None = None
 
 
 @documented_by(FiniteSpec, Starts)
+@dataclass(eq=False, repr=False)
 class FiniteMixture(Mixture):
     """Finite mixture with a symmetric Dirichlet prior on its weights.
 
@@ -121,49 +70,7 @@ class FiniteMixture(Mixture):
 
     _spec_type = FiniteSpec
 
-    def __init__(
-        self,
-        family: Family | str | None = None,
-        n_components: int = 10,
-        *,
-        concentration: float = 1.0,
-        initial: object = "k-means++",
-        initial_rows: int | None = 20_000,
-        schedule: Schedule | str | None = None,
-        moves: Sequence[AnyMove] | None = None,
-        sampling: Sampling | None = None,
-        candidates: Candidates | None = None,
-        prior: str = "data",
-        background: float | None = None,
-        row_transform: TransformPlan | None = None,
-        compute_dtype: str = "float64",
-        floor: float = 1e-8,
-        tolerance: float = 1e-5,
-        max_laps: int | None = 100,
-        max_time: float | None = None,
-        random_state: RandomState = 0,
-        verbose: bool = False,
-        n_init: int = 1,
-        warm_start: bool = False,
-    ) -> None:
-        self.family = family
-        self.n_components = n_components
-        self.concentration = concentration
-        self.initial = initial
-        self.initial_rows = initial_rows
-        self.schedule = schedule
-        self.moves = moves
-        self.sampling = sampling
-        self.candidates = candidates
-        self.prior = prior
-        self.background = background
-        self.row_transform = row_transform
-        self.compute_dtype = compute_dtype
-        self.floor = floor
-        self.tolerance = tolerance
-        self.max_laps = max_laps
-        self.max_time = max_time
-        self.random_state = random_state
-        self.verbose = verbose
-        self.n_init = n_init
-        self.warm_start = warm_start
+    n_components: int = 10
+    _: KW_ONLY
+    concentration: float = 1.0
+    initial: object = "k-means++"
