@@ -11,7 +11,8 @@ from typing import Annotated
 
 import numpy as np
 
-from dpdist.core.checks import COUNT, check_fields
+from dpdist.core.checks import COUNT
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
 from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
@@ -90,19 +91,15 @@ def propose_deletes(total: Summary, pair_gains: np.ndarray, busy: np.ndarray, ab
     return Deletes(targets, np.array([best for _, best in chosen], dtype=np.intp).reshape(-1, absorbers))
 
 
+@documented
 @dataclass(frozen=True)
 class Delete(Move[Deletes]):
-    """Share the rows of a small component among others.
+    """Share the rows of a small component among others."""
 
-    Parameters
-    ----------
-    absorbers : components that share them
-    """
-
-    absorbers: int = 3
+    absorbers: int = setting(3, COUNT, "Components that share them.")
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Delete", absorbers=COUNT)
+        check_settings(self, " of Delete")
 
     def none(self) -> Deletes:
         return Deletes(np.zeros(0, dtype=np.intp), np.zeros((0, self.absorbers), dtype=np.intp))

@@ -12,7 +12,8 @@ from typing import Annotated
 
 import numpy as np
 
-from dpdist.core.checks import check_fields, whole
+from dpdist.core.checks import whole
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
 from dpdist.inference.moves.accept import Verdict
 from dpdist.inference.moves.base import Following, LapEnd, Move, Proposals
@@ -65,19 +66,15 @@ def propose_merges(gains: np.ndarray, limit: int) -> Merges:
     return Merges(np.stack([first[best], second[best]], axis=1).astype(np.intp))
 
 
+@documented
 @dataclass(frozen=True)
 class Merge(Move[Merges]):
-    """Make one component of two.
+    """Make one component of two."""
 
-    Parameters
-    ----------
-    pairs : largest number of pairs measured a lap, as a multiple of K
-    """
-
-    pairs: int = 4
+    pairs: int = setting(4, whole(0), "Largest number of pairs measured a lap, as a multiple of K.")
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Merge", pairs=whole(0))
+        check_settings(self, " of Merge")
 
     def none(self) -> Merges:
         return Merges(np.zeros((0, 2), dtype=np.intp))

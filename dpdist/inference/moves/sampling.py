@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpdist.core.checks import COUNT, check_fields, whole
+from dpdist.core.checks import COUNT, whole
 from dpdist.core.errors import InputError
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.models.families.base import Rows, stack_rows
 
 #: Components that have their turn together at least, however few rows of each that leaves: neighbours are among them.
@@ -18,24 +19,22 @@ TOGETHER = 16
 ALMOST_ALL = 0.95
 
 
+@documented
 @dataclass(frozen=True)
 class Sampling:
-    """How many rows may be drawn in a lap.
+    """How many rows may be drawn in a lap."""
 
-    Parameters
-    ----------
-    rows : of each component
-    total_bytes : bound on all of them
-    fewest : rows of each component at least, if it has them; where those of all do not fit, components take turns,
-        16 or more at a time
-    """
-
-    rows: int = 4000
-    total_bytes: int = 64 * 2**20
-    fewest: int = 256
+    rows: int = setting(4000, whole(2), "Of each component.")
+    total_bytes: int = setting(64 * 2**20, COUNT, "Bound on all of them.")
+    fewest: int = setting(
+        256,
+        COUNT,
+        "Rows of each component at least, if it has them; where those of all do not fit, components take turns, 16 or "
+        "more at a time.",
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Sampling", rows=whole(2), total_bytes=COUNT, fewest=COUNT)
+        check_settings(self, " of Sampling")
 
     def each(self, components: int, row_bytes: int) -> int:
         """Rows that may be drawn of each of so many components."""

@@ -15,8 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpdist.core.checks import COUNT, check_fields, whole
+from dpdist.core.checks import COUNT, whole
 from dpdist.core.randomness import generator
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.division import Dividing, Divisions
@@ -26,35 +27,24 @@ from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
 
 
+@documented
 @dataclass(frozen=True)
 class Split(Dividing):
-    """Make several components of one.
+    """Make several components of one."""
 
-    Parameters
-    ----------
-    children : components that a split makes of one
-    seedings : k-means++ seedings of children, half as many shells, half as many balls; the best on the sample is kept
-    seed_iterations : steps of variational inference on the sample
-    refine : laps that children may take until they pay
-    cooldown : laps that a component is left alone after a refused split
-    tries : refused splits after which a component is left alone until it changes
-    """
-
-    children: int = 2
-    seedings: int = 8
-    seed_iterations: int = 4
-    refine: int = 6
-    cooldown: int = 2
-    tries: int = 2
+    children: int = setting(2, whole(2), "Components that a split makes of one.")
+    seedings: int = setting(
+        8,
+        COUNT,
+        "K-means++ seedings of children, half as many shells, half as many balls; the best on the sample is kept.",
+    )
+    seed_iterations: int = setting(4, whole(0), "Steps of variational inference on the sample.")
+    refine: int = setting(6, COUNT, "Laps that children may take until they pay.")
+    cooldown: int = setting(2, whole(0), "Laps that a component is left alone after a refused split.")
+    tries: int = setting(2, COUNT, "Refused splits after which a component is left alone until it changes.")
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            " of Split",
-            children=whole(2),
-            **dict.fromkeys(("seedings", "refine", "tries"), COUNT),
-            **dict.fromkeys(("seed_iterations", "cooldown"), whole(0)),
-        )
+        check_settings(self, " of Split")
 
     @property
     def least_rows(self) -> int:

@@ -8,8 +8,9 @@ from typing import Annotated
 import numpy as np
 from scipy import sparse
 
-from dpdist.core.checks import COUNT, FLAG, check_fields, number
+from dpdist.core.checks import COUNT, FLAG, number
 from dpdist.core.errors import PrecisionError
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
 from dpdist.inference.topics.model import TopicPosterior
 from dpdist.inference.topics.summary import TopicSummary
@@ -25,23 +26,21 @@ NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 BLOCK = 256
 
 
+@documented
 @dataclass(frozen=True)
 class Effort:
-    """How far documents are iterated.
+    """How far documents are iterated."""
 
-    Parameters
-    ----------
-    tolerance : mean over topics of the change of n_jk, in tokens, at which a document has converged
-    most : largest number of updates of a document
-    fresh : whether documents are started afresh beside their earlier topics; the better start is kept
-    """
-
-    tolerance: float = 1e-3
-    most: int = 100
-    fresh: bool = True
+    tolerance: float = setting(
+        1e-3, number(least=0), "Mean over topics of the change of n_jk, in tokens, at which a document has converged."
+    )
+    most: int = setting(100, COUNT, "Largest number of updates of a document.")
+    fresh: bool = setting(
+        True, FLAG, "Whether documents are started afresh beside their earlier topics; the better start is kept."
+    )
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Effort", tolerance=number(least=0), most=COUNT, fresh=FLAG)
+        check_settings(self, " of Effort")
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,9 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from scipy.special import ndtri
 
-from dpdist.core.checks import COUNT, FLAG, SCALE, check_fields, number, one_of, whole
+from dpdist.core.checks import COUNT, FLAG, SCALE, number, one_of, whole
 from dpdist.core.errors import InputError
+from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.stored import Stored
 from dpdist.data.columns import Names
 from dpdist.inference.schedules import Schedule
@@ -43,104 +44,102 @@ GLOBAL_WEIGHTS: tuple[GlobalWeights, ...] = ("posterior", "point")
 METHODS: dict[GlobalWeights, str] = {"posterior": "memoized topics", "point": "online topics"}
 
 
+@documented
 @dataclass(frozen=True)
 class TopicPlan:
-    """Moves at the end of each lap, judged on the bound of the whole corpus, and how hard they are tried.
+    """Moves at the end of each lap, judged on the bound of the whole corpus, and how hard they are tried."""
 
-    Parameters
-    ----------
-    birth, merge, delete : whether to try them
-    births : new topics looked for at once, at most: less the topics in use, but the lesser of these and 50 at least;
-        they take the place of a quarter as many
-    sample : documents in which they are looked for
-    iterations : of batch inference on that sample
-    tries : births, and deletes, refused in a row after which no more are tried until topics change
-    refine : laps that topics which do not pay yet are fitted on, while they may
-    cooldown : laps for which a topic that was refused to go is not tried again
-    partners : topics each topic may be made one with, those most like it, one a lap in turn
-    """
-
-    birth: bool = True
-    merge: bool = True
-    delete: bool = True
-    births: int = 400
-    sample: int = 1000
-    iterations: int = 5
-    tries: int = 2
-    refine: int = 6
-    cooldown: int = 20
-    partners: int = 3
+    birth: bool = setting(True, FLAG, "Whether to try births.")
+    merge: bool = setting(True, FLAG, "Whether to try merges.")
+    delete: bool = setting(True, FLAG, "Whether to try deletes.")
+    births: int = setting(
+        400,
+        COUNT,
+        "New topics looked for at once, at most: less the topics in use, but the lesser of these and 50 at least; they "
+        "take the place of a quarter as many.",
+    )
+    sample: int = setting(1000, COUNT, "Documents in which they are looked for.")
+    iterations: int = setting(5, COUNT, "Of batch inference on that sample.")
+    tries: int = setting(
+        2, whole(0), "Births, and deletes, refused in a row after which no more are tried until topics change."
+    )
+    refine: int = setting(6, whole(0), "Laps that topics which do not pay yet are fitted on, while they may.")
+    cooldown: int = setting(20, whole(0), "Laps for which a topic that was refused to go is not tried again.")
+    partners: int = setting(
+        3, whole(0), "Topics each topic may be made one with, those most like it, one a lap in turn."
+    )
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            " of TopicPlan",
-            **dict.fromkeys(("birth", "merge", "delete"), FLAG),
-            **dict.fromkeys(("births", "sample", "iterations"), COUNT),
-            **dict.fromkeys(("tries", "refine", "cooldown", "partners"), whole(0)),
-        )
+        check_settings(self, " of TopicPlan")
 
 
+@documented
 @dataclass(frozen=True)
 class OnlinePlan:
     """Moves after each mini-batch, judged on the bound of that, and how hard they are tried.
 
-    Parameters
-    ----------
-    split, merge, delete : whether to try them; none is oHDP, the first two are oHDP-SM
-    splits : topics that are tried to be split, at most
-    merges : pairs of topics with positive covariance of theta that are tried to be made one, at most
-    merge_rate : rate of the global update from which on, as it falls, these pairs are tried. While topics are much as
-        they began, many pairs seem to gain by being one that differ later. At 1 they are tried from the first
-        mini-batch on, as in the paper
-    alike : smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever
-        their covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves
-        them out
-    deletes : small topics that are tried to be done without, at most, as
-        :mod:`dpdist.inference.topics.online_deletes` says; one goes at most
-    lasting : whether topics made one must raise the bound also with their own counts in place of the words seen, as
-        :mod:`dpdist.inference.topics.merges` says. Without, as in the paper, topics that few
-        documents use are soon lost; with it, topics that say the same as others stay longer
-    iterations : restricted iterations of a split, one or more
-    smoothing : above zero, tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and
-        so many more that are divided as all of the topic's are. The more, the less splits follow the noise of a
-        mini-batch, and the less rare words tell topics apart
-    max_topics : K that splits do not go beyond
-    restricted : "shared": documents divide the tokens of a topic between its halves, and a gain is the change of one
-        bound; "free", nearer to the paper: they share out all their tokens afresh, and it is not; both as
-        :mod:`dpdist.inference.topics.restricted` says
-    confidence : above 0.5: with which other documents would gain too, where gains are as their standard errors over the
-        mini-batch's documents say (:mod:`dpdist.inference.topics.confidence`); a move is made only then. None: for any
-        gain on the mini-batch
+    Without any it is oHDP, with splits and merges oHDP-SM.
     """
 
-    split: bool = True
-    merge: bool = True
-    delete: bool = True
-    splits: int = 10
-    merges: int = 50
-    merge_rate: float = 0.25
-    alike: int = 20
-    deletes: int = 5
-    lasting: bool = True
-    iterations: int = 20
-    smoothing: float = 0.1
-    max_topics: int = 1000
-    restricted: Literal["shared", "free"] = "shared"
-    confidence: float | None = None
+    split: bool = setting(True, FLAG, "Whether to try splits.")
+    merge: bool = setting(True, FLAG, "Whether to try merges.")
+    delete: bool = setting(True, FLAG, "Whether to try deletes.")
+    splits: int = setting(10, whole(0), "Topics that are tried to be split, at most.")
+    merges: int = setting(
+        50, whole(0), "Pairs of topics with positive covariance of theta that are tried to be made one, at most."
+    )
+    merge_rate: float = setting(
+        0.25,
+        number(above=0, most=1),
+        "Rate of the global update from which on, as it falls, these pairs are tried. While topics are much as they "
+        "began, many pairs seem to gain by being one that differ later. At 1 they are tried from the first mini-batch "
+        "on, as in the paper.",
+    )
+    alike: int = setting(
+        20,
+        whole(0),
+        "Smallest topics that are tried to be made one with the topic whose words are most like theirs, whatever their "
+        "covariance: topics that no document uses any more have none. The paper has no such merges; 0 leaves them out.",
+    )
+    deletes: int = setting(
+        5,
+        whole(0),
+        "Small topics that are tried to be done without, at most, as :mod:`dpdist.inference.topics.online_deletes` "
+        "says; one goes at most.",
+    )
+    lasting: bool = setting(
+        True,
+        FLAG,
+        "Whether topics made one must raise the bound also with their own counts in place of the words seen, as "
+        ":mod:`dpdist.inference.topics.merges` says. Without, as in the paper, topics that few documents use are soon "
+        "lost; with it, topics that say the same as others stay longer.",
+    )
+    iterations: int = setting(20, COUNT, "Restricted iterations of a split.")
+    smoothing: float = setting(
+        0.1,
+        SCALE,
+        "Tokens. A split divides a topic's lambda, word by word, as the mini-batch's tokens are, and so many more that "
+        "are divided as all of the topic's are. The more, the less splits follow the noise of a mini-batch, and the "
+        "less rare words tell topics apart.",
+    )
+    max_topics: int = setting(1000, COUNT, "K that splits do not go beyond.")
+    restricted: Literal["shared", "free"] = setting(
+        "shared",
+        one_of("shared", "free"),
+        "'shared': documents divide the tokens of a topic between its halves, and a gain is the change of one bound; "
+        "'free', nearer to the paper: they share out all their tokens afresh, and it is not; both as "
+        ":mod:`dpdist.inference.topics.restricted` says.",
+    )
+    confidence: float | None = setting(
+        None,
+        number(above=0.5, below=1).or_none("any gain"),
+        "With which other documents would gain too, where gains are as their standard errors over the mini-batch's "
+        "documents say (:mod:`dpdist.inference.topics.confidence`); a move is made only then. None: for any gain on "
+        "the mini-batch.",
+    )
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            " of OnlinePlan",
-            **dict.fromkeys(("split", "merge", "delete", "lasting"), FLAG),
-            **dict.fromkeys(("iterations", "max_topics"), COUNT),
-            **dict.fromkeys(("splits", "merges", "alike", "deletes"), whole(0)),
-            smoothing=SCALE,
-            merge_rate=number(above=0, most=1),
-            restricted=one_of("shared", "free"),
-            confidence=number(above=0.5, below=1).or_none("any gain"),
-        )
+        check_settings(self, " of OnlinePlan")
 
     @property
     def errors(self) -> float | None:
