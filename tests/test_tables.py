@@ -209,7 +209,7 @@ def test_columns_in_the_names_of_folders_are_refused_unless_others_are_chosen(tm
     FRAME.assign(k=np.arange(len(FRAME)) % 2).to_parquet(tmp_path / "parts", partition_cols=["k"])
     with pytest.raises(InputError, match="holds a column 'k' in the names of its folders, as in k=0, which is not"):
         as_source(str(tmp_path / "parts"))
-    assert chosen_source(str(tmp_path / "parts"), ["a", "b"], ()).shape == (len(FRAME), 2)
+    assert chosen_source(str(tmp_path / "parts"), {"columns": ["a", "b"]}).shape == (len(FRAME), 2)
 
 
 def test_a_group_is_its_only_table(tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_rows_that_look_like_columns_are_told() -> None:
 def test_a_folder_of_other_files_is_told_to_be_named_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "rows of mine").mkdir()
     with pytest.raises(InputError, match=r"neither Zarr nor Parquet; name its files, as in '.*rows of mine/\*\.csv'"):
-        chosen_source(str(tmp_path / "rows of mine"), None, ["name"])
+        chosen_source(str(tmp_path / "rows of mine"), {"drop": ["name"]})
 
 
 def test_a_folder_without_a_choice_is_told_by_the_files_that_it_holds(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from os import PathLike, fspath
 from os.path import exists  # of what no path can be it says no, which pathlib does not
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -173,14 +173,16 @@ def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
     return data if isinstance(data, Iterator) else None
 
 
-def chosen_source(path: str, columns: Sequence[str] | None, drop: Sequence[str]) -> Source:
-    """The rows of files, with some of their columns; of anything else where none is asked for.
+def chosen_source(path: str, settings: Mapping[str, Any]) -> Source:
+    """The rows of files, with the columns that `settings` choose, ``columns`` and ``drop``; of anything else where they
+    choose none.
 
     Raises
     ------
     InputError
         If columns are chosen of what is no file.
     """
+    columns, drop = settings.get("columns"), settings.get("drop") or ()
     if columns is None and not drop:
         return as_source(path)
     if not holds_files(path):
@@ -196,7 +198,7 @@ def source_like(data: object, known: Names | None, settings: Mapping[str, Any]) 
     """Rows as a model takes them: by the names of its columns, or as `settings` chose them where they have none, as a
     column of vectors has."""
     if known is None and isinstance(data, str) and holds_files(data):
-        return chosen_source(data, settings.get("columns"), settings.get("drop") or ())
+        return chosen_source(data, settings)
     return as_source(data, known=known)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,21 +39,18 @@ class Config:
     ----------
     spec : what is asked for
     data, holdout : absolute paths or URLs, or None
-    columns, drop : names of the columns of files to take, in this order, and to leave out, or None
-    tables : the same as plain values, which :func:`parse_config` takes
+    tables : the same as plain values, which :func:`parse_config` takes, and which columns of files are chosen
     """
 
     spec: Spec
     data: str | None
     holdout: str | None
-    columns: Sequence[str] | None
-    drop: Sequence[str] | None
     tables: Mapping[str, object]
 
     def source(self) -> Source:
         """The data that are told, with the columns that are asked for."""
         assert self.data is not None, "data are told"
-        return chosen_source(self.data, self.columns, self.drop or ())
+        return chosen_source(self.data, self.tables)
 
     def prepare(self, source: Source, out: str | Path, overwrite: bool, backend: Backend, request: str = "") -> Run:
         """The work, ready to run on `source` and kept at `out`; `request` is the identity of the one it is begun by."""
@@ -93,12 +90,13 @@ def parse_config(command: str, tables: Mapping[str, object]) -> Config:
     for name in _PLACES[command]:
         place = _PLACE.take(name, tables.get(name))
         places[name] = None if place is None else located(place)
-    chosen = {name: _NAMES.take(name, tables.get(name)) for name in _CHOICES[command]}
-    spec = SPECS[command].from_table(tables, (*places, *chosen))
+    for name in _CHOICES[command]:
+        _NAMES.take(name, tables.get(name))
+    spec = SPECS[command].from_table(tables, (*places, *_CHOICES[command]))
     told = {**tables, **places}
     if "initial" in tables:  # a path holds wherever it is read, too
         told["initial"] = spec.initial  # type: ignore[attr-defined]
-    return Config(spec, places["data"], places.get("holdout"), chosen.get("columns"), chosen.get("drop"), told)
+    return Config(spec, places["data"], places.get("holdout"), told)
 
 
 def _merged(given: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:

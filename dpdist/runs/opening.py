@@ -83,7 +83,7 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
         )
     try:
         if isinstance(run, PreparationStore):
-            return chosen_source(path, settings.get("columns"), settings.get("drop") or ())
+            return chosen_source(path, settings)
         return rows_for(run, path)
     except InputError as error:
         if moved is not None:
