@@ -23,12 +23,7 @@ from dpdist.inference.topics.kept import DocumentFiles
 from dpdist.inference.topics.online import OnlineState
 from dpdist.inference.topics.problem import OnlinePlan, TopicPlan
 from dpdist.inference.transform import TransformPlan
-from dpdist.models.allocations import (
-    Allocation,
-    DirichletProcess,
-    FiniteDirichlet,
-    LearnedDirichletProcess,
-)
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from dpdist.models.families import (
     Bernoulli,
     DiagonalGaussian,

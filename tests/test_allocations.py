@@ -15,12 +15,7 @@ from scipy.special import logsumexp
 from dpdist.core.checks import LARGEST, SMALLEST
 from dpdist.core.errors import InputError
 from dpdist.models.allocations import ALLOCATIONS as KNOWN
-from dpdist.models.allocations import (
-    Allocation,
-    DirichletProcess,
-    FiniteDirichlet,
-    LearnedDirichletProcess,
-)
+from dpdist.models.allocations import Allocation, DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
 from tests.cases import ALLOCATIONS
 from tests.reference import allocation_terms
 

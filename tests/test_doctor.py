@@ -20,15 +20,7 @@ from typer.testing import CliRunner
 
 from dpdist.cli.root import app
 from dpdist.cluster.certificates import make_certificates
-from dpdist.cluster.doctor import (
-    Finding,
-    Level,
-    check_certificates,
-    check_data_on,
-    check_run,
-    examine,
-    try_place,
-)
+from dpdist.cluster.doctor import Finding, Level, check_certificates, check_data_on, check_run, examine, try_place
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.core.errors import InputError
 from dpdist.core.places import LocalPlace, place_of

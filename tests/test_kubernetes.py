@@ -29,11 +29,7 @@ from dpdist.cluster.kinds.kubernetes_api import delete, kubernetes, kubernetes_o
 from dpdist.cluster.kinds.kubernetes_pods import CERTIFICATES, cluster_manifest
 from dpdist.cluster.running import AGAIN, CANCELLED
 from dpdist.cluster.submission import JobState, submitter_for, submitter_of
-from dpdist.cluster.submission.kubernetes import (
-    coordinator_manifest,
-    job_state,
-    unique_name,
-)
+from dpdist.cluster.submission.kubernetes import coordinator_manifest, job_state, unique_name
 from dpdist.core.errors import InputError
 from tests.daemons.kubernetes import (
     RESOURCES,

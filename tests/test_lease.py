@@ -22,14 +22,7 @@ import zarr
 
 from dpdist.core import lease
 from dpdist.core.errors import CheckpointError, InputError
-from dpdist.core.lease import (
-    FOLDER,
-    LeaseHeldError,
-    latest_lease,
-    process_began,
-    take_lease,
-    this_process,
-)
+from dpdist.core.lease import FOLDER, LeaseHeldError, latest_lease, process_began, take_lease, this_process
 from dpdist.core.places import LocalPlace, Place, place_of
 from dpdist.core.records import sealed
 from dpdist.storage.commits import commits, read_commit

@@ -28,13 +28,7 @@ from dpdist.inference.topics.merges import ROUNDING, judge_online_merges, propos
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, point_weights
 from dpdist.inference.topics.online import OnlineState, with_learned
 from dpdist.inference.topics.online_deletes import apply_delete, choose_leftovers, fit_without, judge_deletes
-from dpdist.inference.topics.online_engine import (
-    batch_steps,
-    online_steps,
-    partial_step,
-    point_state,
-    point_steps,
-)
+from dpdist.inference.topics.online_engine import batch_steps, online_steps, partial_step, point_state, point_steps
 from dpdist.inference.topics.online_splits import (
     apply_split,
     begin_splits,

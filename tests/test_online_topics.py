@@ -25,12 +25,7 @@ from dpdist.inference.topics.documents import DocumentTopics, Effort, local_step
 from dpdist.inference.topics.hyperparameters import LEARNABLE, best_pseudocount, best_values
 from dpdist.inference.topics.merges import judge_online_merges
 from dpdist.inference.topics.model import TopicModel, point_elbo, point_posterior, word_values
-from dpdist.inference.topics.online import (
-    OnlineState,
-    first_online_state,
-    updated,
-    with_learned,
-)
+from dpdist.inference.topics.online import OnlineState, first_online_state, updated, with_learned
 from dpdist.inference.topics.online_engine import OnlineStep, batch_steps, online_steps, partial_step
 from dpdist.inference.topics.online_splits import judge_splits, refine_splits, with_split
 from dpdist.inference.topics.problem import NO_MOVES, OnlinePlan, PointProblem, TopicProblem

@@ -26,11 +26,7 @@ from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor
 from dpdist.inference.topics.documents import Effort
 from dpdist.inference.topics.evaluation import completion_score
-from dpdist.inference.topics.prediction import (
-    checked_documents,
-    complete_documents,
-    split_tokens,
-)
+from dpdist.inference.topics.prediction import checked_documents, complete_documents, split_tokens
 from dpdist.inference.transform import Preparation, Transform
 from dpdist.models.families import IsotropicGaussian, Multinomial
 from dpdist.models.likelihoods import Dirichlet

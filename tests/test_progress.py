@@ -22,15 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from dpdist.cluster.attach import follow, listen
-from dpdist.cluster.metrics import (
-    COUNTERS,
-    GAUGES,
-    MetricsPlugin,
-    SchedulerOutlet,
-    connection,
-    publish,
-    serve_metrics,
-)
+from dpdist.cluster.metrics import COUNTERS, GAUGES, MetricsPlugin, SchedulerOutlet, connection, publish, serve_metrics
 from dpdist.execution import SerialBackend
 from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.schedules import Memoized

@@ -10,15 +10,7 @@ import pytest
 from scipy.special import gammaln
 
 from dpdist.inference.moves.accept import disjoint
-from dpdist.inference.sva import (
-    Conjugate,
-    DistanceTest,
-    EvidenceTest,
-    Learner,
-    OpeningRule,
-    Pass,
-    PruneMerge,
-)
+from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, Learner, OpeningRule, Pass, PruneMerge
 from dpdist.inference.sva.base import SVAState
 from dpdist.inference.sva.combine import combine, pass_over
 from dpdist.inference.sva.prune_merge import (

@@ -17,14 +17,7 @@ from scipy import sparse
 
 from dpdist.core.errors import CorruptDataError, InputError
 from dpdist.data import ArraySource, DaskSource, Source, ZarrSource, as_source
-from dpdist.data.base import (
-    FEWEST_ROWS,
-    MOST_BYTES,
-    MOST_ROWS,
-    READ_BYTES,
-    cut_rows,
-    require_weights,
-)
+from dpdist.data.base import FEWEST_ROWS, MOST_BYTES, MOST_ROWS, READ_BYTES, cut_rows, require_weights
 from dpdist.data.zarr import COMPLETE
 from dpdist.testing import check_source
 

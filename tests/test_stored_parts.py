@@ -21,20 +21,8 @@ from dpdist.inference.moves.accept import Reason
 from dpdist.inference.schedules import SCHEDULES, Batch, Memoized, Stochastic
 from dpdist.inference.state import Record
 from dpdist.inference.sva import DistanceTest
-from dpdist.models.allocations import (
-    ALLOCATIONS,
-    Allocation,
-    DirichletProcess,
-    LearnedDirichletProcess,
-)
-from dpdist.models.families import (
-    FAMILIES,
-    Bernoulli,
-    DiagonalGaussian,
-    Family,
-    IsotropicGaussian,
-    Poisson,
-)
+from dpdist.models.allocations import ALLOCATIONS, Allocation, DirichletProcess, LearnedDirichletProcess
+from dpdist.models.families import FAMILIES, Bernoulli, DiagonalGaussian, Family, IsotropicGaussian, Poisson
 from dpdist.models.likelihoods import LIKELIHOODS, Dirichlet
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import Happening

@@ -24,14 +24,7 @@ import pytest
 
 from dpdist.cluster.kinds import CLUSTERS, ClusterConfig, parse_cluster
 from dpdist.cluster.kinds.slurm import JobConfig
-from dpdist.cluster.submission import (
-    SUBMITTERS,
-    Job,
-    JobState,
-    Submitter,
-    submitter_for,
-    submitter_of,
-)
+from dpdist.cluster.submission import SUBMITTERS, Job, JobState, Submitter, submitter_for, submitter_of
 from dpdist.cluster.submission.process import ProcessSubmitter
 from dpdist.cluster.submission.slurm import SlurmSubmitter, job_script
 from dpdist.core.errors import InputError

@@ -32,14 +32,7 @@ from dpdist.inference.sva import Conjugate, DistanceTest, EvidenceTest, OpeningR
 from dpdist.inference.sva.combine import pass_over
 from dpdist.inference.sva.prune_merge import MergeTest, empty_state, prune_and_merge
 from dpdist.inference.sva.sequence import Rounds
-from dpdist.models.families import (
-    Bernoulli,
-    DiagonalGaussian,
-    Gaussian,
-    IsotropicGaussian,
-    Multinomial,
-    Poisson,
-)
+from dpdist.models.families import Bernoulli, DiagonalGaussian, Gaussian, IsotropicGaussian, Multinomial, Poisson
 from dpdist.models.likelihoods import Dirichlet
 from tests.cases import FAMILIES, FamilyCase, filled
 from tests.runs import clusters, is_finished, mixture, source_of

@@ -18,15 +18,7 @@ from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.merge import Merge
 from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess, FiniteDirichlet, LearnedDirichletProcess
-from dpdist.models.families import (
-    FAMILIES,
-    DiagonalGaussian,
-    Family,
-    Gaussian,
-    IsotropicGaussian,
-    Moments,
-    Poisson,
-)
+from dpdist.models.families import FAMILIES, DiagonalGaussian, Family, Gaussian, IsotropicGaussian, Moments, Poisson
 from dpdist.models.mixture import Block, Model
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.testing import check_allocation, check_backend, check_family, check_move, check_source, check_stored

@@ -7,13 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpdist.cluster.foreground import (
-    NOT_KEPT,
-    Scheduler,
-    Serial,
-    Workers,
-    backend_of,
-)
+from dpdist.cluster.foreground import NOT_KEPT, Scheduler, Serial, Workers, backend_of
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.errors import InputError
 from dpdist.data import Source, as_source

@@ -25,13 +25,7 @@ from dpdist.core.errors import CorruptDataError, DpdistError, InputError
 from dpdist.core.strings import part_strings
 from dpdist.data.base import Partition, Partitioning, Source
 from dpdist.data.columns import Names
-from dpdist.data.zarr import (
-    COMPLETE,
-    open_array,
-    open_node,
-    read_stored,
-    told_of_damage,
-)
+from dpdist.data.zarr import COMPLETE, open_array, open_node, read_stored, told_of_damage
 
 #: Attribute of a group that holds a corpus: version of the layout; a reader refuses newer ones.
 FORMAT, LAYOUT = "dpdist_corpus", 1

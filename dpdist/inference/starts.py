@@ -25,13 +25,7 @@ from dpdist.inference.sva.base import SVAState, rule_of
 from dpdist.inference.sva.combine import pass_over
 from dpdist.inference.sva.prediction import predictor_of
 from dpdist.inference.sva.prune_merge import empty_state, prune_and_merge
-from dpdist.inference.sva.sequence import (
-    BLOCK_ROWS,
-    Rounds,
-    SVAProblem,
-    first_pass_state,
-    sva_steps,
-)
+from dpdist.inference.sva.sequence import BLOCK_ROWS, Rounds, SVAProblem, first_pass_state, sva_steps
 from dpdist.models.families.base import Rows
 from dpdist.models.mixture import share_out, weighted_product
 from dpdist.models.sufficient_statistics import Summary

@@ -10,15 +10,7 @@ import numpy as np
 from dpdist.kernels.jit import jit, jit_inlined, jit_reassociated
 from dpdist.kernels.sequential_counts import Sparse
 from dpdist.kernels.special import digamma, trigamma
-from dpdist.kernels.vectorised import (
-    LEAST_EXPONENT,
-    Bits,
-    bits_of,
-    digammas,
-    exponentials,
-    log_gammas,
-    logarithms,
-)
+from dpdist.kernels.vectorised import LEAST_EXPONENT, Bits, bits_of, digammas, exponentials, log_gammas, logarithms
 
 #: Logarithms above which exponentials are neither zero nor infinite.
 _NEAR = -600.0

@@ -7,13 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bokeh.models import (
-    ColumnDataSource,
-    FixedTicker,
-    HoverTool,
-    NumeralTickFormatter,
-    Range1d,
-)
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d
 
 from dpdist.report.charts import (
     LINE,

@@ -24,16 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from dpdist.core.checks import (
-    COUNT,
-    FLAG,
-    POSITIVE,
-    Wanted,
-    check_fields,
-    instance,
-    number,
-    whole,
-)
+from dpdist.core.checks import COUNT, FLAG, POSITIVE, Wanted, check_fields, instance, number, whole
 from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.sva.base import Learner, OpeningRule, SVAState
 

@@ -14,12 +14,7 @@ from dpdist.inference.state import Info, State
 from dpdist.inference.topics.batch_summary import Measured, TopicBatchSummary
 from dpdist.inference.topics.documents import PairSums
 from dpdist.inference.topics.kept import DocumentFiles, WarmStart, tokens_beside
-from dpdist.inference.topics.lap_moves import (
-    TopicLapMoves,
-    take_topic_moves,
-    wanted_documents,
-    warm_start_of_removal,
-)
+from dpdist.inference.topics.lap_moves import TopicLapMoves, take_topic_moves, wanted_documents, warm_start_of_removal
 from dpdist.inference.topics.local_step import TopicLocalStepTask, TopicSet, topic_local_step
 from dpdist.inference.topics.problem import PosteriorProblem
 from dpdist.inference.topics.summary import TOKENS, TopicSummary

@@ -20,11 +20,7 @@ from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor, predictor_of
 from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
-from dpdist.inference.sva.sequence import (
-    SVAProblem,
-    first_pass_state,
-    sva_steps,
-)
+from dpdist.inference.sva.sequence import SVAProblem, first_pass_state, sva_steps
 from dpdist.inference.transform import Preparation, TransformPlan
 from dpdist.models.families.base import Family
 from dpdist.models.likelihoods import Likelihood
