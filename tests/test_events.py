@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -255,7 +256,7 @@ def lap(number: int) -> LapEvent:
 
 def test_broadcasts_drop_batches_only_and_number_what_they_send() -> None:
     outlet = Kept()
-    with Broadcast("a run", outlet, interval=3600) as broadcast:
+    with closing(Broadcast("a run", outlet.send, interval=3600)) as broadcast:
         for number in range(1, 51):
             broadcast.tell(batch(number))
             broadcast.tell(lap(number))
@@ -268,7 +269,7 @@ def test_broadcasts_drop_batches_only_and_number_what_they_send() -> None:
 def test_two_sessions_of_a_run_differ() -> None:
     outlet = Kept()
     for _ in range(2):
-        with Broadcast("a run", outlet) as broadcast:
+        with closing(Broadcast("a run", outlet.send)) as broadcast:
             broadcast.tell(lap(1))
     assert len({event.session for event in outlet.events}) == 2
     assert [event.sequence for event in outlet.events] == [1, 1]
@@ -277,7 +278,7 @@ def test_two_sessions_of_a_run_differ() -> None:
 def test_batches_do_not_queue_behind_an_outlet_that_hangs_and_telling_goes_on() -> None:
     outlet = Kept()
     outlet.gate.clear()
-    with Broadcast("a run", outlet, interval=0.0) as broadcast:
+    with closing(Broadcast("a run", outlet.send, interval=0.0)) as broadcast:
         broadcast.tell(lap(1))
         broadcast.tell(lap(2))
         for number in range(100):
@@ -289,7 +290,7 @@ def test_batches_do_not_queue_behind_an_outlet_that_hangs_and_telling_goes_on() 
 
 
 def test_events_that_are_lost_are_counted() -> None:
-    with Broadcast("a run", Kept(reached=False)) as broadcast:
+    with closing(Broadcast("a run", Kept(reached=False).send)) as broadcast:
         broadcast.tell(lap(1))
         broadcast.tell(note(Happening.CHECKPOINT, "a checkpoint was written."))
     assert broadcast.lost == 2

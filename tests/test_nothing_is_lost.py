@@ -253,7 +253,7 @@ class _Told:
     """Passes on the events of a run, as a coordinator does."""
 
     def __init__(self, outlet: _Slow) -> None:
-        self.broadcast = Broadcast("a run", outlet)
+        self.broadcast = Broadcast("a run", outlet.send)
 
     def tell(self, event: Event) -> None:
         self.broadcast.tell(event)

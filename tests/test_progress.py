@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +45,11 @@ from dpdist.runs.events import (
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.runs.progress import LiveProgress, event_line, lap_line
 from tests.runs import begun, clusters, mixture, source_of
+
+
+def sending(run: str, client: Callable[[], Client], interval: float = 0.3) -> closing[Broadcast]:
+    """A broadcast of a run to the scheduler of a client, until the end of a block."""
+    return closing(Broadcast(run, SchedulerOutlet(client).send, interval))
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +229,7 @@ def test_another_client_draws_the_lines_of_the_local_run(client: Client, watcher
     local, remote, late = paper(), paper(), paper()
     ends: list[NoteEvent | None] = []
     looking = threading.Thread(target=lambda: ends.append(follow(watcher, remote, "fitted", 0.2)), daemon=True)
-    with LiveProgress(local) as progress, Broadcast("fitted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
+    with LiveProgress(local) as progress, sending("fitted", lambda: client, 0.0) as broadcast:
         for number, step in enumerate(stepped(laps=6)):
             event = event_of_step(MemoizedMixture(), step)
             progress.tell(event)
@@ -251,8 +257,8 @@ def test_who_joins_late_sees_every_event_once_and_in_order(client: Client, watch
                 return
 
     looking = threading.Thread(target=look, daemon=True)
-    with Broadcast("counted", SchedulerOutlet(lambda: client), 0.0) as broadcast:
-        other = Broadcast("another run", SchedulerOutlet(lambda: client), 0.0)
+    with sending("counted", lambda: client, 0.0) as broadcast:
+        other = Broadcast("another run", SchedulerOutlet(lambda: client).send, 0.0)
         for number in range(1, 201):
             broadcast.tell(batch(number % 8))
             broadcast.tell(lap(number))
@@ -272,7 +278,7 @@ def test_a_resumed_run_is_drawn_on_as_a_run_of_its_own(client: Client, watcher: 
     local, remote = paper(), paper()
     for first, ending in ((1, "stopped: max_laps reached"), (3, ENDED.sentence)):
         told = [passed(first, 1000 * first, 2.0), passed(first + 1, 5000 * first, 3.0, -2.0)]
-        with LiveProgress(local) as progress, Broadcast("resumed", SchedulerOutlet(lambda: client)) as broadcast:
+        with LiveProgress(local) as progress, sending("resumed", lambda: client) as broadcast:
             for event in (*told, note(Happening.ENDED, ending)):
                 progress.tell(event)
                 broadcast.tell(event)
@@ -350,7 +356,7 @@ def of_run(cluster: LocalCluster, run: str) -> dict[str, float]:
 
 def test_the_scheduler_shows_the_last_values_beside_dasks_own(cluster: LocalCluster, client: Client) -> None:
     saved = note(Happening.CHECKPOINT, "generation 3 is written")
-    with Broadcast("shown", SchedulerOutlet(lambda: client), 0.0) as broadcast:
+    with sending("shown", lambda: client, 0.0) as broadcast:
         for event in (
             lap(1, elbo=-9000.0),
             note(Happening.RESUBMITTED, "4 partitions are visited again", count=4),
@@ -385,12 +391,12 @@ def broadcast_session(client: Client, run: str) -> str:
 
 
 def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalCluster, client: Client) -> None:
-    with Broadcast("passing", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("passing", lambda: client) as broadcast:
         for event in (passed(1, 1000, 2.0, -3.0), passed(2, 4000, 3.0)):
             broadcast.tell(event)
-    with Broadcast("strange", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("strange", lambda: client) as broadcast:
         broadcast.tell(lap(1, elbo=math.nan))
-    with Broadcast("endless", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("endless", lambda: client) as broadcast:
         broadcast.tell(lap(1, elbo=-math.inf))
     assert of_run(cluster, "passing") == {
         "dpdist_rows_per_second": 4000 / 3,
@@ -399,7 +405,7 @@ def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalClust
         "dpdist_components": 4.0,
         "dpdist_holdout_nats_per_row": -3.0,
     }
-    with Broadcast("documents", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("documents", lambda: client) as broadcast:
         broadcast.tell(replace(lap(1, elbo=-250.0), per_unit=-0.5, unit="token"))
     documents = of_run(cluster, "documents")
     assert documents["dpdist_elbo_nats_per_token"] == -0.5 and "dpdist_elbo_nats_per_row" not in documents
@@ -408,24 +414,24 @@ def test_a_pass_and_values_that_are_no_numbers_are_shown_too(cluster: LocalClust
 
 
 def test_a_second_registration_changes_nothing(cluster: LocalCluster, client: Client, watcher: Client) -> None:
-    with Broadcast("twice", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("twice", lambda: client) as broadcast:
         broadcast.tell(note(Happening.STUCK, "1 task is started again"))
     before = of_run(cluster, "twice")
     assert before == {"dpdist_stuck_restarts_total": 1.0}
     serve_metrics(client)
     serve_metrics(watcher)
     assert of_run(cluster, "twice") == before
-    with Broadcast("beside it", SchedulerOutlet(lambda: watcher)) as broadcast:
+    with sending("beside it", lambda: watcher) as broadcast:
         broadcast.tell(note(Happening.STUCK, "1 task is started again"))
     assert of_run(cluster, "twice") == of_run(cluster, "beside it") == before, "nothing is counted twice"
 
 
 def test_a_session_that_replaces_another_begins_anew(cluster: LocalCluster, client: Client) -> None:
-    with Broadcast("killed", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("killed", lambda: client) as broadcast:
         broadcast.tell(lap(9))
         broadcast.tell(note(Happening.STUCK, "3 tasks are started again", count=3))
     assert of_run(cluster, "killed")["dpdist_stuck_restarts_total"] == 3
-    with Broadcast("killed", SchedulerOutlet(lambda: client)) as broadcast:
+    with sending("killed", lambda: client) as broadcast:
         broadcast.tell(note(Happening.STUCK, "1 task is started again"))
     assert of_run(cluster, "killed") == {"dpdist_stuck_restarts_total": 1.0}
 
@@ -463,7 +469,7 @@ def scheduler(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_scheduler_in_a_process_of_its_own_shows_them(scheduler: Path) -> None:
     with Client(scheduler_file=str(scheduler), set_as_default=False) as client:
-        with Broadcast("apart", SchedulerOutlet(lambda: client)) as broadcast:
+        with sending("apart", lambda: client) as broadcast:
             broadcast.tell(lap(3))
             wait_for(client, 1)
         assert broadcast.lost == 0
@@ -474,7 +480,7 @@ def test_a_scheduler_in_a_process_of_its_own_shows_them(scheduler: Path) -> None
 def test_a_scheduler_without_dashboard_passes_events_on_all_the_same() -> None:
     bare = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
     with started(**bare) as cluster, Client(cluster, set_as_default=False) as client:
-        with Broadcast("unseen", SchedulerOutlet(lambda: client)) as broadcast:
+        with sending("unseen", lambda: client) as broadcast:
             broadcast.tell(lap(1))
             broadcast.tell(ENDED)
         assert broadcast.lost == 0
@@ -492,7 +498,7 @@ def test_a_new_scheduler_is_made_to_show_metrics_too() -> None:
         Client(second, set_as_default=False) as two,
     ):
         clients = [one]
-        with Broadcast("moved", SchedulerOutlet(lambda: clients[-1])) as broadcast:
+        with sending("moved", lambda: clients[-1]) as broadcast:
             broadcast.tell(lap(1))
             wait_for(one, 1)
             clients.append(two)
@@ -522,7 +528,7 @@ def test_a_closed_client_loses_events_and_nothing_else(cluster: LocalCluster) ->
             call()
     assert not SchedulerOutlet(lambda: None).send(lap(1))
     laps = 0
-    with Broadcast("mute", SchedulerOutlet(lambda: speaker)) as broadcast:
+    with sending("mute", lambda: speaker) as broadcast:
         for step in stepped(laps=2, rows=600):
             broadcast.tell(event_of_step(MemoizedMixture(), step))
             laps += step.info is not None
@@ -537,7 +543,7 @@ def test_a_scheduler_that_died_loses_events_and_nothing_else() -> None:
         assert outlet.send(lap(1))
         cluster.close()
         assert not outlet.send(lap(2))
-        with Broadcast("mute", outlet) as broadcast:
+        with closing(Broadcast("mute", outlet.send)) as broadcast:
             broadcast.tell(lap(3))
             broadcast.tell(lap(4))
         client.close()

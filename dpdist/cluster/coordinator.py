@@ -109,7 +109,7 @@ class _Outlets:
     def __init__(self, run: str, console: Console) -> None:
         self.backend: DaskBackend | None = None
         self.last, self._console = "", console
-        self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.backend and self.backend.client))
+        self._broadcast = Broadcast(run, SchedulerOutlet(lambda: self.backend and self.backend.client).send)
 
     def tell(self, event: Event) -> None:
         """Take one event."""

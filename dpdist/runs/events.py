@@ -17,8 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import TracebackType
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, PlainSerializer, TypeAdapter, ValidationError
@@ -305,15 +304,8 @@ def in_order(kept: Iterable[tuple[float, object]]) -> list[Event]:
     return sorted(events, key=lambda event: (rank[event.session], event.sequence))
 
 
-class Outlet(Protocol):
-    """Where events go."""
-
-    def send(self, event: Event) -> bool:
-        """Send one; whether it went out. May take its time; raises nothing that is the network's fault."""
-
-
 class Broadcast:
-    """A context that sends the events of one session of a run, without ever keeping the run waiting.
+    """Sends the events of one session of a run, without ever keeping the run waiting.
 
     A batch is dropped if the last one was sent less than `interval` seconds ago or others are still waiting to be
     sent; nothing else is.
@@ -321,17 +313,18 @@ class Broadcast:
     Parameters
     ----------
     run : label
-    outlet : where events go; called from one thread
+    send : sends one event, and says whether it went out; called from one thread, and may take its time. Raises nothing
+        that is the network's fault
     interval : seconds between batches at least
 
     Attributes
     ----------
     dropped : batches not sent
-    lost : events that the outlet could not send
+    lost : events that could not be sent
     """
 
-    def __init__(self, run: str, outlet: Outlet, interval: float = 0.3) -> None:
-        self._run, self._outlet, self._interval = run, outlet, interval
+    def __init__(self, run: str, send: Callable[[Event], bool], interval: float = 0.3) -> None:
+        self._run, self._send, self._interval = run, send, interval
         self._session, self._numbers, self._last_batch = uuid.uuid4().hex[:12], itertools.count(1), -math.inf
         self._waiting: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self.dropped = self.lost = 0
@@ -353,15 +346,7 @@ class Broadcast:
         self._waiting.put(None)
         self._thread.join(timeout)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _send_all(self) -> None:
         while (event := self._waiting.get()) is not None:
             stamped = replace(event, run=self._run, session=self._session, sequence=next(self._numbers))
-            self.lost += not self._outlet.send(stamped)
+            self.lost += not self._send(stamped)
