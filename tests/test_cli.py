@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from tests.runs import clusters, mixture
 from tests.waiting import wait_until
 
 COMMAND = [sys.executable, "-m", "dpdist"]
+Command = Callable[..., str]
 
 
 def dpdist_command(*arguments: object, folder: Path) -> Result:
@@ -49,6 +51,24 @@ def dpdist_command(*arguments: object, folder: Path) -> Result:
 def succeeded(done: Result) -> str:
     assert done.exit_code == 0, (done.output, done.exception)
     return done.stdout
+
+
+def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line in this process: what it printed, or with ``refused=True`` its one line of refusal."""
+
+    def command(*arguments: object, refused: bool = False) -> str:
+        monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == int(refused), printed.err
+        if refused:
+            assert printed.err.strip().startswith("dpdist: ") and printed.err.strip().count("\n") == 0, printed.err
+            assert printed.out == "" and "Traceback" not in printed.err
+        return printed.err if refused else printed.out
+
+    return command
 
 
 def plain_environment() -> dict[str, str]:

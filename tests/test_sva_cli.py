@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +22,9 @@ from dpdist.runs.events import Event, LapEvent
 from dpdist.runs.progress import LiveProgress
 from dpdist.storage.checkpoint import RunStore
 from tests.runs import clusters, is_finished, mixture
-from tests.test_cli import dpdist_command, started, succeeded
+from tests.test_cli import Command, command_line, dpdist_command, started, succeeded
 from tests.test_sva import bits, rounds_of
 from tests.waiting import wait_until
-
-Command = Callable[..., str]
 
 
 def stored(path: Path, rows: np.ndarray) -> None:
@@ -52,24 +49,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line in this process: what it printed, or with ``refused=True`` its one line of refusal."""
+    """The command line in a folder."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
     shutil.rmtree(folder / "x.zarr", ignore_errors=True)
-
-    def command(*arguments: object, refused: bool = False) -> str:
-        monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        assert (ended.value.code or 0) == int(refused), printed.err
-        if refused:
-            assert printed.err.strip().startswith("dpdist: ") and printed.err.strip().count("\n") == 0, printed.err
-            assert printed.out == "" and "Traceback" not in printed.err
-        return printed.err if refused else printed.out
-
-    return command
+    return command_line(monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import json
 import os
 import pickle
 import signal
-import sys
-from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from scipy.special import psi
 from sklearn.base import clone
 
 import dpdist
-from dpdist.cli import root as cli
 from dpdist.core.errors import CheckpointError, InputError
 from dpdist.data import ArraySource, CorpusSource
 from dpdist.data.corpora import write_corpus
@@ -30,10 +27,9 @@ from dpdist.inference.topics.evaluation import coherence, completion_score
 from dpdist.inference.topics.prediction import split_tokens
 from dpdist.runs import run as running
 from dpdist.runs.methods.topics import START_DOCUMENTS, take_census
-from tests.test_cli import started
+from tests.test_cli import Command, command_line, started
 from tests.waiting import wait_until
 
-Command = Callable[..., str]
 WORDS = 12
 VOCABULARY = [f"word{w}" for w in range(WORDS)]
 SCALES = ("concentration", "document_concentration", "pseudocount")
@@ -442,22 +438,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command line in this process: what it printed, or with ``refused=True`` its one line of refusal."""
+    """The command line in a folder."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def command(*arguments: object, refused: bool = False) -> str:
-        monkeypatch.setattr(sys, "argv", ["dpdist", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        assert (ended.value.code or 0) == int(refused), printed.err
-        if refused:
-            assert printed.err.strip().startswith("dpdist: ") and printed.err.strip().count("\n") == 0, printed.err
-        return printed.err if refused else printed.out
-
-    return command
+    return command_line(monkeypatch, capsys)
 
 
 @pytest.fixture
