@@ -4,9 +4,10 @@ Where two components share their rows out badly, merging them loses, and so does
 split what they hold together anew may gain. All of these are tried on the sample and refined for some steps of
 variational inference; the best is followed, as long as what the sample says of the bound on all rows rises. Where none
 is better, single rows go to another component (:mod:`dpdist.inference.moves.hops`); where that is no better than a
-pair, or the one there is, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`). To merge two and split a third was never the best. Of more components than
-a few only their outer rows are looked at, which all together may make one more. Source: the split-and-merge EM of Ueda,
-Nakano, Ghahramani & Hinton (2000), with the number of components free.
+pair, or the one there is, what many components come to by merging is tried (:mod:`dpdist.inference.moves.agglomerate`).
+To merge two and split a third was never the best. Of more components than a few only their outer rows are looked at,
+which all together may make one more. Source: the split-and-merge EM of Ueda, Nakano, Ghahramani & Hinton (2000), with
+the number of components free.
 """
 
 from __future__ import annotations
