@@ -54,6 +54,10 @@ def with_candidates(**parameters) -> dpdist.DPMixture:
     return model(**start, moves=None, **parameters)
 
 
+def without_moves(**parameters) -> dpdist.DPMixture:
+    return model(initial="k-means++", initial_components=4, moves=[], **parameters)
+
+
 def undisturbed(estimator: dpdist.DPMixture, rows: np.ndarray, weights: np.ndarray | None = None) -> list[str]:
     """Digests of the state after every batch, of a run that is stored nowhere."""
     source = source_of(rows, weights=weights)
@@ -106,7 +110,7 @@ def test_leaves_of_a_node_are_a_power_of_two_near_the_root_of_their_number() -> 
 
 @pytest.mark.parametrize(
     ("make", "schedule", "lookahead"),
-    [(with_candidates, Memoized, 3), (model, Stochastic, 0)],
+    [(with_candidates, Memoized, 3), (without_moves, Stochastic, 0)],
 )
 def test_a_run_in_files_has_the_bits_of_one_in_memory_at_every_batch(
     tmp_path, in_files, make, schedule, lookahead

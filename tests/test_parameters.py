@@ -190,7 +190,7 @@ CASES = {
     ),
     "Stochastic": Case(
         schedules.Stochastic,
-        of_a_mixture("schedule"),
+        of_a_mixture("schedule", moves=[]),
         {
             **each("batches", NOTHING),
             **each("lookahead", ZERO),

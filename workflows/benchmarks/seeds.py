@@ -43,6 +43,7 @@ def data_sets(data: Path, small: bool) -> dict[str, np.ndarray]:
     found = {
         "digits": load_digits().data,
         "digits 20": leading_components(load_digits().data, 20),
+        "cancer": load_breast_cancer().data,
         "cancer 12": leading_components(StandardScaler().fit_transform(load_breast_cancer().data), 12),
         "clusters": draw_clusters(10_000, 10, 30, seed=0, apart=0.8)[0],
         "answers": answers(500, 5, seed=0),
