@@ -48,10 +48,9 @@ def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
     """
     family, stats, rows = sample.model.family, _stats(sample, owners, members), np.arange(len(owners))
     scores = family.log_predictive(sample.features, stats) + np.log(np.maximum(stats[:, -1], EMPTY))
-    nearness = scores[rows, owners]
+    own, share = scores[rows, owners], np.minimum(sample.weights, 1.0)
     scores[rows, owners] = -np.inf
-    nearness = scores.max(axis=1) - nearness
-    share = np.minimum(sample.weights, 1.0)
+    nearness = scores.max(axis=1) - own
     nearness[(share < EMPTY) | (stats[owners, -1] - share < EMPTY)] = -np.inf
     asked = np.argsort(-nearness, kind="stable")[: min(LOOKED_AT, np.isfinite(nearness).sum())]
     without = stats[owners[asked]] - share[asked, None] * dense_rows(sample.features[asked])
