@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dpdist.inference.moves.change import EMPTY
-from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
+from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows, drawn_to, left_out
 from dpdist.models.families.base import dense_rows
 
 #: Times that rows go at most, and rows that are looked at each time: those that are nearest to going.
@@ -47,15 +47,15 @@ def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
     A row of weight w is w such rows, of which one is left out.
     """
     family, stats, rows = sample.model.family, _stats(sample, owners, members), np.arange(len(owners))
-    scores = family.log_predictive(sample.features, stats) + np.log(np.maximum(stats[:, -1], EMPTY))
+    scores = drawn_to(family, sample.features, stats)
     own, share = scores[rows, owners], np.minimum(sample.weights, 1.0)
     scores[rows, owners] = -np.inf
     nearness = scores.max(axis=1) - own
     nearness[(share < EMPTY) | (stats[owners, -1] - share < EMPTY)] = -np.inf
     asked = np.argsort(-nearness, kind="stable")[: min(LOOKED_AT, np.isfinite(nearness).sum())]
-    without = stats[owners[asked]] - share[asked, None] * dense_rows(sample.features[asked])
-    held = (family.log_evidence(stats)[owners[asked]] - family.log_evidence(without)) / share[asked]
-    goes = asked[scores[asked].max(axis=1) > held + np.log(without[:, -1])]
+    features, by = dense_rows(sample.features[asked]), owners[asked]
+    alone = left_out(family, features, stats[by], family.log_evidence(stats)[by], share[asked])
+    goes = asked[scores[asked].max(axis=1) > alone]
     after = owners.copy()
     after[goes] = scores[goes].argmax(axis=1)
     return after

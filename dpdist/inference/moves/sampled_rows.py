@@ -12,7 +12,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.inference.moves.change import EMPTY
 from dpdist.inference.moves.divide import NOT_FINITE
 from dpdist.kernels.arrangements import share_arrangements
-from dpdist.models.families.base import Features, Rows, dense_rows
+from dpdist.models.families.base import Family, Features, Rows, dense_rows
 from dpdist.models.mixture import Model
 
 #: Nats a row by which an arrangement must gain in a step to go on being refined; steps that it may take to settle.
@@ -137,10 +137,8 @@ class SampledRows:
         evenly = (np.arange(LEFT_OUT) + 0.5) / LEFT_OUT * held[-1]
         asked, times = np.unique(own[np.searchsorted(held, evenly)], return_counts=True)
         features, share = dense_rows(self.features[asked]), now.resp[asked, k] / np.maximum(self.weights[asked], 1.0)
-        without, others = stats[k] - share[:, None] * features, np.delete(stats, k, axis=0)
-        alone = (family.log_evidence(stats[[k]]) - family.log_evidence(without)) / share
-        elsewhere = family.log_predictive(features, others) + np.log(np.maximum(others[:, -1], EMPTY))
-        takes = alone + np.log(np.maximum(without[:, -1], EMPTY)) > elsewhere.max(axis=1)
+        alone = left_out(family, features, stats[k], family.log_evidence(stats[[k]]), share)
+        takes = alone > drawn_to(family, features, np.delete(stats, k, axis=0)).max(axis=1)
         return bool(held[-1] * times[takes].sum() > LEFT_OUT * stats[k, -1] / 2)
 
     def _evidence(self, stats: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -154,3 +152,22 @@ class SampledRows:
                 gap = allocation.log_weights(counts * self.share) - allocation.log_weights(counts)
                 found[j] += gap @ counts
         return np.array(found)
+
+
+def drawn_to(family: Family, features: Features, stats: np.ndarray) -> np.ndarray:
+    """(n, K) log predictive densities of rows in components, and the logarithms of what these hold."""
+    return np.asarray(family.log_predictive(features, stats) + np.log(np.maximum(stats[:, -1], EMPTY)))
+
+
+def left_out(
+    family: Family, features: np.ndarray, held: np.ndarray, evidence: np.ndarray, share: np.ndarray
+) -> np.ndarray:
+    """(n,) as :func:`drawn_to`, of rows in their own components, each without a `share` of the row.
+
+    Parameters
+    ----------
+    held, evidence : statistics and log evidence of the component that holds each row, or of one that holds all
+    """
+    without = held - share[:, None] * features
+    alone = (evidence - family.log_evidence(without)) / share
+    return np.asarray(alone + np.log(np.maximum(without[:, -1], EMPTY)))
