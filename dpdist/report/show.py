@@ -73,8 +73,8 @@ def shown_tables(path: str) -> Group:
     last laps; raises as :func:`shown_values` does."""
     values = shown_values(path)
     if "preparing" in values:
-        told = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
-        return Group(Text(told))
+        where = f"{path} is preparing: {values['preparing']}. If it was killed, go on with: dpdist resume {path}"
+        return Group(Text(where))
     store = open_run(path)
     method = METHODS[store.method]
     moves = [_moves(values)] if any(values["moves"].values()) else []
@@ -96,10 +96,8 @@ _APART = {"path", "method", "laps", "seconds", "n_components", "stop_reason", "c
 
 
 def _facts(values: dict[str, Any], method: AnyMethod) -> Table:
-    table, called = (
-        Table(title=Text(values["path"], style="table.title"), show_header=False),
-        {"rows": f"{method.row}s"},
-    )
+    table = Table(title=Text(values["path"], style="table.title"), show_header=False)
+    called = {"rows": f"{method.row}s"}
     table.add_row(method.parts, f"{values['n_components']}")
     for name, value in values.items():
         if name not in _APART and isinstance(value, str | int | float):
