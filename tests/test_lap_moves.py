@@ -407,9 +407,9 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
 def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
     first = []
 
-    def spy(*given):
-        first.append(given[-1].random())
-        return seed_children(*given)
+    def spy(sample, split, rng):
+        first.append(rng.random())
+        return seed_children(sample, split, rng)
 
     monkeypatch.setattr("dpdist.inference.moves.split.seed_children", spy)
     for seed in (3, 4):

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from dpdist.core.errors import PrecisionError
+from dpdist.core.randomness import generator
 from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.contest import contest
 from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
+from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, nearest_seeds, standardized
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
-from dpdist.inference.moves.split import Split, seed_children
+from dpdist.inference.moves.split import Split, _seed_task, paying, seed_children
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
@@ -240,37 +243,68 @@ def test_replacements_that_have_most_in_common_with_a_component_keep_its_identit
 
 @pytest.mark.parametrize(("case", "thin"), KINDS, ids=[f"{c.name} {'sparse' if t else 'dense'}" for c, t in KINDS])
 @pytest.mark.parametrize(("seed", "allocation"), list(enumerate(ALLOCATIONS)), ids=[a.name for a in ALLOCATIONS])
-def test_children_are_the_best_of_several_seedings_refined_on_the_sample(case, thin, seed, allocation) -> None:
+def test_children_are_the_best_of_several_ways_to_seed_them(case, thin, seed, allocation) -> None:
     rows, weights, family, _ = drawn(case, seed)
-    model, split = Model(family, allocation), Split(children=3, seedings=4, seed_iterations=2)
-    given_rows = sparse.csr_array(rows) if thin else rows
-    found = seed_children(
-        model,
-        family.features(given_rows),
-        family.points(given_rows),
-        weights,
-        1234.5,
-        split,
-        np.random.default_rng(seed),
-    )
-    rng, points = np.random.default_rng(seed), family.points(given_rows)
+    model, split = Model(family, allocation), Split(children=3, seedings=8)
+    sample = SampledRows.of(model, sparse.csr_array(rows) if thin else rows, weights, 0.4)
+    found = seed_children(sample, split, np.random.default_rng(seed))
+    rng, points = np.random.default_rng(seed), sample.points
     scaled = standardized(points, weights)
-    ways = [many_nearest_seeds(own, weights, split.children, 2, rng) for own in (points, scaled)]
-    every = densities_under_one(model, rows, weights)[:, None], column_depths(scaled, weights, 1, rng)
-    ways += [shells(depths, weights, even_shares(2, 1, rng)) for depths in every]
-    nearness = -distances_from_drawn(scaled, weights, 2, rng)
-    ways.append(shells(nearness, weights, small_shares(weights, 2, 2, rng)))
-    tried: list[list[np.ndarray]] = []
-    for owners in ways:
+    ways = [many_nearest_seeds(own, weights, split.children, 4, rng) for own in (points, scaled)]
+    every = densities_under_one(model, rows, weights)[:, None], column_depths(scaled, weights, 2, rng)
+    ways += [shells(depths, weights, even_shares(2, 2, rng)) for depths in every]
+    nearness = -distances_from_drawn(scaled, weights, 4, rng)
+    ways.append(shells(nearness, weights, small_shares(weights, 2, 4, rng)))
+    finalists: list[tuple[float, int, np.ndarray]] = []
+    for way, owners in enumerate(ways):
         hard = [[sums_of(family, rows, weights * (each == c)) for c in range(split.children)] for each in owners.T]
-        tried.append([refined(model, rows, weights, np.array(stats)) for stats in hard])
-    finalists = [max(way, key=lambda stats: family.log_evidence(stats).sum()) for way in tried]
-    for _ in range(split.seed_iterations):
-        finalists = [refined(model, rows, weights, stats) for stats in finalists]
-    best = max(finalists, key=lambda stats: family.log_evidence(stats).sum())
-    best = best[np.argsort(-best[:, -1], kind="stable")]
-    np.testing.assert_allclose(found, best * 1234.5 / weights.sum(), rtol=1e-7, atol=1e-7)
-    assert found[:, -1].sum() == pytest.approx(1234.5)
+        tried = [refined(model, rows, weights, np.array(stats)) for stats in hard]
+        tie = 1e-7 * float(weights.sum())
+        finalists += [(-float(family.log_evidence(stats).sum() // tie), way, stats) for stats in tried]
+    finalists.sort(key=lambda each: each[0])
+    chosen: list[tuple[float, int, np.ndarray]] = []
+    for each in finalists:
+        if sum(each[1] == way for _, way, _ in chosen) < 2 and (not chosen or each[0] > chosen[-1][0]):
+            chosen.append(each)
+    assert len(found) == len(chosen) > 1
+    for stats, (_, _, expected) in zip(found, chosen, strict=True):
+        both = (each[np.lexsort(each.T.round(5))] for each in (stats, expected))
+        np.testing.assert_allclose(*both, rtol=1e-7, atol=1e-7)
+
+
+@every_family
+@every_prior
+def test_children_that_pay_are_those_that_end_above_the_one_component(case, allocation) -> None:
+    rows, weights, family, rng = drawn(case, 3)
+    sample = SampledRows.of(Model(family, allocation), rows, weights, 0.4)
+    seeded = seed_children(sample, Split(seedings=8), rng)
+    one = sample.stepped([sums_of(family, rows, weights)[None]])[0].elbo
+    expected = contest(sample, seeded, ((3, 4),), one, among_credible=False)
+    found = paying(sample, seeded, ((3, 4),))
+    assert [each.gain for each in found] == pytest.approx([each.outlook - one for each in expected], abs=1e-6)
+    for own, each in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(own.stats, each.stats)
+
+
+@pytest.mark.parametrize("pays", [False, True], ids=["no children pay", "children pay"])
+@pytest.mark.parametrize("count", [1234.5, None], ids=["sample", "all rows"])
+def test_the_most_promising_children_are_scaled_to_what_the_component_holds(pays, count, monkeypatch) -> None:
+    if not pays:
+        monkeypatch.setattr("dpdist.inference.moves.split.paying", lambda *_: [])
+    rng = np.random.default_rng(5)
+    rows, weights = rng.normal(size=(60, 2)), rng.uniform(0.2, 3.0, 60)
+    rows[:20, 0] += 8.0
+    case = next(each for each in FAMILIES if each.name == "gaussian")
+    model, split, held = Model(filled(case, rows), ALLOCATIONS[0]), Split(), count or float(weights.sum())
+    found = _seed_task((model, split), (rows, weights), held, (1, 2, 3))
+    sample = SampledRows.of(model, rows, weights, weights.sum() / held)
+    seeded, stages = seed_children(sample, split, generator(1, "seed children", 2, 3)), ((5, 2), (1, 4))
+    children = (
+        paying(sample, seeded, stages) if pays else contest(sample, seeded, stages, -np.inf, among_credible=False)
+    )
+    best = children[0].stats
+    np.testing.assert_allclose(np.sort(found, axis=0), np.sort(best, axis=0) * held / weights.sum(), rtol=1e-12)
+    assert found[:, -1].sum() == pytest.approx(held) and found[0, -1] >= found[1, -1]
 
 
 def sums_of(family, rows: np.ndarray, shares: np.ndarray) -> np.ndarray:

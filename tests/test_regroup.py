@@ -14,15 +14,15 @@ from dpdist.core.errors import PrecisionError
 from dpdist.execution import SerialBackend
 from dpdist.inference.moves import regroup
 from dpdist.inference.moves.accept import Reason, Verdict
-from dpdist.inference.moves.arrange import _changes, best_of, rearranged
+from dpdist.inference.moves.arrange import _candidates, _Change, _changes, best_of, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
-from dpdist.inference.moves.sampled_rows import SampledRows
+from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch, union_of
-from dpdist.inference.moves.split import Split
+from dpdist.inference.moves.split import Children, Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
 from dpdist.models.mixture import Model
@@ -465,19 +465,45 @@ def test_a_sample_of_which_nothing_can_be_said_is_refused(bad) -> None:
         sample.stepped([sums(sample.model, rows, owners)])
 
 
-def test_changes_keep_all_rows_and_gain_what_the_evidence_says() -> None:
+def test_changes_keep_all_rows_and_gain_what_the_evidence_says(monkeypatch) -> None:
+    """Children are a third and two thirds of what they share out, and gain as much as that is."""
+
+    def thirds(sample: SampledRows, weights: np.ndarray, *_: object) -> list[Children]:
+        every = (weights @ sample.features)[None]
+        return [Children(float(weights.sum()), every * [[share], [1 - share]]) for share in (1 / 3, 0.5)]
+
+    monkeypatch.setattr("dpdist.inference.moves.arrange._split", thirds)
     rows, owners = drawn()
     model = model_of(rows)
-    sample = SampledRows.of(model, rows, np.ones(len(rows)))
+    sample = SampledRows.of(model, rows, np.ones(len(rows)), 0.2)
     now = sample.stepped([sums(model, rows, np.array([0, 0, 1, 1, 2, 2, 2])[owners])])[0]
     changes = list(_changes(sample, now, Split(), np.random.default_rng(0), np.inf))
     kinds = sorted((tuple(removed), len(added)) for _, removed, added in changes)
-    expected = [((k,), 2) for k in range(3)] + [(pair, n) for pair in combinations(range(3), 2) for n in (1, 2)]
-    assert kinds == sorted(expected)
+    pairs = list(combinations(range(3), 2))
+    assert kinds == sorted(
+        [((k,), 2) for k in range(3)] * 2 + [(pair, 2) for pair in pairs] * 2 + [(p, 1) for p in pairs]
+    )
     for gain, removed, added in changes:
-        np.testing.assert_allclose(added.sum(axis=0)[-1], now.stats[removed].sum(axis=0)[-1], rtol=0.02)
-        evidence = model.family.log_evidence(added).sum() - model.family.log_evidence(now.stats[removed]).sum()
-        assert gain == pytest.approx(evidence)
+        held = now.stats[removed]
+        np.testing.assert_allclose(added.sum(axis=0), held.sum(axis=0), rtol=1e-9, atol=1e-9)
+        as_one = model.family.log_evidence(np.stack([held.sum(axis=0), *held]) / sample.share)
+        lost = as_one[0] - as_one[1:].sum() + (held[:, -1].sum() if len(added) == 2 else 0.0)
+        assert gain == pytest.approx(lost, rel=1e-9, abs=1e-6)
+
+
+def test_splits_merges_and_both_at_once_have_their_turn_each_the_most_promising_first(monkeypatch) -> None:
+    gains = {"split": (-50.0, -40.0), "merge": (-900.0, -1e4, -800.0), "both": (-2e4,)}
+    removed = {"split": [0], "merge": [0, 1], "both": [0, 1]}
+    changes = [
+        _Change(gain, removed[kind], np.full((1 if kind == "merge" else 2, 1), gain))
+        for kind, found in gains.items()
+        for gain in found
+    ]
+    monkeypatch.setattr("dpdist.inference.moves.arrange._changes", lambda *_: iter(changes))
+    now = Arrangement(np.ones((2, 1)), 0.0, np.ones((5, 2)))
+    found = _candidates(None, now, Split(), np.random.default_rng(0), np.inf)
+    assert [float(each[-1, 0]) for each in found] == [-40.0, -800.0, -2e4, -50.0, -900.0, -1e4]
+    assert [len(each) for each in found] == [3, 1, 2, 3, 1, 1]
 
 
 def test_what_is_found_in_a_sample_stands_for_all_rows_of_the_group() -> None:

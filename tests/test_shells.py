@@ -7,6 +7,7 @@ from scipy import sparse
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.shells import LEAST_WEIGHT, column_depths, even_shares, shells, small_shares
 from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.allocations import DirichletProcess
@@ -147,10 +148,9 @@ def gains_of_seeding(
     They take one step only: on rows as clear as these, many lead to the same from anywhere.
     """
     family = Gaussian().with_defaults(summarise_source(ArraySource(rows), SerialBackend()).moments())
-    features, split = family.features(rows), Split(seedings=seedings, seed_iterations=0)
-    given = Model(family, DirichletProcess(1.0)), features, family.points(rows), np.ones(len(rows)), float(len(rows))
-    children = seed_children(*given, split, np.random.default_rng(seed))
-    assert children is not None
+    features, split = family.features(rows), Split(seedings=seedings)
+    sample = SampledRows.of(Model(family, DirichletProcess(1.0)), rows, np.ones(len(rows)))
+    children = seed_children(sample, split, np.random.default_rng(seed))[0]
     all_rows = features.sum(axis=0)
     parts = [features[cluster].sum(axis=0) for cluster in clusters]
     found, *truly = (

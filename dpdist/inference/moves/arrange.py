@@ -13,27 +13,26 @@ the number of components free.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from dpdist.inference.moves.agglomerate import agglomerated
+from dpdist.inference.moves.contest import contest
 from dpdist.inference.moves.hops import hopped
-from dpdist.inference.moves.sampled_rows import STEP_GAIN, Arrangement, SampledRows
+from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
-from dpdist.inference.moves.split import Split, seed_children
+from dpdist.inference.moves.split import Children, Split, paying, seed_children
 
 #: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
 #: higher may begin lower.
 STAGES = (10, 3), (5, 5), (3, 12)
-#: Steps like its last one by which a candidate is thought to go on where candidates are compared.
-AHEAD = 5
-#: Nats a row by which candidates may differ that come to the same: of these the first is kept, not what rounding says.
-ALIKE = 1e-7
 #: Components that are seeded and merged where all else finds nothing better than one or two. Of three to five members
 #: they found a little more, at twice the cost of all searches.
 SEEDS = 8
+#: Children of one split that are tried among other changes.
+SEEDED = 3
 #: Times that the best arrangement is followed.
 ROUNDS = 4
 #: Nats a row by which an arrangement must gain in a round to be followed.
@@ -44,38 +43,12 @@ FEW = 1e-2
 OUTER = 0.1, 0.2, 0.3
 
 
-class _Rising(NamedTuple):
-    """Components of a candidate, statistics (M, F), the bound after its last step, and by how much that raised it."""
-
-    stats: np.ndarray
-    elbo: float
-    rise: float
-
-    def promise(self, tie: float) -> float:
-        """The bound some steps later, in units of `tie`; what was not refined yet promises all alike."""
-        return float(np.floor((self.elbo + AHEAD * self.rise) / tie)) if np.isfinite(self.rise) else np.inf
-
-
 def best_of(sample: SampledRows, candidates: Sequence[np.ndarray], least: float) -> Arrangement | None:
-    """The best of candidates, the most promising first, as far as its refinement leads above `least`, or None.
-
-    With every stage fewer are refined: those that, rising as in their last step, would be the highest soon. One
-    that stands still below `least` is given up at once; most are those that have come back to where they began.
-    """
-    still, rising = STEP_GAIN * sample.rows, [_Rising(stats, -np.inf, np.inf) for stats in candidates]
-    tie = ALIKE * sample.rows
-    for kept, steps in STAGES:
-        rising = sorted(rising, key=lambda each: -each.promise(tie))[:kept]
-        for step in range(steps):
-            if not rising:
-                return None
-            found = sample.stepped([each.stats for each in rising])
-            stats = [each.stats if step else sample.credible(each) for each in found]
-            rising = [_Rising(s, a.elbo, a.elbo - b.elbo) for s, a, b in zip(stats, found, rising, strict=True)]
-            rising = [each for each in rising if each.elbo >= least or each.rise >= still]
-    if not rising:
+    """The best of candidates, the most promising first, as far as its refinement leads above `least`, or None."""
+    remaining = contest(sample, candidates, STAGES, least)
+    if not remaining:
         return None
-    best = sample.settled(sample.stepped([max(rising, key=lambda each: each.promise(tie)).stats])[0])
+    best = sample.settled(sample.stepped([remaining[0].stats])[0])
     credible = sample.credible(best)
     if len(credible) < len(best.stats):
         best = sample.settled(sample.stepped([credible])[0])
@@ -130,28 +103,41 @@ def _anew(sample: SampledRows, rng: np.random.Generator, most: float) -> list[np
 def _candidates(
     sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
 ) -> list[np.ndarray]:
-    """Arrangements, statistics (M', F) of each, the most promising first by what merging and splitting gain alone."""
-    found = sorted(_changes(sample, now, split, rng, most), key=lambda change: -change[0])
-    return [np.concatenate([np.delete(now.stats, removed, axis=0), added]) for _, removed, added in found]
+    """Arrangements, statistics (M', F) of each: splits, merges and both at once in turn, each the most promising first.
+
+    What refinement adds differs much more between these three than within each.
+    """
+    kinds: dict[tuple[int, int], list[_Change]] = {}
+    for change in _changes(sample, now, split, rng, most):
+        kinds.setdefault((len(change.removed), len(change.added)), []).append(change)
+    ranked = [sorted(alike, key=lambda change: -change.gain) for alike in kinds.values()]
+    in_turn = [change for changes in zip_longest(*ranked) for change in changes if change is not None]
+    return [np.concatenate([np.delete(now.stats, each.removed, axis=0), each.added]) for each in in_turn]
+
+
+class _Change(NamedTuple):
+    """What a change seems to gain, the components it removes and the statistics (M, F) it puts there."""
+
+    gain: float
+    removed: list[int]
+    added: np.ndarray
 
 
 def _changes(
     sample: SampledRows, now: Arrangement, split: Split, rng: np.random.Generator, most: float
-) -> Iterator[tuple[float, list[int], np.ndarray]]:
-    """The gain in A that each change seems to have, the components it removes and the statistics it puts there."""
+) -> Iterator[_Change]:
     family, members = sample.model.family, range(len(now.stats))
-    evidence = family.log_evidence(now.stats)
-    for k in members if len(members) + split.children - 1 <= most else ():
-        children = _split(sample, now.resp[:, k], split, rng)
-        if children is not None:
-            yield float(family.log_evidence(children).sum() - evidence[k]), [k], children
+    evidence = family.log_evidence(now.stats / sample.share)
+    splits = len(members) + split.children - 1 <= most
+    for k in members if splits else ():
+        for gain, children in _split(sample, now.resp[:, k], split, rng):
+            yield _Change(gain, [k], children)
     for i, j in combinations(members, 2):
         both = now.stats[[i, j]].sum(axis=0, keepdims=True)
-        alone = float(evidence[i] + evidence[j])
-        yield float(family.log_evidence(both)[0]) - alone, [i, j], both
-        anew = _split(sample, now.resp[:, i] + now.resp[:, j], split, rng)
-        if anew is not None:
-            yield float(family.log_evidence(anew).sum()) - alone, [i, j], anew
+        lost = float(family.log_evidence(both / sample.share)[0] - evidence[i] - evidence[j])
+        yield _Change(lost, [i, j], both)
+        for gain, anew in _split(sample, now.resp[:, i] + now.resp[:, j], split, rng):
+            yield _Change(lost + gain, [i, j], anew)
 
 
 def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
@@ -164,10 +150,10 @@ def _around(sample: SampledRows, now: Arrangement) -> list[np.ndarray]:
     return [np.asarray(sample.features.T @ each).T for each in np.swapaxes(parts, 0, 1)]
 
 
-def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> np.ndarray | None:
-    """Statistics (M, F) of children among which rows of `weights` (n,) are divided; None if they are too few."""
+def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.random.Generator) -> list[Children]:
+    """Children among which rows of `weights` (n,) are divided, of some seedings, as far as they seem to pay."""
     rows = np.flatnonzero(weights > FEW * sample.weights)
-    own = weights[rows]
     if not len(rows):
-        return None
-    return seed_children(sample.model, sample.features[rows], sample.points[rows], own, float(own.sum()), split, rng)
+        return []
+    own = SampledRows(sample.model, sample.features[rows], sample.points[rows], weights[rows], sample.share)
+    return paying(own, seed_children(own, split, rng), [(SEEDED, split.seed_iterations)])

@@ -70,6 +70,12 @@ class Sampling:
             )
 
 
+def share_of(weights: np.ndarray, count: float) -> float:
+    """Share that sampled rows of `weights` (n,) are of their component, which holds `count`; one where it is almost."""
+    share = float(weights.sum()) / max(count, 1e-300)
+    return share if share < ALMOST_ALL else 1.0
+
+
 def rows_each(counts: np.ndarray, most: int) -> list[int]:
     """Rows of components that hold `counts` (M,) in a sample of about `most`, in the proportions of what they hold."""
     found: list[int] = np.maximum(2, most * counts / max(float(counts.sum()), 1e-300)).astype(int).tolist()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,17 @@ from dpdist.core.randomness import generator
 from dpdist.core.settings import check_settings, documented, setting
 from dpdist.core.threads import one_thread
 from dpdist.inference.moves.base import LapEnd, Proposals
+from dpdist.inference.moves.contest import ALIKE, contest
 from dpdist.inference.moves.division import Dividing, Divisions
+from dpdist.inference.moves.sampled_rows import SampledRows
+from dpdist.inference.moves.sampling import share_of
 from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, standardized
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.models.families.base import Features, Rows
 from dpdist.models.mixture import Model
+
+#: Seedings of each way that are refined, and how many of all go on for how many steps before the best one does.
+FINALISTS, STAGES = 2, ((5, 2),)
 
 
 @documented
@@ -38,7 +44,9 @@ class Split(Dividing):
         COUNT,
         "K-means++ seedings of children, half as many shells, half as many balls; the best on the sample is kept.",
     )
-    seed_iterations: int = setting(4, whole(0), "Steps of variational inference on the sample.")
+    seed_iterations: int = setting(
+        4, whole(0), "Steps of variational inference on the sample that the most promising children take at last."
+    )
     refine: int = setting(6, COUNT, "Laps that children may take until they pay.")
     cooldown: int = setting(2, whole(0), "Laps that a component is left alone after a refused split.")
     tries: int = setting(2, COUNT, "Refused splits after which a component is left alone until it changes.")
@@ -81,46 +89,71 @@ class Split(Dividing):
 
 
 def _seed_task(
-    shared: tuple[Model, Split], sample: tuple[Rows, np.ndarray], count: float, key: tuple[int, int, int]
+    shared: tuple[Model, Split], drawn: tuple[Rows, np.ndarray], count: float, key: tuple[int, int, int]
 ) -> np.ndarray | None:
-    (model, split), (rows, weights), (seed, lap, identity) = shared, sample, key
+    (model, split), (rows, weights), (seed, lap, identity) = shared, drawn, key
     rng = generator(seed, "seed children", lap, identity)
     with one_thread():
-        features, points = model.family.features(rows), model.family.points(rows)
-        return seed_children(model, features, points, weights, count, split, rng)
+        sample = SampledRows.of(model, rows, weights, share_of(weights, count))
+        seeded, stages = seed_children(sample, split, rng), (*STAGES, (1, split.seed_iterations))
+        # Where none is better than the one component on the sample, the most promising is measured on all rows.
+        children = paying(sample, seeded, stages) or _refined(sample, seeded, stages, -np.inf)
+        if not children:
+            return None
+        best = children[0].stats
+        largest_first = np.argsort(-best[:, -1], kind="stable")  # whichever of several seedings found the same children
+        return np.asarray(best[largest_first] * (count / weights.sum()))
 
 
-def seed_children(
-    model: Model,
-    features: Features,
-    points: Rows,
-    weights: np.ndarray,
-    count: float,
-    split: Split,
-    rng: np.random.Generator,
-) -> np.ndarray | None:
-    """Statistics (M, F) of children found in sampled rows, scaled to the component's `count`.
+class Children(NamedTuple):
+    """Statistics (M, F) of children, and what they seem to gain over the one component whose rows they share out."""
+
+    gain: float
+    stats: np.ndarray
+
+
+def paying(sample: SampledRows, seeded: Sequence[np.ndarray], stages: Sequence[tuple[int, int]]) -> list[Children]:
+    """Of seeded children those that do not stand still below the one component, the most promising first."""
+    total = np.asarray(sample.features.T @ sample.weights)
+    return _refined(sample, seeded, stages, sample.stepped([total[None]])[0].elbo)
+
+
+def _refined(
+    sample: SampledRows, seeded: Sequence[np.ndarray], stages: Sequence[tuple[int, int]], one: float
+) -> list[Children]:
+    found = contest(sample, seeded, stages, one, among_credible=False)
+    return [Children(each.outlook - one, each.stats) for each in found]
+
+
+def seed_children(sample: SampledRows, split: Split, rng: np.random.Generator) -> list[np.ndarray]:
+    """Statistics (M, F) of children among which sampled rows are divided, several of every way to seed them.
 
     Half of the k-means++ seedings measure distances as rows have them, half in units of each column's spread among
     these rows, so that columns that hardly vary have a say as well. Beside these are half as many cuts between inner
     and outer rows, half of them by their density under the one component, half by a column, and as many that part
-    those nearest to a row from the others. Of each of the five the seeding whose children have the highest evidence
-    after a first step of variational inference is refined, and the best of these is kept. The largest comes first.
-    Returns None when the rows hold too few distinct points.
+    those nearest to a row from the others. Of each of the five those are returned whose children have the highest
+    evidence after a first step of variational inference, the highest first. There are none when the rows hold too few
+    distinct points.
     """
-    sample = _Seeding(model, features, weights)
-    seeded = _seeded(sample, points, split, rng)
+    seeding = _Seeding(sample.model, sample.features, sample.weights)
+    seeded = _seeded(seeding, sample.points, split, rng)
     if seeded is None:
-        return None
+        return []
     owned = np.concatenate(seeded, axis=1)[:, None] == np.arange(split.children - 1)[:, None]
-    tried = sample.refined(sample.children(owned * weights[:, None, None]), 1)
-    evidence = sample.evidence(tried)
-    ends = np.cumsum([0, *(owners.shape[1] for owners in seeded)]).tolist()
-    finalists = [begin + int(evidence[begin:end].argmax()) for begin, end in pairwise(ends)]
-    refined = sample.refined(tried[:, finalists], split.seed_iterations)
-    best = refined[:, sample.evidence(refined).argmax()]
-    largest_first = np.argsort(-best[:, -1], kind="stable")  # whichever of several seedings found the same children
-    return np.asarray(best[largest_first] * (count / weights.sum()))
+    tried = seeding.stepped(seeding.children(owned * sample.weights[:, None, None]))
+    ways = np.repeat(np.arange(len(seeded)), [owners.shape[1] for owners in seeded])
+    return [tried[:, k] for k in _finalists(seeding.evidence(tried), ways, ALIKE * float(sample.weights.sum()))]
+
+
+def _finalists(evidence: np.ndarray, ways: np.ndarray, tie: float) -> list[int]:
+    """Some seedings of each way, those of the highest `evidence` (S,) first; where several came to the same, one."""
+    found, left = list[int](), np.full(int(ways.max()) + 1, FINALISTS)
+    alike = np.floor(evidence / tie)
+    for k in np.argsort(-alike, kind="stable").tolist():
+        if left[ways[k]] and not (found and alike[k] == alike[found[-1]]):
+            found.append(k)
+            left[ways[k]] -= 1
+    return found
 
 
 def _seeded(sample: _Seeding, points: Rows, split: Split, rng: np.random.Generator) -> list[np.ndarray] | None:
@@ -150,7 +183,7 @@ def _cut(sample: _Seeding, scaled: Rows, split: Split, rng: np.random.Generator)
 
 @dataclass(frozen=True, eq=False)
 class _Seeding:
-    """Sampled rows by which several seedings of children are refined side by side.
+    """Sampled rows by which several seedings of children take their first step side by side.
 
     A product with a few columns costs hardly more than with one, so all seedings share theirs. What the last child of a
     seeding has is what the others leave.
@@ -180,14 +213,12 @@ class _Seeding:
         found = self.model.family.log_evidence(stats.reshape(-1, stats.shape[2])).reshape(stats.shape[:2])
         return np.asarray(found.sum(axis=0))
 
-    def refined(self, stats: np.ndarray, steps: int) -> np.ndarray:
-        """Statistics (M, S, F) after some steps of variational inference, each seeding by itself."""
-        for _ in range(steps):
-            gradient = np.swapaxes(self.model.gradient(np.swapaxes(stats, 0, 1)), 0, 1)
-            gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
-            logits = (self.features @ gaps.T).reshape(-1, len(stats) - 1, stats.shape[1])
-            top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
-            shares = np.exp(logits - top)
-            all_shares = shares.sum(axis=1, keepdims=True) + np.exp(-top)
-            stats = self.children(shares * (self.weights[:, None, None] / all_shares))
-        return stats
+    def stepped(self, stats: np.ndarray) -> np.ndarray:
+        """Statistics (M, S, F) after a step of variational inference, each seeding by itself."""
+        gradient = np.swapaxes(self.model.gradient(np.swapaxes(stats, 0, 1)), 0, 1)
+        gaps = (gradient[:-1] - gradient[-1]).reshape(-1, stats.shape[2])
+        logits = (self.features @ gaps.T).reshape(-1, len(stats) - 1, stats.shape[1])
+        top = np.maximum(logits.max(axis=1, keepdims=True), 0.0)
+        shares = np.exp(logits - top)
+        all_shares = shares.sum(axis=1, keepdims=True) + np.exp(-top)
+        return self.children(shares * (self.weights[:, None, None] / all_shares))
