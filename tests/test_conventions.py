@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -156,6 +157,22 @@ def test_more_starts_keep_the_one_of_the_highest_bound_and_begin_with_the_key_gi
     bounds = [mixture(**fit, random_state=key).fit(x).elbo_ for key in several.manner().seeds(0)]
     assert bounds[0] == alone.elbo_ and len({*bounds}) > 1
     assert several.elbo_ == max(bounds) and np.array_equal(several.labels_, several.predict(x))
+
+
+def test_more_starts_that_are_interrupted_keep_the_best_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, fit = clusters(1), {"initial": "k-means++", "max_laps": 4}
+    alone, several = mixture(**fit).fit(x), mixture(**fit, n_init=3)
+    adopt, laps = dpdist.DPMixture.adopt, itertools.count(1)
+
+    def interrupted(model: dpdist.DPMixture, *found: object) -> None:
+        adopt(model, *found)
+        if next(laps) == alone.n_iter_ + 1:  # the first lap of the second fit
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(dpdist.DPMixture, "adopt", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        several.fit(x)
+    assert several.elbo_ == alone.elbo_ and np.array_equal(several.labels_, alone.labels_)
 
 
 def test_a_warm_start_goes_on_from_the_clusters_there_are() -> None:

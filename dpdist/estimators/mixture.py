@@ -87,11 +87,14 @@ class Mixture(Clustering[FitSpec]):
         """
         spec, source = self.spec(), as_source(x, sample_weight)
         keys = self.manner().seeds(spec.random_state)
-        # the run of the highest bound, the first where several are as high
         method = method_named(spec.method, holdout)
-        best = max((self._fitted_by(method, replace(spec, random_state=key), source) for key in keys), key=_bound_of)
-        self.adopt(best.problem, best.fitted, best.history)
-        self._rows = source
+        best = self._fitted_by(method, replace(spec, random_state=keys[0]), source)
+        try:
+            for key in keys[1:]:  # the run of the highest bound, the first where several are as high
+                best = max(best, self._fitted_by(method, replace(spec, random_state=key), source), key=_bound_of)
+        finally:  # also where one that began later is interrupted, whose last lap is not the model to keep
+            self.adopt(best.problem, best.fitted, best.history)
+            self._rows = source
         self._warn_of_the_end(best, 3)
         return self
 
