@@ -22,6 +22,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -173,6 +174,20 @@ def test_more_starts_that_are_interrupted_keep_the_best_that_ended(monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         several.fit(x)
     assert several.elbo_ == alone.elbo_ and np.array_equal(several.labels_, alone.labels_)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda x: dpdist.DPMixture().stability(x),
+        lambda x: dpdist.HDPTopicModel().score(x),
+        lambda x: dpdist.HDPTopicModel().top_words(["a", "b", "c"]),
+    ],
+    ids=["stability", "score", "top_words"],
+)
+def test_what_is_not_fitted_says_so(ask: Callable[[np.ndarray], object]) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        ask(np.ones((4, 3)))
 
 
 def test_a_warm_start_goes_on_from_the_clusters_there_are() -> None:

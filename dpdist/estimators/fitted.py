@@ -140,6 +140,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     @cached_property
     def _predictor(self) -> PredictorLike:
         """What the model says of rows, made when it is asked for: after each lap that would cost what moves do."""
+        check_is_fitted(self)
         fitted = self._fitted
         predictor: PredictorLike = METHODS[self._problem.method].predictor(self._problem, fitted.total, fitted.ids)
         return predictor

@@ -96,6 +96,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Estimato
         InputError
             If the vocabulary is of another size, or none is given and none known.
         """
+        check_is_fitted(self)
         known = self.vocabulary_ if vocabulary is None else vocabulary
         if known is None:
             raise InputError("the words are not known, for the model was fitted to no corpus; give the vocabulary.")
