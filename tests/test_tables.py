@@ -235,6 +235,15 @@ def test_a_dataset_of_other_things_is_refused() -> None:
         as_source(xr.Dataset({"x": ("row", np.ones(4)), "y": (("row", "column"), np.ones((4, 2)))}))
 
 
+@pytest.mark.parametrize("kind", ["datetime64[us]", "timedelta64[us]", "datetime64[D]"])
+def test_columns_of_moments_are_no_numbers(kind: str) -> None:
+    columns = {"x": np.arange(4.0), "when": np.arange(4).astype(kind)}
+    tables = pl.DataFrame(columns), xr.Dataset({name: ("row", each) for name, each in columns.items()})
+    for table in (*tables, pd.DataFrame(columns), dd.from_pandas(pd.DataFrame(columns), npartitions=1)):
+        with pytest.raises(InputError, match=r"(column|variable) 'when' should hold numbers|should be numbers"):
+            as_source(table)
+
+
 def test_columns_are_taken_and_left_out_by_name(tmp_path: Path) -> None:
     NAMED.to_csv(tmp_path / "x.csv", index=False)
     NAMED.to_parquet(tmp_path / "x.parquet")

@@ -81,13 +81,17 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     if isinstance(data, ZarrArray | ZarrGroup):
         return ZarrSource(data if isinstance(data, ZarrArray) else only_table(data, str(data.store_path)), weights)
     data = _one_table(data)
+    if _is_of(data, "DataFrame", "polars"):  # which makes numbers of moments, be they microseconds
+        for name, dtype in data.schema.items():
+            if dtype.is_temporal():
+                raise _no_numbers(f"column '{name}'", dtype)
     if _is_of(data, "DataFrame", "pandas", "polars"):
         _require_exact(data)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
         for name, dtype in data.dtypes.items():
             if dtype.kind not in "biuf":
-                raise InputError(f"column '{name}' should hold numbers; got {dtype}. Encode it, or leave it out.")
+                raise _no_numbers(f"column '{name}'", dtype)
         inner = data.map_partitions(_exact_frame, meta=data._meta).to_dask_array(lengths=True)
         if inner.dtype.kind == "O":  # of columns of several types, or that can lack numbers
             inner = inner.map_blocks(as_array, dtype=np.float64, meta=np.empty((0, 0)))
@@ -96,6 +100,11 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
 
         return DaskSource(inner, weights, _names(data))
     return ArraySource(inner, weights, names=_names(data))
+
+
+def _no_numbers(name: str, dtype: object) -> InputError:
+    """Of a column whose type no number is of."""
+    return InputError(f"{name} should hold numbers; got {dtype}. Encode it, or leave it out.")
 
 
 def _require_exact(frame: Any) -> None:
@@ -139,6 +148,9 @@ def _one_table(data: object) -> object:
             "a Dataset should have one variable of two dimensions, or variables that are columns, all of one dimension "
             f"and the same; got {told}. Give the variable itself, as x['name']."
         )
+    for name, each in variables.items():
+        if each.dtype.kind in "mM":
+            raise _no_numbers(f"variable '{name}'", each.dtype)
     kinds = {each.dtype for each in variables.values()}
     for name, each in variables.items() if len(kinds) > 1 else ():
         if str(each.dtype) in ("int64", "uint64"):
