@@ -399,6 +399,13 @@ def test_a_resumed_run_is_the_estimator_with_its_parameters(tmp_path, kind, para
     assert_asked(dpdist.load(tmp_path / "run.zarr"), model)
 
 
+def test_a_run_resumed_at_its_end_has_the_rows_it_was_given(tmp_path) -> None:
+    for _ in dpdist.DPMixture(max_laps=1).iter_fit(X, checkpoint_path=tmp_path / "run.zarr"):
+        pass
+    model = dpdist.resume(tmp_path / "run.zarr", X)
+    assert np.array_equal(model.labels_, model.predict(X))
+
+
 def test_limits_given_to_resume_are_those_of_the_model(tmp_path) -> None:
     for _ in dpdist.DPMixture(max_laps=1, max_time=50.0).iter_fit(X, checkpoint_path=tmp_path / "run.zarr"):
         pass

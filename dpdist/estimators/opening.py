@@ -111,6 +111,7 @@ def _at_its_end(model: Fit, run: Run) -> Fit:
         model.adopt(run.problem, run.fitted, run.history)
     for _ in model.follow(run):
         pass
+    model._rows = run.source  # also where no lap was left to make
     return model
 
 
