@@ -95,7 +95,7 @@ class DaskBackend(Backend):
         if client.asynchronous:
             raise InputError(
                 "a Dask client should wait for its answers; got an asynchronous one. Use Client(address) in another "
-                "thread, as with asyncio.to_thread, or backend=dpdist.execution.SerialBackend()."
+                "thread, as with asyncio.to_thread, or iter_fit(x, backend=dpdist.execution.SerialBackend())."
             )
         self._ending = ending
         self.client, self._owned, self.limits = client, owned, limits or TaskLimits()
