@@ -109,6 +109,9 @@ CALLS = {
         ("s3:///run.zarr", "names no bucket"),
         ("s3://bucket", "names a bucket and nothing in it; give a name too, as in s3://bucket/run.zarr"),
         ("s3://bucket/", "names a bucket and nothing in it"),
+        ("s3://bucket//run.zarr", "should have a name between any two slashes, other than . and ..; correct it"),
+        ("s3://bucket/runs//run.zarr/", "should have a name between any two slashes"),
+        ("s3://bucket/runs/../run.zarr", "should have a name between any two slashes"),
     ],
 )
 def test_urls_that_cannot_be_are_refused(url, sentence) -> None:
@@ -437,6 +440,18 @@ def test_batch_summaries_in_files_at_a_url_have_the_bits_of_those_in_memory(url,
     for step in again:
         assert {type(each) for each in step.state.batch_summaries} == {kept.KeptBatchSummary}
     assert digest(again.state, where) == digest(alone.state)
+
+
+def test_a_slash_at_the_end_of_a_url_changes_nothing(url, tmp_path) -> None:
+    rows = clusters(1, rows=60)
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",")
+    assert convert(tmp_path / "rows.csv", f"{url}/rows.zarr/") == rows.shape
+    with pytest.raises(OutputExistsError, match="exists; choose another name"):
+        convert(tmp_path / "rows.csv", f"{url}/rows.zarr")
+    model = mixture(max_laps=1).fit(rows)
+    write_labels(model._predictor, as_source(f"{url}/rows.zarr/"), SerialBackend(), f"{url}/labels.zarr/")
+    assert place_of(url).names("") == ["labels.zarr", "rows.zarr"]
+    assert place_of(f"{url}/rows.zarr").names("") == ["c", "zarr.json"]
 
 
 def test_labels_at_a_url_go_on_where_they_were_killed(url, monkeypatch) -> None:

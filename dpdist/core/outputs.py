@@ -140,7 +140,7 @@ def sole_writer(target: str) -> Iterator[Lease]:
         If another process writes there.
     """
     path = Path(target)
-    place = place_of(f"{target}/.writer" if "://" in target else path.with_name(f".{path.name}.writer"))
+    place = place_of(f"{target.rstrip('/')}/.writer" if "://" in target else path.with_name(f".{path.name}.writer"))
     try:
         lease = take_lease(place)
     except LeaseHeldError as held:

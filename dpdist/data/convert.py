@@ -122,7 +122,7 @@ class _Work:
 
     def kept(self, number: int) -> Filling:
         """The array of the rows of a file of text, beside the one that is filled."""
-        return replace(self.filling, target=f"{self.filling.where}/text-{number}", aside=False)
+        return replace(self.filling, target=f"{self.filling.where.rstrip('/')}/text-{number}", aside=False)
 
 
 def _filled(

@@ -94,7 +94,10 @@ def parts_of(url: str) -> tuple[str, str, str]:
         raise InputError(f"a {scheme}:// URL should hold no credentials; set AWS_ACCESS_KEY_ID or a profile instead.")
     if not bucket:
         raise InputError(f"{url} names no bucket; give one, as in {scheme}://bucket/name.zarr.")
-    return scheme, bucket, prefix.strip("/")
+    inside = prefix.rstrip("/")
+    if inside and not {"", ".", ".."}.isdisjoint(inside.split("/")):  # else one place would have several names
+        raise InputError(f"{url} should have a name between any two slashes, other than . and ..; correct it.")
+    return scheme, bucket, inside
 
 
 def _retry(environment: dict[str, str], patience: float) -> RetryConfig:
