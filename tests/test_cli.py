@@ -385,6 +385,7 @@ def test_errors_speak_python_and_the_command_line_makes_options_of_it() -> None:
     [
         ("predict", "apart.zarr", "rows.npy", "--out", "apart.zarr", "--serial", "--overwrite"),
         ("predict", "apart.zarr", "copy.csv", "--out", "copy.csv", "--serial", "--overwrite"),
+        ("predict", "apart.zarr", "file://./apart/rows.zarr", "--out", "apart", "--serial", "--overwrite"),
         ("fit", "apart/rows.zarr", "--out", "apart", "--serial", "--overwrite"),
         ("fit", "apart/rows.zarr", "--out", "apart/rows.zarr", "--serial", "--overwrite"),
         ("extend", "apart.zarr", "rows.npy", "--out", "./apart.zarr", "--serial", "--overwrite"),

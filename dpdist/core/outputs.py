@@ -41,6 +41,7 @@ def check_apart(out: str | os.PathLike[str], *read: str | os.PathLike[str]) -> N
 
 def _holds(one: str, other: str) -> bool:
     """Whether one path or URL is another or a folder around it."""
+    other = other.removeprefix("file://")  # which Zarr reads, though nothing is written to such a URL
     if "://" in one or "://" in other:
         return f"{other.rstrip('/')}/".startswith(f"{one.rstrip('/')}/")
     target, path = Path(one).resolve(), Path(other).resolve()
