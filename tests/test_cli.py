@@ -413,6 +413,13 @@ def test_nothing_takes_the_place_of_what_it_is_made_from(folder, run, monkeypatc
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.parametrize("command", [("report", "run.zarr"), ("demo", "--serial")])
+def test_what_goes_to_a_disk_refuses_a_url(tmp_path, monkeypatch, capsys, command) -> None:
+    sentence = told(tmp_path, monkeypatch, capsys, *command, "--out", "s3://bucket/it")
+    assert "is written to local disk; got the URL s3://bucket/it. Give a path such as" in sentence
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_wrong_width_at_predict_is_refused(folder, run, monkeypatch, capsys) -> None:
     array = zarr.create_array(folder / "narrow.zarr", shape=(5, 3), dtype="float64", overwrite=True)
     array[...] = 1.0

@@ -608,3 +608,5 @@ def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
             claim(tmp_path / "pipe.csv")
         with pytest.raises(InputError, match="does not exist; create it first"):
             claim(tmp_path / "nowhere" / "x.csv")
+        with pytest.raises(InputError, match=r"is written to local disk; got the URL s3://bucket/x\.csv\. Give a path"):
+            claim("s3://bucket/x.csv")

@@ -22,7 +22,7 @@ from dpdist.cluster.foreground import (
     stopped_by_signals,
 )
 from dpdist.cluster.terminal import MESSAGES, OUTPUT
-from dpdist.core.outputs import check_apart, claim_output
+from dpdist.core.outputs import check_apart, claim_output, require_path
 from dpdist.data import as_source, row_ids
 from dpdist.data.columns import listed
 from dpdist.inference.hierarchy.cut import cut
@@ -50,7 +50,7 @@ def show(
 
 def report(
     run: Annotated[str, typer.Argument(help="A run or a model.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[str, typer.Option("--out", "-o", help="HTML file to write.")] = "report.html",
     data: Annotated[str | None, typer.Option(help="Where the data are now, if they moved.")] = None,
     image_shape: Annotated[str | None, typer.Option(help="Of rows that are pictures, as 28x28 or 32x32x3.")] = None,
     largest: Annotated[int, typer.Option(min=1, help="Clusters or topics shown, at most.")] = SHOWN,
@@ -152,6 +152,7 @@ def demo(
     """Cluster 1,797 handwritten digits on a local Dask cluster; nothing is downloaded."""
     from dpdist.cli.demo import run_demo
 
+    require_path(out, "the demo", "dpdist-demo")
     with backend_of(workers, None, serial, stopped=_AGAIN) as backend, LiveProgress(MESSAGES) as progress:
         result = run_demo(Path(out), backend, random_state, progress.tell, overwrite)
     table = Table()

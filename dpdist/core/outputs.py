@@ -71,8 +71,7 @@ def claim_folder(path: str | os.PathLike[str], overwrite: bool) -> Path:
     InputError
         If its folder does not exist or it is a URL.
     """
-    if "://" in os.fspath(path):
-        raise InputError(f"this output is written to local disk; got the URL {path}. Give a path such as out.zarr.")
+    require_path(path, "this output", "out.zarr")
     target = Path(path)
     if target.is_dir():
         require_unwritten(place_of(target))
@@ -150,6 +149,12 @@ def sole_writer(target: str) -> Iterator[Lease]:
         yield lease
     finally:
         lease.withdraw()
+
+
+def require_path(out: str | os.PathLike[str], what: str, way_on: str) -> None:
+    """Raise :class:`InputError` if `out`, where `what` goes, is a URL; `way_on` says what may be given."""
+    if "://" in os.fspath(out):
+        raise InputError(f"{what} is written to local disk; got the URL {out}. Give a path such as {way_on}.")
 
 
 def check_parent(target: Path) -> None:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 import dpdist
 from dpdist.core.errors import OutputExistsError
-from dpdist.core.outputs import check_parent
+from dpdist.core.outputs import check_parent, require_path
 from dpdist.core.places import LocalPlace
 from dpdist.report.charts import colour_of
 from dpdist.report.figures import RunFigures
@@ -173,8 +173,9 @@ def claim_page(path: str | Path) -> Path:
     OutputExistsError
         If something is there that is no report.
     InputError
-        If its folder does not exist.
+        If its folder does not exist or it is a URL.
     """
+    require_path(path, "a report", "report.html")
     target = Path(path)
     check_parent(target)
     if target.exists() and not (target.is_file() and _is_page(target)):

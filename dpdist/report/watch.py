@@ -16,7 +16,7 @@ LOOK = 5
 
 
 def write_report(
-    run: str, out: Path, data: str | None, image_shape: str | None, largest: int, rows: int, watch: bool
+    run: str, out: str | Path, data: str | None, image_shape: str | None, largest: int, rows: int, watch: bool
 ) -> Iterator[str]:
     """Write the page and say so, if watching until the run has ended.
 

@@ -14,7 +14,7 @@ import pandas as pd
 import zarr
 
 from dpdist.core.errors import InputError, OutputExistsError
-from dpdist.core.outputs import check_parent
+from dpdist.core.outputs import check_parent, require_path
 from dpdist.data.files import ending_of
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def claim_file(out: str | os.PathLike[str], overwrite: bool) -> Path:
     OutputExistsError
         If something is there, and is not to be replaced or is no file.
     """
-    if "://" in os.fspath(out):
-        raise InputError(f"a table of labels is written to local disk; got the URL {out}. Give a path, or labels.zarr.")
+    require_path(out, "a table of labels", "labels.csv, or a URL such as s3://bucket/labels.zarr")
     target = Path(out)
     if target.exists() and overwrite and not target.is_file():
         raise OutputExistsError(f"{target} exists and is no file, so it is not replaced; choose another name.")
