@@ -316,6 +316,14 @@ def test_only_urls_of_object_stores_are_taken_for_such() -> None:
     assert not any(map(is_object_url, ("rows.zarr", "s3", "/s3://x", "https://host/rows.zarr", "file:///rows.zarr")))
 
 
+def test_a_url_that_another_package_would_read_is_told(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(
+        InputError, match=r"s3a://b/x\.zarr cannot be read without a package .* begin with one of s3://"
+    ):
+        as_source("s3a://b/x.zarr")
+
+
 def test_a_source_in_an_object_store_is_the_source_on_disk(url, tmp_path) -> None:
     rows = store_rows(url)
     group = zarr.open_group(zarr_store(f"{url}/group.zarr", read_only=False), mode="w")

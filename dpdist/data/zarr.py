@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import StorePath, WrapperStore
 
 from dpdist.core.errors import CorruptDataError, DpdistError, InputError
-from dpdist.core.places.connections import is_object_url
+from dpdist.core.places.connections import SCHEMES, is_object_url
 from dpdist.core.places.zarr_store import zarr_store
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights, cut_rows
 from dpdist.data.columns import as_names
@@ -232,8 +232,16 @@ def open_array(path: str) -> zarr.Array:
 
 
 def open_node(path: str) -> zarr.Array | zarr.Group:
-    """What Zarr finds at a path or URL, to read; its own errors where that is nothing."""
-    return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
+    """What Zarr finds at a path or URL, to read; its own errors where that is nothing, and :class:`InputError` where a
+    URL is of a kind that needs another package."""
+    try:
+        return zarr.open(zarr_store(path) if is_object_url(path) else path, mode="r")
+    except ImportError as error:
+        begins = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise InputError(
+            f"{path} cannot be read without a package that is not installed ({error}); URLs of object stores begin "
+            f"with one of {begins} here."
+        ) from error
 
 
 def _warn_of_absent_chunks(array: zarr.Array, label: str) -> None:
