@@ -87,6 +87,16 @@ def test_a_run_of_chosen_columns_goes_on_from_python(frame) -> None:
     assert dpdist.resume("r", "rows.parquet", max_laps=2).history_.sizes["lap"] == 2
 
 
+def test_ids_beside_rows_are_none_of_the_columns_of_a_model_without_names(frame) -> None:
+    np.save("rows.npy", frame.drop(columns="id"))
+    frame.assign(id=[f"r{i}" for i in range(len(frame))]).to_csv("rows.csv", index=False)
+    assert command("fit", "rows.npy", "--out", "r", "--max-laps", 1, "--serial").exit_code == 0
+    with pytest.warns(UserWarning, match="X has feature names"):
+        done = command("predict", "r", "rows.csv", "--ids", "id", "--out", "l.csv", "--serial")
+    assert done.exit_code == 0, done.exception
+    assert pd.read_csv("l.csv")["id"][7] == "r7"
+
+
 @pytest.mark.parametrize("name", ["km/h", "..", "written"])
 def test_ids_whose_name_cannot_be_stored_are_refused(name, frame) -> None:
     frame.rename(columns={"id": name}).to_parquet("rows.parquet")

@@ -14,6 +14,7 @@ from dpdist.core.errors import CheckpointError, InputError
 from dpdist.core.lease import released_on_error
 from dpdist.core.places import place_of
 from dpdist.data import Source, chosen_source, source_like
+from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.hierarchy.growing import grow_tree
 from dpdist.inference.hierarchy.tree import Tree
@@ -92,10 +93,14 @@ def source_of(run: RunStore | PreparationStore, moved: str | None = None) -> Sou
         raise InputError(f"{str(error).rstrip('.')}. {way_on}") from error
 
 
-def rows_for(store: RunStore, path: str) -> Source:
+def rows_for(store: RunStore, path: str, ids: str | None = None) -> Source:
     """Rows at a path as the model in a store takes them: by the names of its columns, or as they were chosen where they
-    have none, as a column of vectors has."""
-    return source_like(path, store.problem().names, store.settings)
+    have none, as a column of vectors has; and then without the column that tells what rows are called."""
+    names: Names | None = store.problem().names
+    settings: Mapping[str, Any] = store.settings
+    if names is None and ids is not None and settings.get("columns") is None:
+        settings = {**settings, "drop": [*(settings.get("drop") or ()), ids]}
+    return source_like(path, names, settings)
 
 
 def check_limits(command: str, label: object, max_laps: int | None, max_time: float | None) -> None:
