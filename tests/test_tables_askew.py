@@ -97,7 +97,7 @@ def test_ids_beside_rows_are_none_of_the_columns_of_a_model_without_names(frame)
     assert pd.read_csv("l.csv")["id"][7] == "r7"
 
 
-@pytest.mark.parametrize("name", ["km/h", "..", "written"])
+@pytest.mark.parametrize("name", ["km/h", "..", "written", "plan.txt", "a\\b", "x\ty"])
 def test_ids_whose_name_cannot_be_stored_are_refused(name, frame) -> None:
     frame.rename(columns={"id": name}).to_parquet("rows.parquet")
     assert command("fit", "rows.parquet", "--drop", name, "--out", "r", "--max-laps", 1, "--serial").exit_code == 0

@@ -18,7 +18,7 @@ from zarr.storage import MemoryStore
 
 from dpdist.core.digests import digest_of
 from dpdist.core.errors import InputError
-from dpdist.core.outputs import METADATA, sole_writer
+from dpdist.core.outputs import METADATA, PLAN, sole_writer
 from dpdist.core.places import absolute, place_of
 from dpdist.core.stored import Stored
 from dpdist.core.versions import versions
@@ -187,8 +187,8 @@ def _described(rows: int, outputs: Outputs, components: np.ndarray, ids: RowIds 
     group = zarr.open_group(MemoryStore(parts), mode="w", zarr_format=3)
     put(group, "id", components, _OUTPUTS["id"])
     if ids is not None:
-        refuse_taken(ids.name, ("id", label_blocks.MARKS, METADATA, *outputs))
-        if "/" in ids.name or not ids.name.strip("."):
+        refuse_taken(ids.name, ("id", label_blocks.MARKS, METADATA, PLAN, *outputs))
+        if not {"/", "\\"}.isdisjoint(ids.name) or not ids.name.strip(".") or not ids.name.isprintable():
             raise InputError(
                 f"column '{ids.name}' of ids cannot be the name of an array in Zarr; rename it in the data, or write "
                 "labels.csv."
