@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dpdist.inference.moves.children import paying, seed_children
 from dpdist.inference.moves.contest import AHEAD, contest
 from dpdist.inference.moves.sampled_rows import STEP_GAIN, SampledRows
 from dpdist.inference.moves.sampling import share_of
-from dpdist.inference.moves.split import Split, paying, seed_children
 from tests.cases import ALLOCATIONS, FAMILIES
 from tests.test_agglomerate import of_case
 from tests.test_regroup import model_of
@@ -69,7 +69,7 @@ def nearly_constant() -> np.ndarray:
 def test_a_few_rows_that_lose_little_do_not_hide_children_that_gain_later(seed) -> None:
     rows = nearly_constant()
     sample = SampledRows.of(model_of(rows), rows, np.ones(len(rows)))
-    found = paying(sample, seed_children(sample, Split(), np.random.default_rng(seed)), ((5, 2), (1, 4)))
+    found = paying(sample, seed_children(sample, 2, 8, np.random.default_rng(seed)), ((5, 2), (1, 4)))
     one = sample.stepped([sample.features.sum(axis=0, keepdims=True)])[0].elbo
     assert found and sample.settled(sample.stepped([found[0].stats])[0]).elbo > one
 

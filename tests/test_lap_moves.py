@@ -18,13 +18,14 @@ from dpdist.inference.mixture.lap_moves import LapMoves, take_lap_moves
 from dpdist.inference.mixture.problem import Problem
 from dpdist.inference.moves import turns as turns_module
 from dpdist.inference.moves.accept import Reason
+from dpdist.inference.moves.children import seed_children
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.delete import Delete
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merge, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampling import TOGETHER, Sampling
-from dpdist.inference.moves.split import Split, seed_children
+from dpdist.inference.moves.split import Split
 from dpdist.inference.moves.turns import parts_of
 from dpdist.inference.schedules import Memoized
 from dpdist.inference.state import Info, State
@@ -407,9 +408,9 @@ def test_whoever_may_be_split_and_has_a_sample_is_tried(ends) -> None:
 def test_every_component_and_lap_has_seedings_of_its_own(monkeypatch) -> None:
     first = []
 
-    def spy(sample, split, rng):
+    def spy(sample, children, seedings, rng):
         first.append(rng.random())
-        return seed_children(sample, split, rng)
+        return seed_children(sample, children, seedings, rng)
 
     monkeypatch.setattr("dpdist.inference.moves.split.seed_children", spy)
     for seed in (3, 4):

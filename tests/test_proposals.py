@@ -15,6 +15,7 @@ from dpdist.core.errors import PrecisionError
 from dpdist.core.randomness import generator
 from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.base import Proposals
+from dpdist.inference.moves.children import paying, seed_children
 from dpdist.inference.moves.contest import contest
 from dpdist.inference.moves.delete import Deletes, propose_deletes
 from dpdist.inference.moves.division import Divisions
@@ -23,7 +24,7 @@ from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, nearest_seeds, standardized
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
-from dpdist.inference.moves.split import Split, _seed_task, paying, seed_children
+from dpdist.inference.moves.split import Split, _seed_task
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
 from dpdist.models.sufficient_statistics import Summary
 from tests.cases import ALLOCATIONS, FAMILIES, filled
@@ -245,19 +246,19 @@ def test_replacements_that_have_most_in_common_with_a_component_keep_its_identit
 @pytest.mark.parametrize(("seed", "allocation"), list(enumerate(ALLOCATIONS)), ids=[a.name for a in ALLOCATIONS])
 def test_children_are_the_best_of_several_ways_to_seed_them(case, thin, seed, allocation) -> None:
     rows, weights, family, _ = drawn(case, seed)
-    model, split = Model(family, allocation), Split(children=3, seedings=8)
+    model = Model(family, allocation)
     sample = SampledRows.of(model, sparse.csr_array(rows) if thin else rows, weights, 0.4)
-    found = seed_children(sample, split, np.random.default_rng(seed))
+    found = seed_children(sample, 3, 8, np.random.default_rng(seed))
     rng, points = np.random.default_rng(seed), sample.points
     scaled = standardized(points, weights)
-    ways = [many_nearest_seeds(own, weights, split.children, 4, rng) for own in (points, scaled)]
+    ways = [many_nearest_seeds(own, weights, 3, 4, rng) for own in (points, scaled)]
     every = densities_under_one(model, rows, weights)[:, None], column_depths(scaled, weights, 2, rng)
     ways += [shells(depths, weights, even_shares(2, 2, rng)) for depths in every]
     nearness = -distances_from_drawn(scaled, weights, 4, rng)
     ways.append(shells(nearness, weights, small_shares(weights, 2, 4, rng)))
     finalists: list[tuple[float, int, np.ndarray]] = []
     for way, owners in enumerate(ways):
-        hard = [[sums_of(family, rows, weights * (each == c)) for c in range(split.children)] for each in owners.T]
+        hard = [[sums_of(family, rows, weights * (each == c)) for c in range(3)] for each in owners.T]
         tried = [refined(model, rows, weights, np.array(stats)) for stats in hard]
         tie = 1e-7 * float(weights.sum())
         finalists += [(-float(family.log_evidence(stats).sum() // tie), way, stats) for stats in tried]
@@ -277,7 +278,7 @@ def test_children_are_the_best_of_several_ways_to_seed_them(case, thin, seed, al
 def test_children_that_pay_are_those_that_end_above_the_one_component(case, allocation) -> None:
     rows, weights, family, rng = drawn(case, 3)
     sample = SampledRows.of(Model(family, allocation), rows, weights, 0.4)
-    seeded = seed_children(sample, Split(seedings=8), rng)
+    seeded = seed_children(sample, 2, 8, rng)
     one = sample.stepped([sums_of(family, rows, weights)[None]])[0].elbo
     expected = contest(sample, seeded, ((3, 4),), one, among_credible=False)
     found = paying(sample, seeded, ((3, 4),))
@@ -298,7 +299,7 @@ def test_the_most_promising_children_are_scaled_to_what_the_component_holds(pays
     model, split, held = Model(filled(case, rows), ALLOCATIONS[0]), Split(), count or float(weights.sum())
     found = _seed_task((model, split), (rows, weights), held, (1, 2, 3))
     sample = SampledRows.of(model, rows, weights, weights.sum() / held)
-    seeded, stages = seed_children(sample, split, generator(1, "seed children", 2, 3)), ((5, 2), (1, 4))
+    seeded, stages = seed_children(sample, 2, 8, generator(1, "seed children", 2, 3)), ((5, 2), (1, 4))
     children = (
         paying(sample, seeded, stages) if pays else contest(sample, seeded, stages, -np.inf, among_credible=False)
     )

@@ -16,13 +16,14 @@ from dpdist.inference.moves import regroup
 from dpdist.inference.moves.accept import Reason, Verdict
 from dpdist.inference.moves.arrange import _candidates, _Change, _changes, best_of, rearranged
 from dpdist.inference.moves.base import LapEnd, Proposals
+from dpdist.inference.moves.children import Children
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.regroup import Regroup
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch, union_of
-from dpdist.inference.moves.split import Children, Split
+from dpdist.inference.moves.split import Split
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Moments
 from dpdist.models.mixture import Model

@@ -7,9 +7,9 @@ from scipy import sparse
 from dpdist.data import ArraySource
 from dpdist.execution import SerialBackend
 from dpdist.inference.data_summary import summarise_source
+from dpdist.inference.moves.children import seed_children
 from dpdist.inference.moves.sampled_rows import SampledRows
 from dpdist.inference.moves.shells import LEAST_WEIGHT, column_depths, even_shares, shells, small_shares
-from dpdist.inference.moves.split import Split, seed_children
 from dpdist.models.allocations import DirichletProcess
 from dpdist.models.families import Gaussian
 from dpdist.models.mixture import Model
@@ -113,7 +113,7 @@ def by_chance(*given) -> np.ndarray:
 @pytest.mark.parametrize(("draw", "others"), [(concentric, ["column_depths"]), (in_a_column, [])])
 def test_shells_alone_tell_what_lies_around_what(draw, others, seed, monkeypatch) -> None:
     for way in ("many_nearest_seeds", "distances_from_drawn", *others):
-        monkeypatch.setattr(f"dpdist.inference.moves.split.{way}", by_chance)
+        monkeypatch.setattr(f"dpdist.inference.moves.children.{way}", by_chance)
     rows, apart = draw(seed)
     found, truly = gains_of_seeding(rows, [apart], 32, seed)
     assert found > 0.99 * truly[0]
@@ -131,11 +131,11 @@ def small_within(seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_balls_alone_find_small_clusters_within_a_large_one(seed, monkeypatch) -> None:
     for way in ("many_nearest_seeds", "column_depths"):
-        monkeypatch.setattr(f"dpdist.inference.moves.split.{way}", by_chance)
+        monkeypatch.setattr(f"dpdist.inference.moves.children.{way}", by_chance)
     rows, clusters = small_within(seed)
     found, truly = gains_of_seeding(rows, clusters, 96, seed)
     assert found > 0.6 * min(truly)
-    monkeypatch.setattr("dpdist.inference.moves.split.distances_from_drawn", by_chance)
+    monkeypatch.setattr("dpdist.inference.moves.children.distances_from_drawn", by_chance)
     without, _ = gains_of_seeding(rows, clusters, 96, seed)
     assert without < 0.6 * min(truly)
 
@@ -148,9 +148,9 @@ def gains_of_seeding(
     They take one step only: on rows as clear as these, many lead to the same from anywhere.
     """
     family = Gaussian().with_defaults(summarise_source(ArraySource(rows), SerialBackend()).moments())
-    features, split = family.features(rows), Split(seedings=seedings)
+    features = family.features(rows)
     sample = SampledRows.of(Model(family, DirichletProcess(1.0)), rows, np.ones(len(rows)))
-    children = seed_children(sample, split, np.random.default_rng(seed))[0]
+    children = seed_children(sample, 2, seedings, np.random.default_rng(seed))[0]
     all_rows = features.sum(axis=0)
     parts = [features[cluster].sum(axis=0) for cluster in clusters]
     found, *truly = (

@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dpdist.inference.moves.agglomerate import agglomerated
+from dpdist.inference.moves.children import Children, paying, seed_children
 from dpdist.inference.moves.contest import contest
 from dpdist.inference.moves.hops import hopped
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.shells import shells
-from dpdist.inference.moves.split import Children, Split, paying, seed_children
+from dpdist.inference.moves.split import Split
 
 #: Arrangements refined of those tried and for how many steps, after which the best go on to the next stage: what ends
 #: higher may begin lower.
@@ -156,4 +157,5 @@ def _split(sample: SampledRows, weights: np.ndarray, split: Split, rng: np.rando
     if not len(rows):
         return []
     own = SampledRows(sample.model, sample.features[rows], sample.points[rows], weights[rows], sample.share)
-    return paying(own, seed_children(own, split, rng), [(SEEDED, split.seed_iterations)])
+    seeded = seed_children(own, split.children, split.seedings, rng)
+    return paying(own, seeded, [(SEEDED, split.seed_iterations)])
