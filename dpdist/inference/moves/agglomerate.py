@@ -15,7 +15,7 @@ import numpy as np
 from dpdist.inference.moves.accept import disjoint
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
-from dpdist.inference.moves.seeding import many_nearest_seeds, standardized
+from dpdist.inference.moves.seeding import alike_in_a_column, many_nearest_seeds, standardized
 from dpdist.kernels.softmax import pair_entropy
 from dpdist.models.sufficient_statistics import Summary
 
@@ -25,12 +25,14 @@ DRAWS, STEPS = 4, 2
 
 
 def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """What so many seeds come to, drawn by distances or, once, in units of spread: statistics (M, F) of each.
+    """What so many seeds come to, drawn by distances, once in units of spread, and by values of a column where these
+    recur: statistics (M, F) of each.
 
     Each is of the highest bound on the way. There are fewer where rows are too alike for so many seeds.
     """
     measures = (sample.points, DRAWS), (standardized(sample.points, sample.weights), 1)
     drawn = [many_nearest_seeds(points, sample.weights, seeds, draws, rng) for points, draws in measures]
+    drawn.append(alike_in_a_column(sample.points, sample.weights, seeds - 1, DRAWS, rng.spawn(1)[0]))
     now = _refined(sample, [_owning(sample, own) for owners in drawn if owners is not None for own in owners.T])
     best, going = list(now), list(range(len(now)))
     while going:

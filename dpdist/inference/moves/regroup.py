@@ -9,6 +9,7 @@ Groups are searched in waves of disjoint ones, and a wave that finds something i
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left,
 and wide ones with them, one for each component, in which a component of what lies outermost in all may be missing.
+Where rows are few, so that searches cost little and much hangs on each draw, all are then searched some more times.
 Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
 limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
 split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
@@ -43,6 +44,9 @@ MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
 #: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
+#: Times that a group is searched before a run may end where rows are few: that many at most, a posterior counted as a
+#: part of a row for every column of statistics.
+SEARCHES, FEW_ROWS, POSTERIOR = 3, 3000.0, 0.125
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
@@ -142,17 +146,21 @@ class Regroup(Dividing):
             lately |= proposals.cooling(end.ids, end.lap + 1)
         return float(lately.mean()) > 0.5
 
-    def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
+    def _left(self, end: LapEnd, searched: SearchedGroups, k: int, calm: bool = True) -> Iterator[tuple[int, ...]]:
         """Groups of a component with its nearest that were not searched, the smallest first; itself if it is alone.
 
-        The last is a `wide` one if the component was in none.
+        Where all is `calm`, groups of few rows are searched more often, and the last is a wide one if the component was
+        in none.
         """
+        stats = end.summary.stats
+        few = end.summary.counts.sum() + POSTERIOR * stats.size <= FEW_ROWS
+        times = SEARCHES if calm and few else 1
         for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)}):
             group = k, *end.neighbours[k, : size - 1].tolist()
-            if not searched.holds(end.ids[list(group)].tolist()):
+            if searched.times_of(end.ids[list(group)].tolist()) < times:
                 yield group
         widest = min(self.widest, len(end.ids))
-        if wide and widest > self.largest and int(end.ids[k]) not in searched.covered.get(widest, ()):
+        if calm and widest > self.largest and int(end.ids[k]) not in searched.covered.get(widest, ()):
             yield k, *end.neighbours[k, : widest - 1].tolist()
 
     def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:
@@ -161,7 +169,7 @@ class Regroup(Dividing):
         return PRODUCTS * len(group) * min(float(self.rows), held)
 
     def _groups(
-        self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, wide: bool
+        self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, calm: bool
     ) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
@@ -170,7 +178,7 @@ class Regroup(Dividing):
         """
         end, groups, free, together = sketch.end, list[tuple[int, ...]](), sketch.free.copy(), sketch.replaced
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
-            for group in self._left(end, searched, k, wide):
+            for group in self._left(end, searched, k, calm):
                 union = union_of([together[k] for k in group])
                 if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER:
                     groups.append(group)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from dpdist.models.families.base import Rows, is_sparse
+from dpdist.models.families.base import Rows, dense_rows, is_sparse
 
 #: Share of the widest column's spread below which that of another is taken for rounding; and of a column's mean square
 #: the share below which a variance is, that is a difference from it; and of a distance that by which others are alike.
 ROUNDING = 1e-12
+#: Rows and columns at most in which values are looked for that recur, and the share of these rows that have to be like
+#: others in a column.
+LOOKED_AT, RECURRING = (128, 64), 0.1
 
 
 def nearest_seeds(points: Rows, weights: np.ndarray, seeds: int, rng: np.random.Generator) -> np.ndarray | None:
@@ -53,6 +56,29 @@ def distances_from_drawn(points: Rows, weights: np.ndarray, seedings: int, rng: 
     order = _random_order(points, rng)
     chosen = _drawn(np.broadcast_to(weights[:, None], (len(order), seedings)), order, rng)
     return _squared_distances(points, _squared_norms(points), chosen)
+
+
+def alike_in_a_column(
+    points: Rows, weights: np.ndarray, cuts: int, seedings: int, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Part rows by values of a column: where a row's own is among `cuts` values drawn by weight, else `cuts`, (n, S).
+
+    Where columns hold whole numbers, codes or zeros, a cluster may be the rows of one value, which lie between others.
+    Columns are drawn by how often values recur; None where they recur in no column, or it holds one value only.
+    """
+    (rows, width), order = LOOKED_AT, _random_order(points, rng)
+    evenly = (np.arange(rows) + 0.5) / rows * weights.sum()
+    asked = np.unique(order[np.minimum(np.searchsorted(np.cumsum(weights[order]), evenly), len(order) - 1)])
+    among = rng.permutation(points.shape[1])[:width]
+    recurring = (np.diff(np.sort(dense_rows(points[asked][:, among]), axis=0), axis=0) == 0.0).sum(axis=0) / len(asked)
+    odds = np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(asked)), recurring, 0.0)
+    if not odds.any():
+        return None
+    drawn = rng.choice(among, seedings, p=odds / odds.sum())
+    columns, by_weight = dense_rows(points[:, drawn]), np.broadcast_to(weights[:, None], (len(weights), seedings))
+    values = np.stack([columns[_drawn(by_weight, order, rng), np.arange(seedings)] for _ in range(cuts)])
+    alike = columns[:, None] == values
+    return np.where(alike.any(axis=1), alike.argmax(axis=1), cuts)
 
 
 def standardized(points: Rows, weights: np.ndarray) -> Rows:
