@@ -93,8 +93,24 @@ def test_what_no_split_finds_seeds_may_in_one_or_two(monkeypatch, members) -> No
 def test_rows_too_alike_have_no_seeds() -> None:
     rows = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], 30, axis=0)
     sample = SampledRows.of(model_of(rows), rows, np.ones(90))
-    assert len(agglomerated(sample, 3, np.random.default_rng(0))) > 1
+    assert len(agglomerated(sample, 3, np.random.default_rng(0))) == 2 * agglomerate.DRAWS + 1
+    # by the values of a column there are as many as there are of these
+    assert len(agglomerated(sample, 4, np.random.default_rng(0))) == agglomerate.DRAWS
+    sample = SampledRows.of(sample.model, rows[:30], np.ones(30))
     assert agglomerated(sample, 4, np.random.default_rng(0)) == []
+
+
+def test_clusters_of_one_value_of_a_column_are_found_among_many() -> None:
+    """Seven values, of which each has its own place in the other columns."""
+    rng = np.random.default_rng(0)
+    owners = np.repeat(np.arange(7), 60)
+    rows = np.column_stack(
+        [owners.astype(float), rng.normal(size=(420, 2)) + owners[:, None] % 3, rng.normal(size=420)]
+    )
+    sample = SampledRows.of(model_of(rows), rows, np.ones(420))
+    truth = sample.settled(sample.stepped([sums(sample.model, rows, owners)])[0])
+    ends = [sample.settled(sample.stepped([stats])[0]) for stats in agglomerated(sample, 8, np.random.default_rng(0))]
+    assert max(end.elbo for end in ends[-agglomerate.DRAWS :]) >= truth.elbo - 1.0 > max(end.elbo for end in ends[:5])
 
 
 def in_many_columns(seed: int, apart: float) -> tuple[SampledRows, Arrangement, np.ndarray]:

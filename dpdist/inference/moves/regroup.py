@@ -9,7 +9,7 @@ Groups are searched in waves of disjoint ones, and a wave that finds something i
 (:mod:`dpdist.inference.moves.sketch`). A group that was searched is not searched again before its members
 change. Where laps without moves have come to gain less than a regroup has to, all groups are searched that are left,
 and wide ones with them, one for each component, in which a component of what lies outermost in all may be missing.
-Where rows are few, so that searches cost little and much hangs on each draw, all are then searched some more times.
+Where rows are few, so that searches cost little and much hangs on each draw, a vain one is made again.
 Searches at the end of a lap stop once they cost a few times as much as the lap's own matrix products: with a smaller
 limit a run reaches the same bound in the same time, but in more laps. While most components were split or refused a
 split in the last few laps, and will be tried again, they stop much sooner, for what is searched then is about to
@@ -44,9 +44,9 @@ MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
 #: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
-#: Times that a group is searched before a run may end where rows are few: that many at most, a posterior counted as a
-#: part of a row for every column of statistics.
-SEARCHES, FEW_ROWS, POSTERIOR = 3, 3000.0, 0.125
+#: Times that a group is searched in vain at most, and how many rows all of these look at if that takes all rows there
+#: are; what a posterior costs in rows, for every column of statistics.
+SEARCHES, ROWS_SEARCHED, POSTERIOR = 6, 3000.0, 0.125
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
@@ -146,21 +146,17 @@ class Regroup(Dividing):
             lately |= proposals.cooling(end.ids, end.lap + 1)
         return float(lately.mean()) > 0.5
 
-    def _left(self, end: LapEnd, searched: SearchedGroups, k: int, calm: bool = True) -> Iterator[tuple[int, ...]]:
+    def _left(self, end: LapEnd, searched: SearchedGroups, k: int, wide: bool = True) -> Iterator[tuple[int, ...]]:
         """Groups of a component with its nearest that were not searched, the smallest first; itself if it is alone.
 
-        Where all is `calm`, groups of few rows are searched more often, and the last is a wide one if the component was
-        in none.
+        The last is a `wide` one if the component was in none.
         """
-        stats = end.summary.stats
-        few = end.summary.counts.sum() + POSTERIOR * stats.size <= FEW_ROWS
-        times = SEARCHES if calm and few else 1
         for size in sorted({min(size, len(end.ids)) for size in range(self.smallest, self.largest + 1)}):
             group = k, *end.neighbours[k, : size - 1].tolist()
-            if searched.times_of(end.ids[list(group)].tolist()) < times:
+            if not searched.holds(end.ids[list(group)].tolist()):
                 yield group
         widest = min(self.widest, len(end.ids))
-        if calm and widest > self.largest and int(end.ids[k]) not in searched.covered.get(widest, ()):
+        if wide and widest > self.largest and int(end.ids[k]) not in searched.covered.get(widest, ()):
             yield k, *end.neighbours[k, : widest - 1].tolist()
 
     def _work(self, end: LapEnd, group: tuple[int, ...]) -> float:
@@ -169,7 +165,7 @@ class Regroup(Dividing):
         return PRODUCTS * len(group) * min(float(self.rows), held)
 
     def _groups(
-        self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, calm: bool
+        self, sketch: Sketch, searched: SearchedGroups, wave: int, work: float, wide: bool
     ) -> list[tuple[int, ...]]:
         """Disjoint groups that were not searched, in random order, so that all have their turn.
 
@@ -178,7 +174,7 @@ class Regroup(Dividing):
         """
         end, groups, free, together = sketch.end, list[tuple[int, ...]](), sketch.free.copy(), sketch.replaced
         for k in generator(end.seed, "regroup", end.lap, wave).permutation(len(end.ids)).tolist():
-            for group in self._left(end, searched, k, calm):
+            for group in self._left(end, searched, k, wide):
                 union = union_of([together[k] for k in group])
                 if work > 0 and free[list(group)].all() and len(union) <= MOST_TOGETHER:
                     groups.append(group)
@@ -192,7 +188,7 @@ class Regroup(Dividing):
         drawn = [self._drawn(end, group, key) for group, key in zip(groups, keys, strict=True)]
         stats = [end.summary.stats[list(group)] for group in groups]
         most = [len(group) + max(0.0, end.room) for group in groups]
-        shared = [end.backend.share((end.model, self))] * len(groups)
+        shared = [end.backend.share((end.model, self, _searches(end)))] * len(groups)
         return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, most, keys))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
@@ -206,6 +202,12 @@ def _most_work(end: LapEnd, laps: float) -> float:
     """Products of a row with a component's columns that searches of a lap's end may take: those of so many laps."""
     stats = end.summary.stats
     return float(max(laps * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
+
+
+def _searches(end: LapEnd) -> int:
+    """How often a group is searched in vain: the fewer rows there are the more often."""
+    rows = float(end.summary.counts.sum()) + POSTERIOR * end.summary.stats.size
+    return int(np.clip(ROWS_SEARCHED / max(rows, 1.0), 1, SEARCHES))
 
 
 def _sampled(
@@ -225,19 +227,20 @@ def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator)
 
 
 def _arrange_task(
-    shared: tuple[Model, Regroup],
+    shared: tuple[Model, Regroup, int],
     stats: np.ndarray,
     drawn: GroupRows,
     most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
     """A better arrangement of components with `stats` (M, F) by at most so many; None if none was found."""
-    (model, move), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
+    (model, move, searches), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
         sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=move.seedings, seed_iterations=2)
         if len(stats) <= move.largest:
-            better = rearranged(sample, stats * share, split, rng, most)
+            tried = (rearranged(sample, stats * share, split, rng, most) for _ in range(searches))
+            better = next((each for each in tried if each is not None), None)
         else:
             better = surrounded(sample, stats * share) if len(stats) < most else None
     if better is None:
