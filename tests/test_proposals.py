@@ -262,8 +262,6 @@ def test_children_are_the_best_of_several_ways_to_seed_them(case, thin, seed, al
     ways += [shells(depths, weights, even_shares(2, 2, rng)) for depths in every]
     nearness = -distances_from_drawn(scaled, weights, 4, rng)
     ways.append(shells(nearness, weights, small_shares(weights, 2, 4, rng)))
-    by_value = alike_in_a_column(scaled, weights, 2, 4, rng.spawn(1)[0])
-    ways += [] if by_value is None else [by_value]
     finalists: list[tuple[float, int, np.ndarray]] = []
     for way, owners in enumerate(ways):
         hard = [[sums_of(family, rows, weights * (each == c)) for c in range(3)] for each in owners.T]

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpdist.inference.moves.contest import ALIKE, contest
 from dpdist.inference.moves.sampled_rows import SampledRows
-from dpdist.inference.moves.seeding import alike_in_a_column, distances_from_drawn, many_nearest_seeds, standardized
+from dpdist.inference.moves.seeding import distances_from_drawn, many_nearest_seeds, standardized
 from dpdist.inference.moves.shells import column_depths, even_shares, shells, small_shares
 from dpdist.models.families.base import Rows
 
@@ -92,8 +92,6 @@ def _cut(seeding: _Seeding, scaled: Rows, cuts: int, seedings: int, rng: np.rand
     if half:
         nearness = -distances_from_drawn(scaled, weights, half, rng)
         found.append(shells(nearness, weights, small_shares(weights, cuts, half, rng)))
-        by_value = alike_in_a_column(scaled, weights, cuts, half, rng.spawn(1)[0])
-        found += [] if by_value is None else [by_value]
     return found
 
 
