@@ -444,6 +444,7 @@ def ssh_values(sshd: SSHDaemon, certificates: Path, folder: Path, **settings: An
 def ssh_backend(sshd, certificates, tmp_path_factory) -> Iterator[DaskBackend]:
     """A cluster over SSH; all its processes are gone when it is closed."""
     backend = parse_cluster(ssh_values(sshd, certificates, tmp_path_factory.mktemp("spill"))).launch()
+    backend.client.wait_for_workers(2, timeout=300)
     children = psutil.Process(sshd.process).children(recursive=True)
     started = [process for process in children if "python" in process.name()]
     try:

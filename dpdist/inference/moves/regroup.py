@@ -44,9 +44,9 @@ MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
 #: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
-#: Times that a group is searched in vain at most, and how many rows all of these look at if that takes all rows there
-#: are; what a posterior costs in rows, for every column of statistics.
-SEARCHES, ROWS_SEARCHED, POSTERIOR = 6, 3000.0, 0.125
+#: Times that a group is searched in vain at most, and how many rows all of these may look at, each component counted as
+#: so many rows and its posterior as so much of one for every column of statistics.
+SEARCHES, ROWS_SEARCHED, COMPONENT, POSTERIOR = 6, 4500.0, 50.0, 0.125
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
@@ -206,8 +206,9 @@ def _most_work(end: LapEnd, laps: float) -> float:
 
 def _searches(end: LapEnd) -> int:
     """How often a group is searched in vain: the fewer rows there are the more often."""
-    rows = float(end.summary.counts.sum()) + POSTERIOR * end.summary.stats.size
-    return int(np.clip(ROWS_SEARCHED / max(rows, 1.0), 1, SEARCHES))
+    components, width = end.summary.stats.shape
+    rows = float(end.summary.counts.sum()) + components * (COMPONENT + POSTERIOR * width)
+    return int(np.clip(ROWS_SEARCHED / rows, 1, SEARCHES))
 
 
 def _sampled(
