@@ -359,7 +359,8 @@ def test_rows_are_parted_by_values_of_a_column_in_which_they_recur(thin, cuts) -
 
 def test_values_are_drawn_by_weight_and_columns_by_how_often_values_recur() -> None:
     rng = np.random.default_rng(1)
-    rows = np.column_stack([rng.integers(0, 2, 600), rng.integers(0, 30, 600) * (rng.random(600) < 0.4)]).astype(float)
+    some, zeros = rng.integers(0, 2, 600), rng.random(600) < 0.4
+    rows = np.column_stack([some, rng.integers(0, 30, 600) * zeros, rng.normal(size=600)])
     weights = np.where(rows[:, 0] == 1, 9.0, 1.0)
     found = alike_in_a_column(rows, weights, 1, 400, rng)
     of_first = np.array([len(set(own[rows[:, 0] == 1])) == 1 for own in found.T])
@@ -367,7 +368,10 @@ def test_values_are_drawn_by_weight_and_columns_by_how_often_values_recur() -> N
     assert 0.5 < of_first.mean() < 0.75 and 0.8 < ones.mean() < 0.98
 
 
-@pytest.mark.parametrize("rows", [np.ones((50, 3)), np.random.default_rng(0).normal(size=(50, 3)), np.zeros((1, 2))])
+NOISE = np.random.default_rng(0).normal(size=(50, 3))
+
+
+@pytest.mark.parametrize("rows", [np.ones((50, 3)), NOISE, np.repeat(NOISE, 3, axis=0), np.zeros((1, 2))])
 def test_where_no_value_recurs_or_all_do_nothing_is_parted_by_values(rows) -> None:
     assert alike_in_a_column(rows, np.ones(len(rows)), 1, 4, np.random.default_rng(0)) is None
 

@@ -70,8 +70,9 @@ def alike_in_a_column(
     evenly = (np.arange(rows) + 0.5) / rows * weights.sum()
     asked = np.unique(order[np.minimum(np.searchsorted(np.cumsum(weights[order]), evenly), len(order) - 1)])
     among = rng.permutation(points.shape[1])[:width]
-    recurring = (np.diff(np.sort(dense_rows(points[asked][:, among]), axis=0), axis=0) == 0.0).sum(axis=0) / len(asked)
-    odds = np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(asked)), recurring, 0.0)
+    some = np.unique(dense_rows(points[asked][:, among]), axis=0)  # a row that is there twice says nothing
+    recurring = (np.diff(np.sort(some, axis=0), axis=0) == 0.0).sum(axis=0) / len(some)
+    odds = np.where((recurring >= RECURRING) & (recurring < 1.0 - 1.0 / len(some)), recurring, 0.0)
     if not odds.any():
         return None
     drawn = rng.choice(among, seedings, p=odds / odds.sum())
