@@ -265,7 +265,7 @@ def test_a_row_of_weight_w_equals_w_such_rows_for_a_whole_fit(name, start) -> No
     rows = rows_for(name, np.random.default_rng(4), 4.0)
     weights, order = rng.integers(0, 4, size=len(rows)), rng.permutation(len(rows))
     labels = np.arange(len(rows)) % 4
-    usual = {"family": FAMILIES[name](), "schedule": Memoized(1), "max_laps": 20, "tolerance": 1e-2}
+    usual = {"family": FAMILIES[name](), "schedule": Memoized(1), "max_laps": 10, "tolerance": 1e-2}
     usual |= {"random_state": 1, "moves": None}
     initial = [labels[order], np.repeat(labels, weights)] if start == "labels" else [start, start]
     one = mixture(**usual, initial=initial[0], initial_components=4)
