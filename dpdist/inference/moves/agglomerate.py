@@ -33,7 +33,8 @@ def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> l
     measures = (sample.points, DRAWS), (standardized(sample.points, sample.weights), 1)
     drawn = [many_nearest_seeds(points, sample.weights, seeds, draws, rng) for points, draws in measures]
     drawn.append(alike_in_a_column(sample.points, sample.weights, seeds - 1, DRAWS, rng.spawn(1)[0]))
-    now = _refined(sample, [_owning(sample, own) for owners in drawn if owners is not None for own in owners.T])
+    seeded = [own for owners in drawn if owners is not None for own in owners.T]
+    now = _refined(sample, [sample.owned(own, int(own.max()) + 1) for own in seeded])
     best, going = list(now), list(range(len(now)))
     while going:
         merged = {j: _merged(now[j], pairs) for j in going if (pairs := _pairs(sample, now[j]))}
@@ -41,12 +42,6 @@ def agglomerated(sample: SampledRows, seeds: int, rng: np.random.Generator) -> l
         for j, found in zip(going, _refined(sample, list(merged.values())), strict=True):
             now[j], best[j] = found, max(best[j], found, key=lambda each: each.elbo)
     return [each.stats for each in best]
-
-
-def _owning(sample: SampledRows, owners: np.ndarray) -> np.ndarray:
-    """Statistics (M, F) of components that own their rows whole, `owners` being (n,)."""
-    resp = (owners[:, None] == np.arange(owners.max() + 1)) * sample.weights[:, None]
-    return np.asarray(sample.features.T @ resp).T
 
 
 def _refined(sample: SampledRows, candidates: Sequence[np.ndarray]) -> list[Arrangement]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,8 +31,7 @@ class Children(NamedTuple):
 
 def paying(sample: SampledRows, seeded: Sequence[np.ndarray], stages: Sequence[tuple[int, int]]) -> list[Children]:
     """Of seeded children those that do not stand still below the one component, the most promising first."""
-    total = np.asarray(sample.features.T @ sample.weights)
-    one = sample.stepped([total[None]])[0].elbo
+    one = sample.stepped([sample.total[None]])[0].elbo
     found = contest(sample, seeded, stages, one, among_credible=False)
     return [Children(each.outlook - one, each.stats) for each in found]
 
@@ -105,20 +103,15 @@ class _Seeding:
 
     sample: SampledRows
 
-    @cached_property
-    def total(self) -> np.ndarray:
-        """Statistics (F,) of all rows."""
-        return np.asarray(self.sample.features.T @ self.sample.weights)
-
-    @cached_property
+    @property
     def densities(self) -> np.ndarray:
         """Log densities (n,) of the rows under the one component that holds them all, base measure apart."""
-        return np.asarray(self.sample.features @ self.sample.model.family.coefficients(self.total[None])[:, 0])
+        return np.asarray(self.sample.features @ self.sample.model.family.coefficients(self.sample.total[None])[:, 0])
 
     def children(self, resp: np.ndarray) -> np.ndarray:
         """Statistics (M, S, F) of children, `resp` (n, M - 1, S) being the weights that all but the last have."""
         own = np.asarray(self.sample.features.T @ resp.reshape(len(resp), -1)).T.reshape(*resp.shape[1:], -1)
-        return np.concatenate([own, self.total - own.sum(axis=0, keepdims=True)])
+        return np.concatenate([own, self.sample.total - own.sum(axis=0, keepdims=True)])
 
     def evidence(self, stats: np.ndarray) -> np.ndarray:
         """(S,) of the children of each seeding together, their statistics being (M, S, F)."""

@@ -33,12 +33,7 @@ def hopped(sample: SampledRows, now: Arrangement) -> np.ndarray | None:
         if (after == owners).all():
             break
         owners = after
-    return None if (owners == begun).all() else _stats(sample, owners, len(now.stats))
-
-
-def _stats(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
-    resp = (owners[:, None] == np.arange(members)) * sample.weights[:, None]
-    return np.asarray(sample.features.T @ resp).T
+    return None if (owners == begun).all() else sample.owned(owners, len(now.stats))
 
 
 def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
@@ -46,7 +41,7 @@ def _swept(sample: SampledRows, owners: np.ndarray, members: int) -> np.ndarray:
 
     A row of weight w is w such rows, of which one is left out.
     """
-    family, stats, rows = sample.model.family, _stats(sample, owners, members), np.arange(len(owners))
+    family, stats, rows = sample.model.family, sample.owned(owners, members), np.arange(len(owners))
     scores = drawn_to(family, sample.features, stats)
     own, share = scores[rows, owners], np.minimum(sample.weights, 1.0)
     scores[rows, owners] = -np.inf

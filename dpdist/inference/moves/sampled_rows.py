@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,16 @@ class SampledRows:
     def rows(self) -> float:
         """How many rows the sample stands for."""
         return float(self.weights.sum()) / self.share
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """Statistics (F,) of all rows, as one component has them."""
+        return np.asarray(self.features.T @ self.weights)
+
+    def owned(self, owners: np.ndarray, members: int) -> np.ndarray:
+        """Statistics (M, F) of so many components that own their rows whole, `owners` being (n,)."""
+        resp = (owners[:, None] == np.arange(members)) * self.weights[:, None]
+        return np.asarray(self.features.T @ resp).T
 
     def stepped(self, candidates: Sequence[np.ndarray]) -> list[Arrangement]:
         """Each candidate, statistics (M, F), after a step of variational inference; they share their products."""
