@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from dpdist.inference.mixture.engine import Step, steps
 from dpdist.inference.mixture.kept import AnyBatchSummary, read_batch_summary
 from dpdist.inference.mixture.owners import read_owners
 from dpdist.inference.mixture.problem import Problem
+from dpdist.inference.moves.registry import MOVES
 from dpdist.inference.state import State
 from dpdist.runs.methods.mixture import MemoizedMixture
 from dpdist.storage.checkpoint import RunStore
@@ -33,8 +34,10 @@ def clusters(seed: int, rows: int = 900, columns: int = 3, groups: int = 5, spre
 
 
 #: All moves but regroups, which take four fifths of the time of a small run: for tests of what has nothing to do with
-#: moves. ``moves=None`` is all of them.
+#: moves.
 FEW_MOVES = (dpdist.Split(), dpdist.Merge(), dpdist.Delete())
+#: All moves, but groups of few rows are searched once: for tests of what moves have to do with, but not what they find.
+ALL_MOVES = tuple(replace(move, searches=1) if isinstance(move, dpdist.Regroup) else move for move in MOVES)
 
 
 def mixture(**parameters) -> dpdist.DPMixture:

@@ -38,7 +38,7 @@ from dpdist.inference.moves import pairs as pair_module
 from dpdist.inference.moves.pairs import screened_gains
 from dpdist.inference.schedules import Memoized
 from dpdist.runs.labelling import write_labels
-from tests.runs import begun, clusters, digest, mixture
+from tests.runs import ALL_MOVES, begun, clusters, digest, mixture
 from tests.test_pairs import Counting, overlapping
 
 
@@ -64,7 +64,7 @@ def run(path: str, backend, laps: int = 6, lookahead: int = 0):
     """The state after some laps."""
     source = as_source(path)
     candidates = Candidates(every=3, components=2) if lookahead else None
-    problem, state = begun(mixture(schedule=Memoized(5, lookahead), candidates=candidates, moves=None), source)
+    problem, state = begun(mixture(schedule=Memoized(5, lookahead), candidates=candidates, moves=ALL_MOVES), source)
     for step in steps(problem, source, state, backend):
         state = step.state
         if state.lap > laps:

@@ -40,7 +40,7 @@ from dpdist.storage import memo
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.codec import shape_of
 from dpdist.storage.commits import commits
-from tests.runs import clusters, digest, is_finished, mixture, source_of
+from tests.runs import ALL_MOVES, clusters, digest, is_finished, mixture, source_of
 
 COSTS = st.floats(1e-3, 1e3)
 
@@ -235,7 +235,7 @@ RUNS = {
     "memoized": {},
     "look-ahead, all moves, candidates, weights": {
         "schedule": Memoized(3, lookahead=1),
-        "moves": None,
+        "moves": ALL_MOVES,
         "candidates": Candidates(every=3, components=2),
         "weights": np.random.default_rng(0).uniform(0, 3, 600),
     },

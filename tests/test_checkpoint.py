@@ -31,7 +31,7 @@ from dpdist.runs.run import Run
 from dpdist.storage import checkpoint, codec, fingerprints
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.memo import Memo
-from tests.runs import begun, clusters, mixture, some_steps, source_of
+from tests.runs import ALL_MOVES, begun, clusters, mixture, some_steps, source_of
 from tests.test_moves import rows_for
 
 
@@ -118,8 +118,8 @@ def gone_on(data: str, run, laps: int):
 
 
 def test_resume_equals_the_uninterrupted_run_to_the_bit(tmp_path, data_path) -> None:
-    whole = fitted_run(data_path, tmp_path / "whole.zarr", 9, moves=None)
-    fitted_run(data_path, tmp_path / "part.zarr", 4, moves=None)
+    whole = fitted_run(data_path, tmp_path / "whole.zarr", 9, moves=ALL_MOVES)
+    fitted_run(data_path, tmp_path / "part.zarr", 4, moves=ALL_MOVES)
     fit = gone_on(data_path, tmp_path / "part.zarr", 9)
     assert fit.fitted.elbo == whole.elbo_
     assert fit.fitted.total.stats.tobytes() == RunStore.open(tmp_path / "whole.zarr").fitted().total.stats.tobytes()

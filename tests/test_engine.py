@@ -38,7 +38,7 @@ from dpdist.models.mixture import Model, Precision
 from dpdist.models.sufficient_statistics import Summary
 from dpdist.storage.checkpoint import RunStore
 from tests.conftest import shared_path
-from tests.runs import begun, clusters, digest, mixture, some_steps, source_of
+from tests.runs import ALL_MOVES, begun, clusters, digest, mixture, some_steps, source_of
 from tests.test_moves import entropy, explicit_shares, rows_for
 
 QUIET: list = []  # no moves
@@ -99,7 +99,7 @@ def test_elbo_of_every_lap_equals_that_of_its_explicit_responsibilities(name, lo
     weights = np.random.default_rng(5).uniform(0.5, 2, size=len(rows))
     source = source_of(rows, 30, weights)
     labels = np.arange(len(rows)) % 4
-    model = mixture(family=FAMILIES[name](), schedule=Memoized(4, lookahead), initial=labels, moves=None)
+    model = mixture(family=FAMILIES[name](), schedule=Memoized(4, lookahead), initial=labels, moves=ALL_MOVES)
     problem, state = begun(model, source)
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(8), laps(problem, source, state, backend), strict=False):
@@ -139,13 +139,13 @@ def _accepted(state: State, info: Info) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_elbo_never_falls_from_lap_to_lap(name) -> None:
     rows = np.concatenate([rows_for(name, np.random.default_rng(s), 1.5) for s in range(4)])
-    model = mixture(family=FAMILIES[name](), floor=0.0, max_laps=12, moves=None)
+    model = mixture(family=FAMILIES[name](), floor=0.0, max_laps=12, moves=ALL_MOVES)
     elbos = [info.elbo for _, info in model.iter_fit(source_of(rows, 40))]
     assert (np.diff(elbos) >= -1e-9 * abs(elbos[-1])).all()
 
 
 def test_gains_of_a_lap_add_up_to_the_change_of_the_elbo() -> None:
-    for _, info in mixture(max_laps=15, moves=None).iter_fit(source_of(clusters(0))):
+    for _, info in mixture(max_laps=15, moves=ALL_MOVES).iter_fit(source_of(clusters(0))):
         gained = sum(r.gain for r in info.records if r.reason is Reason.ACCEPTED)
         reorder = info.elbo - info.elbo_before_moves - gained
         assert reorder >= -1e-9 * abs(info.elbo)
@@ -170,7 +170,7 @@ def test_order_of_partitions_does_not_matter_to_a_batch_lap_beyond_rounding() ->
 @pytest.mark.parametrize("schedule", [Memoized, Stochastic])
 def test_going_on_from_any_step_gives_the_same_bits(schedule, lookahead) -> None:
     source = source_of(clusters(2))
-    few = {"sampling": Sampling(40), "moves": None}  # so that only some rows are drawn
+    few = {"sampling": Sampling(40), "moves": ALL_MOVES}  # so that only some rows are drawn
     model = mixture(schedule=schedule(4, lookahead), initial="k-means++", initial_components=3, **few)
     problem, state = begun(model, source)
     whole = [step.state for step in some_steps(problem, source, state, 22)]
@@ -230,7 +230,7 @@ def test_what_stands_in_for_unseen_batches_depends_on_the_batches_left_alone(see
 
 def test_only_the_seed_decides() -> None:
     rows = clusters(4)
-    one, two, other = (mixture(random_state=s, max_laps=8, moves=None).fit(source_of(rows)) for s in (3, 3, 4))
+    one, two, other = (mixture(random_state=s, max_laps=8, moves=ALL_MOVES).fit(source_of(rows)) for s in (3, 3, 4))
     assert one.elbo_ == two.elbo_ and (one.component_ids_ == two.component_ids_).all()
     assert (one.history_.elbo != other.history_.elbo).any()
 
@@ -266,7 +266,7 @@ def test_a_row_of_weight_w_equals_w_such_rows_for_a_whole_fit(name, start) -> No
     weights, order = rng.integers(0, 4, size=len(rows)), rng.permutation(len(rows))
     labels = np.arange(len(rows)) % 4
     usual = {"family": FAMILIES[name](), "schedule": Memoized(1), "max_laps": 10, "tolerance": 1e-2}
-    usual |= {"random_state": 1, "moves": None}
+    usual |= {"random_state": 1, "moves": ALL_MOVES}
     initial = [labels[order], np.repeat(labels, weights)] if start == "labels" else [start, start]
     one = mixture(**usual, initial=initial[0], initial_components=4)
     two = mixture(**usual, initial=initial[1], initial_components=4)
@@ -320,7 +320,7 @@ def test_the_chances_of_a_lap_are_those_of_the_rows_of_its_components() -> None:
     few, weights = Sampling(25), np.random.default_rng(1).choice([0.01, 1.0, 1e4], size=900)
     rows = np.concatenate([rows_for("gaussian", np.random.default_rng(s), 4.0) for s in range(10)])
     source = source_of(rows, 90, weights)
-    model = mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2), moves=None)
+    model = mixture(sampling=few, initial=np.arange(900) % 7, schedule=Memoized(2), moves=ALL_MOVES)
     problem, state = begun(model, source)
     backend, accepted_at_all = RecordingBackend(), 0
     for _, (following, info) in zip(range(7), laps(problem, source, state, backend), strict=False):

@@ -32,7 +32,7 @@ from dpdist.runs.limits import Limits
 from dpdist.runs.opening import resumed
 from dpdist.storage.checkpoint import RunStore
 from dpdist.storage.commits import commits, read_commit
-from tests.runs import begun, clusters, digest, mixture, source_of
+from tests.runs import ALL_MOVES, begun, clusters, digest, mixture, source_of
 
 #: Batches of the fits here.
 BATCHES = 4
@@ -51,7 +51,7 @@ def model(**parameters) -> dpdist.DPMixture:
 
 def with_candidates(**parameters) -> dpdist.DPMixture:
     start = {"initial": "k-means++", "initial_components": 4, "candidates": Candidates(every=3, components=2)}
-    return model(**start, moves=None, **parameters)
+    return model(**start, moves=ALL_MOVES, **parameters)
 
 
 def without_moves(**parameters) -> dpdist.DPMixture:

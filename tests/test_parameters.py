@@ -173,7 +173,7 @@ CASES = {
     "Regroup": Case(
         dpdist.Regroup,
         with_move,
-        each("smallest largest widest rows seedings refine", NOTHING),
+        each("smallest largest widest rows seedings searches refine", NOTHING),
     ),
     "Merge": Case(dpdist.Merge, with_move, each("pairs", ZERO)),
     "Delete": Case(dpdist.Delete, with_move, each("absorbers", NOTHING)),
@@ -371,7 +371,7 @@ EDGES: dict[str, tuple[list[Any], list[Any]]] = {
             *("HDPTopicModel.initial_topics", "HDPTopicModel.max_laps", "Memoized.batches", "Stochastic.batches"),
             *("TransformPlan.pca", "FiniteDirichlet.components", "Effort.most", "EvidenceTest.partners"),
             *("DirichletProcess.max_components", "LearnedDirichletProcess.max_components", "Limits.max_laps"),
-            *("Regroup.rows", "Regroup.seedings", "Regroup.refine"),
+            *("Regroup.rows", "Regroup.seedings", "Regroup.searches", "Regroup.refine"),
             *(
                 "Split.seedings",
                 "Split.refine",

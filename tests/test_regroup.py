@@ -152,11 +152,15 @@ def test_groups_of_every_size_are_searched_before_a_run_rests() -> None:
     assert {len(group) for group in found} == {3, 4, 5} and all(stats is None for stats in found.values())
 
 
-@pytest.mark.parametrize(("rows", "searches"), [(3, 6), (100, 4), (300, 1), (1000, 1)])
-def test_where_rows_are_few_vain_searches_are_made_again(rows, searches, monkeypatch) -> None:
-    """Seven components of six columns, which count as 355 rows."""
+@pytest.mark.parametrize(
+    ("rows", "searches", "most"),
+    [(3, 1, 6), (40, 2, 6), (90, 4, 6), (90, 3, 3), (100, 4, 6), (300, 1, 6), (1000, 1, 6)],
+)
+def test_where_rows_are_few_vain_searches_are_made_again(rows, searches, most, monkeypatch) -> None:
+    """Seven components of six columns, which count as 355 rows; in groups of two, for each 30 rows of which once."""
     made = []
-    end, move = replace(end_of(*drawn(each=rows)), settled=True), Regroup(smallest=2, largest=2, widest=2)
+    end = replace(end_of(*drawn(each=rows)), settled=True)
+    move = Regroup(smallest=2, largest=2, widest=2, searches=most)
     monkeypatch.setattr("dpdist.inference.moves.regroup.rearranged", lambda *given: made.append(given[1]))
     found = move.births(end, np.zeros(7, bool), move.none(), ())
     times = [sum(np.array_equal(stats, each) for each in made) for stats in made]
@@ -170,7 +174,7 @@ def test_where_rows_are_few_vain_searches_are_made_again(rows, searches, monkeyp
 
     monkeypatch.setattr("dpdist.inference.moves.regroup.rearranged", second)
     drawn_rows = move._drawn(end, (0, 1), (0, 0, 0, 10))
-    result = _arrange_task((end.model, move, searches), better, drawn_rows, 4.0, (0, 0, 0, 10))
+    result = _arrange_task((end.model, move), better, drawn_rows, searches, 4.0, (0, 0, 0, 10))
     assert len(made) == min(searches, 2) and (result is None) == (searches == 1)
 
 

@@ -44,9 +44,11 @@ MOST_TOGETHER = 8
 #: What searches of a lap's end may cost in units of the lap's own products, while splits are at work on most components
 #: and once they are not; and in multiplications where these are few.
 LAPS_MEANWHILE, MOST_LAPS, MOST_PRODUCTS = 1, 12, 9e9
-#: Times that a group is searched in vain at most, and how many rows all of these may look at, each component counted as
-#: so many rows and its posterior as so much of one for every column of statistics.
-SEARCHES, ROWS_SEARCHED, COMPONENT, POSTERIOR = 6, 4500.0, 50.0, 0.125
+#: How many rows all vain searches of a group may look at, each component counted as so many rows and its posterior as
+#: so much of one for every column of statistics.
+ROWS_SEARCHED, COMPONENT, POSTERIOR = 4500.0, 50.0, 0.125
+#: Rows of a group for each time that it is searched: of fewer the seedings of one search leave little out.
+ROWS_A_SEARCH = 30.0
 #: Products of a group's rows with a component's columns for each of its members in a search, about.
 PRODUCTS = 300
 
@@ -70,6 +72,7 @@ class Regroup(Dividing):
     widest : components of a group to which a component of the outer rows of all may be added; nothing else is tried
     rows : sampled rows of a group that are looked at
     seedings : of a split, as of :class:`Split`
+    searches : times that a group is searched in vain at most, where rows are few; many are searched once
     refine : laps that the components found may take until they pay
     """
 
@@ -78,10 +81,12 @@ class Regroup(Dividing):
     widest: int = MOST_TOGETHER
     rows: int = 4000
     seedings: int = 16
+    searches: int = 6
     refine: int = 3
 
     def __post_init__(self) -> None:
-        check_fields(self, " of Regroup", smallest=whole(2), **dict.fromkeys(("rows", "seedings", "refine"), COUNT))
+        counted = "rows", "seedings", "searches", "refine"
+        check_fields(self, " of Regroup", smallest=whole(2), **dict.fromkeys(counted, COUNT))
         check_fields(self, " of Regroup", largest=whole(self.smallest, MOST_TOGETHER))
         check_fields(self, " of Regroup", widest=whole(self.largest, MOST_TOGETHER))
 
@@ -188,8 +193,9 @@ class Regroup(Dividing):
         drawn = [self._drawn(end, group, key) for group, key in zip(groups, keys, strict=True)]
         stats = [end.summary.stats[list(group)] for group in groups]
         most = [len(group) + max(0.0, end.room) for group in groups]
-        shared = [end.backend.share((end.model, self, _searches(end)))] * len(groups)
-        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, most, keys))
+        searches = [_searches(end, group, self.searches) for group in groups]
+        shared = [end.backend.share((end.model, self))] * len(groups)
+        return end.backend.fetch(end.backend.map(_arrange_task, shared, stats, drawn, searches, most, keys))
 
     def _drawn(self, end: LapEnd, group: tuple[int, ...], key: tuple[int, int, int, int]) -> GroupRows:
         """Rows of a group as its search takes them: only these travel."""
@@ -204,11 +210,12 @@ def _most_work(end: LapEnd, laps: float) -> float:
     return float(max(laps * end.summary.counts.sum() * len(stats), MOST_PRODUCTS / stats.shape[1]))
 
 
-def _searches(end: LapEnd) -> int:
-    """How often a group is searched in vain: the fewer rows there are the more often."""
+def _searches(end: LapEnd, group: tuple[int, ...], most: int) -> int:
+    """How often a group is searched in vain: the more often the fewer rows there are, the less the fewer it holds."""
     components, width = end.summary.stats.shape
-    rows = float(end.summary.counts.sum()) + components * (COMPONENT + POSTERIOR * width)
-    return int(np.clip(ROWS_SEARCHED / rows, 1, SEARCHES))
+    rows, own = float(end.summary.counts.sum()), float(end.summary.counts[list(group)].sum())
+    affordable = ROWS_SEARCHED / (rows + components * (COMPONENT + POSTERIOR * width))
+    return int(np.clip(min(affordable, own / ROWS_A_SEARCH), 1, most))
 
 
 def _sampled(
@@ -228,14 +235,15 @@ def _some(rows: Rows, weights: np.ndarray, limit: int, rng: np.random.Generator)
 
 
 def _arrange_task(
-    shared: tuple[Model, Regroup, int],
+    shared: tuple[Model, Regroup],
     stats: np.ndarray,
     drawn: GroupRows,
+    searches: int,
     most: float,
     key: tuple[int, int, int, int],
 ) -> Found | None:
     """A better arrangement of components with `stats` (M, F) by at most so many; None if none was found."""
-    (model, move, searches), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
+    (model, move), (rows, weights, share), (seed, lap, wave, identity) = shared, drawn, key
     rng = generator(seed, "regroup search", lap, wave, identity)
     with one_thread():
         sample, split = SampledRows.of(model, rows, weights, share), Split(seedings=move.seedings, seed_iterations=2)
