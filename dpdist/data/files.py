@@ -72,6 +72,12 @@ def refuse_other_folder(path: str) -> None:
     raise InputError(f"the folder {path} holds neither Zarr nor Parquet; name its files, as in '{path}/*{ending}'.")
 
 
+def refuse_url(path: str) -> None:
+    """Raise :class:`InputError` if a path is a URL."""
+    if "://" in path:
+        raise InputError(f"{path} is a URL, and files of rows or documents are read from local disk; copy it there.")
+
+
 def require_file(path: Path) -> None:
     """Raise :class:`InputError` unless there is a file."""
     if not path.is_file():

@@ -20,7 +20,7 @@ from dpdist.data.documents.docword import read_docword
 from dpdist.data.documents.ldac import read_ldac
 from dpdist.data.documents.npz import read_npz
 from dpdist.data.documents.text import read_vocabulary
-from dpdist.data.files import require_file
+from dpdist.data.files import refuse_url, require_file
 
 __all__ = [
     "FORMATS",
@@ -59,6 +59,7 @@ def open_documents(
         If there is no such file, or it is none of the formats. What is wrong within, or that the vocabulary is not of
         its size, is found while the blocks are read.
     """
+    refuse_url(source)
     path = Path(source)
     reader = FORMATS.get(_format_by_name(path) if format == "auto" else format)
     if reader is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpdist.core.errors import InputError
-from dpdist.data.files import COMPRESSED, TEXT, ending_of, parquet_in, parted, require_file
+from dpdist.data.files import COMPRESSED, TEXT, ending_of, parquet_in, parted, refuse_url, require_file
 from dpdist.data.soundness import require_shape
 from dpdist.data.tables.arrays import open_hdf5, open_npy, open_vectors
 from dpdist.data.tables.base import Choice, Table
@@ -97,6 +97,7 @@ def cells_of(source: str, name: str, size: int) -> Iterator[list[object]]:
 
 
 def _files(path: str, choice: Choice) -> list[str]:
+    refuse_url(path)
     if Path(path).is_dir() and ending_of(path) != ".zarr":
         found = sorted((str(each) for each in parquet_in(Path(path))), key=_by_number)
         if not found:
