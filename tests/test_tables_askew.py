@@ -22,6 +22,8 @@ from dpdist.cluster.terminal import as_options
 from dpdist.data import as_source
 from dpdist.data.convert import convert
 from dpdist.execution import SerialBackend
+from dpdist.report.rows import rows_of
+from dpdist.report.views import view_of
 from tests.runs import clusters
 
 
@@ -79,6 +81,24 @@ def test_a_column_of_vectors_beside_others_is_found_again(tmp_path, monkeypatch)
     for asked in (["resume", "r", "--max-laps", 2], ["predict", "r", "vec.parquet"], ["score", "r", "vec.parquet"]):
         done = command(*asked, "--serial")
         assert done.exit_code == 0, done.exception
+
+
+def test_a_column_of_vectors_beside_others_is_found_again_by_what_is_loaded_and_saved(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = clusters(0, rows=300)
+    pd.DataFrame({"id": map(str, range(300)), "vec": list(rows)}).to_parquet("vec.parquet")
+    assert command("sva", "vec.parquet", "--columns", "vec", "--out", "r", "--serial").exit_code == 0
+    loaded = dpdist.load("r")
+    loaded.save("m")
+    for model in (loaded, dpdist.load("m")):
+        np.testing.assert_array_equal(model.predict(tmp_path / "vec.parquet"), model.predict(rows))
+        assert len(model.tree("vec.parquet")) == model.n_components_
+    assert command("score", "m", "vec.parquet", "--serial").exit_code == 0
+    assert "300 rows of vec.parquet" in rows_of(view_of("m"), "vec.parquet", 300).origin
+    assert loaded.partial_fit("vec.parquet").rows_seen_ == 600
+    assert dpdist.extend("m", "vec.parquet", out="e").predict("vec.parquet").shape == (300,)
+    assert dpdist.resume("e", "vec.parquet").predict("vec.parquet").shape == (300,)
+    assert loaded.fit(rows)._chosen == {}
 
 
 def test_a_run_of_chosen_columns_goes_on_from_python(frame) -> None:

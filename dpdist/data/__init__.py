@@ -185,7 +185,7 @@ def stream_blocks(data: object) -> Iterator[npt.ArrayLike] | None:
     return data if isinstance(data, Iterator) else None
 
 
-def chosen_source(path: str, settings: Mapping[str, Any]) -> Source:
+def chosen_source(path: str, settings: Mapping[str, Any], weights: Weights = None) -> Source:
     """The rows of files, with the columns that `settings` choose, ``columns`` and ``drop``; of anything else where they
     choose none.
 
@@ -196,22 +196,22 @@ def chosen_source(path: str, settings: Mapping[str, Any]) -> Source:
     """
     columns, drop = settings.get("columns"), settings.get("drop") or ()
     if columns is None and not drop:
-        return as_source(path)
+        return as_source(path, weights)
     if not holds_files(path):
         refuse_other_folder(path)
         raise InputError(f"columns are chosen of files, or when they are converted; {path} is none. Leave them out.")
     from dpdist.data.tables.base import Choice
     from dpdist.data.tables.source import file_source
 
-    return file_source(path, Choice(columns, drop))
+    return file_source(path, Choice(columns, drop), weights)
 
 
-def source_like(data: object, known: Names | None, settings: Mapping[str, Any]) -> Source:
+def source_like(data: object, known: Names | None, settings: Mapping[str, Any], weights: Weights = None) -> Source:
     """Rows as a model takes them: by the names of its columns, or as `settings` chose them where they have none, as a
     column of vectors has."""
-    if known is None and isinstance(data, str) and holds_files(data):
-        return chosen_source(data, settings)
-    return as_source(data, known=known)
+    if known is None and isinstance(data, str | PathLike) and holds_files(str(fspath(data))):
+        return chosen_source(str(fspath(data)), settings, weights)
+    return as_source(data, weights, known)
 
 
 def row_ids(path: str, name: str) -> Iterator[list[object]]:

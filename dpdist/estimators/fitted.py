@@ -6,9 +6,10 @@ import math
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from numbers import Integral
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -65,6 +66,8 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     _history: History
     groups_: np.ndarray
     _rows: Source
+    #: Which columns of files the model on disk was made from that this was loaded from.
+    _chosen: Mapping[str, object] = MappingProxyType({})
 
     def prepare(
         self,
@@ -132,6 +135,8 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     def adopt(self, problem: ProblemLike, fitted: AnyFitted | None, history: History) -> None:
         """Take the model of a lap as this estimator's own."""
         assert fitted is not None, "a lap was finished"
+        if problem is not vars(self).get("_problem"):  # another model, of which nothing is known yet
+            self.__dict__.pop("_chosen", None)
         self._problem, self._fitted, self._history = problem, fitted, history
         for name in ("_predictor", "_rows", "labels_", "tree_", "groups_", "stability_"):
             self.__dict__.pop(name, None)
@@ -159,7 +164,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the fitted model as a Zarr group; :func:`dpdist.load` reads it."""
         check_is_fitted(self)
-        store = RunStore.create(path, self._problem, {}, {}, overwrite, self._asked(self._problem.seed))
+        store = RunStore.create(path, self._problem, dict(self._chosen), {}, overwrite, self._asked(self._problem.seed))
         fitted = self._fitted._replace(stop=self._fitted.stop or self._broken_off)
         found = {name: vars(self)[f"{name}_"] for name in FINDINGS if f"{name}_" in vars(self)}
         try:
@@ -179,7 +184,7 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         label, tree = type(self).__name__, vars(self).get("tree_")
         if "groups_" in vars(self):
             label += f", of whose clusters a cut makes {int(self.groups_.max()) + 1}"
-        return View(label, self._problem, self._history, fitted, self._parameters(), tree=tree)
+        return View(label, self._problem, self._history, fitted, self._parameters(), self._chosen, tree=tree)
 
     def _html_repr(self) -> str:
         """What was found, above scikit-learn's own picture of the parameters."""

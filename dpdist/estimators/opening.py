@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy.typing as npt
 
-from dpdist.data import as_source
+from dpdist.data import source_like
 from dpdist.estimators.fitted import chosen_backend, path_of
 from dpdist.estimators.mixture import Mixture
 from dpdist.estimators.sva import SVA
@@ -59,7 +59,7 @@ def resume(
     """
     stored = run_at(path)
     known = stored.problem().names if isinstance(stored, RunStore) else None
-    model, source = _estimator_of(stored), as_source(x, sample_weight, known)
+    model, source = _estimator_of(stored), source_like(x, known, stored.settings, sample_weight)
     run = gone_on(path, source, chosen_backend(backend), max_laps, max_time, holdout)
     model.set_params(**Limits(max_laps, max_time).given)
     return _at_its_end(model, run)
@@ -99,7 +99,8 @@ def extend(
     InputError, CheckpointError
         If there is no finished model at `path`, the rows do not fit it, or it was made from them already.
     """
-    source = as_source(x, sample_weight, open_run(path).problem().names)
+    store = open_run(path)
+    source = source_like(x, store.problem().names, store.settings, sample_weight)
     run = prepare_extension(path, source, chosen_backend(backend), out, overwrite, {"data": path_of(x)}, again, give_up)
     assert run.store is not None, "an extension is kept"
     return _at_its_end(_estimator_of(run.store), run)
@@ -111,7 +112,8 @@ def _at_its_end(model: Fit, run: Run) -> Fit:
         model.adopt(run.problem, run.fitted, run.history)
     for _ in model.follow(run):
         pass
-    model._rows = run.source  # also where no lap was left to make
+    assert run.store is not None, "it is kept"
+    model._rows, model._chosen = run.source, run.store.chosen  # also where no lap was left to make
     return model
 
 
@@ -134,6 +136,7 @@ def load(path: str | os.PathLike[str]) -> Mixture | SVA | HDPTopicModel:
     store = open_run(path)
     model = _estimator_of(store)
     model.adopt(store.problem(), store.model(), store.history())
+    model._chosen = store.chosen
     model.__dict__.update({f"{name}_": store.finding(name) for name in FINDINGS if store.holds(name)})
     return model
 

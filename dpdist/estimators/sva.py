@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dpdist.core.errors import InputError
 from dpdist.core.settings import documented_by
-from dpdist.data import as_source, stream_blocks
+from dpdist.data import source_like, stream_blocks
 from dpdist.estimators.base import Clustering
 from dpdist.estimators.fitted import RandomState
 from dpdist.estimators.manner import Manner
@@ -153,7 +153,7 @@ class SVA(Clustering[SVASpec]):
     def _advance(self, x: object, sample_weight: npt.ArrayLike | None = None) -> None:
         """Pass over more rows and leave clusters as they are then, or, if any are refused, as they were."""
         goes_on = hasattr(self, "_problem")
-        source = as_source(x, sample_weight, self._problem.names if goes_on else None)
+        source = source_like(x, self._problem.names if goes_on else None, self._chosen, sample_weight)
         backend = SerialBackend()
         if goes_on:
             problem, running, history = self._problem, self._fitted.total, self._history

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from dpdist.core.errors import DpdistError
 from dpdist.core.randomness import generator
-from dpdist.data import Source, as_source
+from dpdist.data import Source, source_like
 from dpdist.inference.prediction import Predictor
 from dpdist.inference.topics.prediction import DocumentPredictor, checked_documents
 from dpdist.models.families.base import Rows, dense_rows
@@ -51,7 +51,7 @@ def rows_of(view: View, data: object, most: int) -> SomeRows | None:
     try:
         if given is None:
             raise FileNotFoundError("the run's data were in memory, and none are given")
-        source = as_source(given, known=predictor.names)
+        source = source_like(given, predictor.names, view.settings)
         predictor.check_source(source, view.label)
         return _some(source, most, isinstance(predictor, DocumentPredictor))
     except (DpdistError, OSError) as error:

@@ -71,7 +71,7 @@ def prepare_extension(
             store.go_back()
         problem, running, history, asked = _finished_pass(store) if by_pass else _as_finished_pass(store)
         source, fingerprint = _new_rows(store, problem, source, backend, again)
-        settings = {**{name: store.settings.get(name) for name in ("columns", "drop")}, **settings}
+        settings = {**store.chosen, **settings}
         state, fitted = running_state(running, len(history.laps) + 1), passed(running, None)
         run = Run(SequentialPass(), problem, source, backend, state, Limits(None), history, fitted=fitted)
         if out is None:

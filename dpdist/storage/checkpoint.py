@@ -191,6 +191,11 @@ class RunStore(GenerationStore):
 
         return cls.begin(path, problem.method, write, settings, fingerprint, overwrite, request)
 
+    @property
+    def chosen(self) -> dict[str, object]:
+        """Which columns of files it is made from, and which were left out, as far as that was asked for."""
+        return {name: self.settings[name] for name in ("columns", "drop") if self.settings.get(name) is not None}
+
     def problem(self) -> Any:
         """What is fixed for the run."""
         return codec.read(subgroup(self.problem_group(), "problem"))
