@@ -31,7 +31,7 @@ class EventSource(Protocol):
 
 
 def follow(client: EventSource, console: Console, run: str, every: float = EVERY) -> NoteEvent | None:
-    """Draw what has happened to a run and what happens, until it ends or Ctrl-C.
+    """Draw what has happened to a run and what happens, until it ends or Ctrl-C; the last word is for the caller.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ def follow(client: EventSource, console: Console, run: str, every: float = EVERY
         try:
             for events in listen(client, run, every):
                 for event in events:
+                    # One that a later session follows has not ended the run.
+                    last = event is events[-1]
+                    if last and isinstance(event, NoteEvent) and event.about == Happening.ENDED.value:
+                        return event
                     if event.session != session:
                         screen.close()
                         session, progress = event.session, screen.enter_context(LiveProgress(console))
                     progress.tell(event)
-                # One that a later session follows has not ended the run.
-                last = events[-1] if events else None
-                if isinstance(last, NoteEvent) and last.about == Happening.ENDED.value:
-                    return last
         except KeyboardInterrupt:
             return None
     raise AssertionError("a run is listened to until it ends")
