@@ -6,12 +6,17 @@ they import what their tasks need, and not the whole command line.
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Run the command line."""
-    from dpdist.cli import root
+    try:
+        from dpdist.cli import root
 
-    root.main()
+        root.main()
+    except KeyboardInterrupt:  # nothing was begun yet
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 from typer.testing import CliRunner
 
+from dpdist.__main__ import main
 from dpdist.cli import root as cli
 from dpdist.cli.app import _AGAIN
 from dpdist.cluster.foreground import KEPT, NOT_KEPT
@@ -49,6 +50,15 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         pass
     monkeypatch.setattr("dpdist.runs.planning.costs.read_costs", lambda path: object())
     return tmp_path
+
+
+def test_who_stops_a_command_that_is_being_imported_sees_no_traceback(monkeypatch) -> None:
+    def pressed() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dpdist.cli.root.main", pressed)
+    with pytest.raises(SystemExit, match="130"):
+        main()
 
 
 def test_all_commands_that_take_long_are_here() -> None:
