@@ -23,7 +23,7 @@ from dpdist.cluster.kinds.local import LocalConfig
 from dpdist.cluster.running import FAILED
 from dpdist.cluster.submission import Job
 from dpdist.cluster.submission.process import ProcessSubmitter
-from dpdist.cluster.submitted import Address, Request, forget, latest_request, newest_request, record
+from dpdist.cluster.submitted import Address, End, Request, forget, latest_request, newest_request, record
 from dpdist.cluster.terminal import OUTPUT
 from dpdist.core.places import place_of
 from dpdist.execution import SerialBackend
@@ -226,9 +226,12 @@ def test_an_end_is_believed_without_the_record_of_its_job(folder, dying, here) -
     assert "has no job to cancel" in called("cancel", "run.zarr")
 
 
-def test_a_coordinator_without_the_record_of_its_job_is_told_to_end(folder, dying) -> None:
+@pytest.mark.parametrize("recorded", [False, True], ids=["without a record", "after the job that is recorded"])
+def test_whoever_goes_on_with_a_submitted_run_is_told_to_end(recorded, folder, dying) -> None:
     dying(*FIT)
-    forget(place_of("run.zarr"), 1, Job)
+    if not recorded:
+        forget(place_of("run.zarr"), 1, Job)
+    record(place_of("run.zarr"), 1, End(143, "stopped as it was told"))
     line = "import sys, time; from dpdist.core.lease import take_lease; from dpdist.core.places import place_of;"
     waits = [
         sys.executable,
@@ -238,11 +241,24 @@ def test_a_coordinator_without_the_record_of_its_job_is_told_to_end(folder, dyin
     with subprocess.Popen(waits, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "held\n"
-            assert f"process {process.pid}" in called("status", "run.zarr")
+            assert f"process {process.pid}" in (told := called("status", "run.zarr")) and "stopped as" not in told
             assert "has ended; go on with" in called("cancel", "run.zarr")
             process.wait(30)
         finally:
             process.kill()
+
+
+def test_who_attaches_is_told_of_the_end_that_a_run_came_to_in_the_foreground(folder, dying, here) -> None:
+    assert submitted(dying, *FIT) == 0
+    record(place_of("run.zarr"), 1, End(143, "stopped as it was told"))
+    called("resume", "run.zarr", "--max-laps", 3, "--serial")
+    assert "stopped: max_laps reached" in called("attach", "run.zarr", "--wait", 0.1)
+
+
+def test_a_run_that_was_not_submitted_is_not_to_be_cancelled(folder, dying, monkeypatch) -> None:
+    called("fit", "rows.npy", "--out", "run.zarr", "--serial", "--max-laps", 1)
+    monkeypatch.setattr(job_commands, "lives", lambda *given: True)
+    assert "end that process first" in dying("resume", "run.zarr", "--max-laps", 2)
 
 
 @pytest.mark.parametrize("name", ["my run.zarr", "läufe.zarr", ".hidden", "x" * 90, "--", "日本"])

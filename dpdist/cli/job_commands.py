@@ -28,6 +28,7 @@ from dpdist.cluster.submitted import (
     End,
     Request,
     add_request,
+    found_since,
     has_begun,
     latest_request,
     newest_request,
@@ -262,10 +263,8 @@ def _refuse_if_alive(place: Place) -> tuple[int, int]:
     before = newest_request(place)
     number, found = latest_lease(place)
     if found is not None and lives(place, number, found, partial(say, MESSAGES)):
-        raise CheckpointError(
-            f"{place.label} is being written by another coordinator ({describe(found)}); end it first with: "
-            f"dpdist cancel {place.label}"
-        )
+        end = f"end it first with: dpdist cancel {place.label}" if before else "end that process first."
+        raise CheckpointError(f"{place.label} is being written by another coordinator ({describe(found)}); {end}")
     if before and _is_coming_up(place, before, number):
         raise CheckpointError(f"{place.label} is submitted already and will start; see: dpdist status {place.label}")
     return before, number
@@ -298,24 +297,26 @@ def _watched(request: Request, address: str) -> tuple[bool, bool]:
 
 def _ending(place: Place) -> str | None:
     """How the run in force ended, if its coordinator said so or its job is over."""
-    number, _ = latest_request(place)
+    number, request = latest_request(place)
     end, job = recorded(place, number, End), _job_of(place, number)
     state, words = _asked(job)
     if state is not JobState.ENDED or (job is None and end is None):
         return None
     if end is not None:
-        return end.sentence
+        return end.sentence if end.status == 0 else found_since(place, request) or end.sentence
     assert job is not None, "what has no job has an end"
     return f"the coordinator ended without a word ({words}); its log is {job.log or 'with the cluster'}."
 
 
 def _job_of(place: Place, number: int) -> Job | None:
-    """The job of a request or, where it was not recorded, the process that holds the run."""
-    if (job := recorded(place, number, Job)) is not None:
+    """The job of a request or, where it was not recorded or somebody else goes on with the run, the process that holds
+    the run."""
+    job = recorded(place, number, Job)
+    if job is not None and not (worked_on(place) and _asked(job)[0] is JobState.ENDED):
         return job
     _, found = latest_lease(place)
     if found is None or found["released"]:
-        return None
+        return job
     owner = Owner(**found["owner"])
     return process_job(owner.host, owner.pid, owner.began)
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from dpdist.cluster.kinds import parse_cluster
 from dpdist.cluster.metrics import SchedulerOutlet
 from dpdist.cluster.running import AGAIN, FAILED, OrderedToEnd, drive, obeying_signals
-from dpdist.cluster.submitted import Address, End, Request, forget, has_begun, latest_request, record
+from dpdist.cluster.submitted import Address, End, Request, forget, found_since, has_begun, latest_request, record
 from dpdist.core.errors import CheckpointError, DpdistError
 from dpdist.core.lease import take_lease
 from dpdist.core.places import Place, place_of
@@ -25,8 +25,7 @@ from dpdist.execution import Backend
 from dpdist.execution.dask import DaskBackend
 from dpdist.runs.config import parse_config
 from dpdist.runs.events import BatchEvent, Broadcast, Event, Happening, note
-from dpdist.runs.methods import METHODS
-from dpdist.runs.opening import gone_on, open_run, run_at, source_of
+from dpdist.runs.opening import gone_on, run_at, source_of
 from dpdist.runs.progress import event_line, say
 from dpdist.runs.run import Run
 from dpdist.storage.commits import commits
@@ -85,7 +84,7 @@ def _run(place: Place, number: int, request: Request, console: Console) -> str:
     forget(place, number, End)
     sink = _Outlets(request.identity, console)
     try:
-        found = _found_before(place, request)
+        found = found_since(place, request)
         if found is not None:
             return found
         cluster = parse_cluster(request.cluster)
@@ -122,15 +121,6 @@ class _Outlets:
         self.last = sentence
         self._broadcast.tell(note(happening, sentence))
         self._broadcast.close()
-
-
-def _found_before(place: Place, request: Request) -> str | None:
-    """What the run found, if it ended since the request; its job may be started again all the same."""
-    if not has_begun(place, request) or max(commits(place), default=0) <= request.after:
-        return None
-    store = open_run(place.label)
-    fitted = store.fitted()
-    return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
 
 
 def prepared(place: Place, request: Request, backend: Backend) -> Run:

@@ -22,6 +22,8 @@ from dpdist.core.places import Place
 from dpdist.core.records import sealed, unsealed
 from dpdist.runs.cadence import CHECKPOINT_SECONDS
 from dpdist.runs.limits import Limits
+from dpdist.runs.methods import METHODS
+from dpdist.runs.opening import open_run
 from dpdist.storage.commits import commits, numbered, read_attributes, readable
 from dpdist.storage.generations import KEEP
 from dpdist.storage.preparing import PreparationStore
@@ -125,6 +127,15 @@ def has_begun(place: Place, request: Request) -> bool:
         return preparation.request == request.identity
     written = max(commits(place), default=0) > request.after
     return written and read_attributes(place.label).get("request") == request.identity
+
+
+def found_since(place: Place, request: Request) -> str | None:
+    """What the run found, if it ended since the request, whoever went on with it; raises as :func:`has_begun`."""
+    if not has_begun(place, request) or max(commits(place), default=0) <= request.after:
+        return None
+    store = open_run(place.label)
+    fitted = store.fitted()
+    return METHODS[store.method].outcome(fitted) if fitted is not None and fitted.stop is not None else None
 
 
 def add_request(place: Place, request: Request, before: int) -> int:
