@@ -353,6 +353,11 @@ BAD = [
     ({"initial": np.ones((4, 2))}, np.ones((4, 2)), "sum to 1"),
     ({"schedule": "stochastic"}, np.ones((4, 2)), "stochastic makes no moves, .* would stay the only one"),
     (
+        {"schedule": "stochastic", "initial": "k-means++", "moves": [dpdist.Split(), dpdist.Merge()]},
+        np.ones((4, 2)),
+        r"stochastic makes no moves; got moves=\['split', 'merge'\]",
+    ),
+    (
         {"concentration": dpdist.allocations.LearnedDirichletProcess(max_components=4), "max_components": 5},
         np.ones((4, 2)),
         "max_components should be told to the allocation .*; got 5",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpdist.core.checks import shown
 from dpdist.core.errors import InputError
 from dpdist.core.threads import one_thread
 from dpdist.data.base import Source, rows_with_weight, total_weight
@@ -73,12 +74,18 @@ def prepared_problem(spec: FitSpec, source: Source, backend: Backend) -> Problem
 
 
 def check_start(spec: FitSpec) -> None:
-    """Raise :class:`InputError` if a run begins with one component, is to move on, and its schedule never does."""
+    """Raise :class:`InputError` if a schedule that makes no moves is given some, or begins with the one component that
+    it would stay with."""
     begins_with_one = isinstance(spec.initial, str) and spec.initial == "one" and spec.allocation.max_components != 1
     if begins_with_one and spec.moves and not spec.schedule.moves:
         raise InputError(
             f"the schedule {spec.schedule.name} makes no moves, so the one cluster of initial='one' would stay the "
             "only one. Begin with initial='k-means++', 'sva', labels or a model; or say moves=[] where one is meant."
+        )
+    if spec.parameters["moves"] and not spec.schedule.moves:
+        raise InputError(
+            f"the schedule {spec.schedule.name} makes no moves; got moves={shown([each.kind for each in spec.moves])}. "
+            "Leave them out, or choose Memoized() or Batch()."
         )
 
 
