@@ -194,6 +194,27 @@ def test_rows_that_another_cluster_holds_are_refused_in_a_sentence(dask_backend)
             fitted(array, dask_backend)
 
 
+def test_rows_that_went_with_their_cluster_are_told_whoever_asks() -> None:
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        array = client.persist(da.from_array(clusters(0, rows=60), chunks=(30, -1)))
+        bag = client.persist(db.from_sequence([clusters(0, rows=60)]))
+        with client.as_current():
+            model = mixture(max_laps=1).fit(array)
+    asked = [
+        lambda: model.labels_,
+        model.tree,
+        lambda: model.predict(array),
+        lambda: mixture(max_laps=1).fit(array),
+        lambda: dpdist.SVA().fit(bag),
+    ]
+    for ask in asked:
+        with pytest.raises(InputError, match="persisted on a Dask cluster that is gone"):
+            ask()
+
+
 @pytest.mark.parametrize("dask_backend", [2], indirect=True)
 def test_a_failure_to_compute_blocks_is_told_as_it_is(dask_backend) -> None:
     def broken(block: np.ndarray) -> np.ndarray:

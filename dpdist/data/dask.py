@@ -27,6 +27,7 @@ from dpdist.data.arrays import ArrayPartition
 from dpdist.data.base import Partition, Partitioning, TableSource, Weights
 from dpdist.data.columns import Names
 from dpdist.execution.base import Remote
+from dpdist.execution.dask import require_held
 from dpdist.models.families.base import Rows
 
 Collection = TypeVar("Collection", da.Array, db.Bag)
@@ -62,7 +63,7 @@ class PersistedPartition(Partition, Remote):
     future: Future
 
     def read(self) -> tuple[Rows, np.ndarray | None]:
-        return _dense(self.future.result()), self.weights
+        return _dense(require_held(self.future).result()), self.weights
 
     @property
     def completion(self) -> Callable[[np.ndarray], ArrayPartition]:
@@ -153,5 +154,5 @@ def bag_blocks(bag: db.Bag) -> Iterator[npt.ArrayLike]:
 
 def _brought_forward(collection: Collection) -> Collection:
     """A Dask collection, persisted by the cluster that holds something it is computed from; else as it is."""
-    held = futures_of(collection)
+    held = [require_held(future) for future in futures_of(collection)]
     return held[0].client.persist(collection) if held else collection

@@ -282,13 +282,24 @@ class DaskBackend(Backend):
 
     def _own(self, future: Future) -> Future:
         """The same result as a future of our client."""
-        there, here = (client.scheduler.address for client in (future.client, self.client))
+        there, here = (client.scheduler.address for client in (require_held(future).client, self.client))
         if there != here:
             raise InputError(
                 f"the data are persisted on the Dask cluster at {there}, and the work is for the one at {here}. Give "
                 "the data as they were before that, or use that cluster."
             )
         return future if future.client is self.client else Future(future.key, self.client)
+
+
+def require_held(future: Future) -> Future:
+    """A future of data that a cluster holds; raises :class:`InputError` if they went with its client or cluster."""
+    client = future.client
+    if client.status != "running" or future.cancelled():
+        raise InputError(
+            "the data were persisted on a Dask cluster that is gone, restarted, or no longer connected by the client "
+            "that persisted them, and with that they went. Give the data as they were before that, persisted anew."
+        )
+    return future
 
 
 def _given_up(run: str) -> Callable[[Scheduler], list[Key]]:
