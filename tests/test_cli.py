@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import errno
 import json
@@ -319,6 +320,14 @@ def test_who_never_answers_is_not_waited_for_any_longer_than_told() -> None:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(dpdist.InputError, match=rf"no Dask scheduler answers at {address} \(none within 0.2 s\)"):
             connect(address, timeout=0.2)
+
+
+def test_a_scheduler_is_met_from_within_an_event_loop_as_notebooks_have_one() -> None:
+    async def meet(address: str) -> None:
+        connect(address).close()
+
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster:
+        asyncio.run(meet(cluster.scheduler_address))
 
 
 def test_a_scheduler_that_dies_as_it_answers_may_be_followed_by_another_at_its_address() -> None:

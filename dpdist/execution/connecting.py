@@ -15,6 +15,7 @@ from distributed.comm.core import FatalCommClosedError
 from distributed.comm.registry import get_backend
 from distributed.deploy.cluster import Cluster
 from distributed.threadpoolexecutor import thread_state
+from distributed.utils import LoopRunner
 
 from dpdist.core.errors import InputError
 from dpdist.core.waiting import try_until
@@ -110,7 +111,7 @@ def client_of(address: str, timeout: float = 10.0, security: Security | None = N
     check_address(address)
 
     def meet() -> Client:
-        asyncio.run(asyncio.wait_for(_identity(address, security or Security(), timeout), timeout))
+        LoopRunner().run_sync(_identity, address, security or Security(), timeout)  # on a loop beside a notebook's own
         return Client(address, timeout=timeout, security=security, set_as_default=False)
 
     try:
@@ -144,5 +145,6 @@ def check_address(address: str) -> None:
 
 async def _identity(address: str, security: Security, timeout: float) -> None:
     """Ask a scheduler what it is. A client waits for ever on what never speaks, and is not closed by an error."""
-    async with rpc(address, timeout=timeout, connection_args=security.get_connection_args("client")) as scheduler:
+    connection = security.get_connection_args("client")
+    async with asyncio.timeout(timeout), rpc(address, timeout=timeout, connection_args=connection) as scheduler:
         await scheduler.identity()
