@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -165,14 +164,13 @@ def test_held_out_rows_are_scored_whenever_a_pass_has_grown_by_a_share_and_at_it
     before: int, visited: int
 ) -> None:
     sizes = [5 + 37 * number % 61 for number in range(60)]
-    rounds: list[Any] = [[SimpleNamespace(rows=size - 2), SimpleNamespace(rows=2)] for size in sizes]
     passed_after = [before + sum(sizes[: number + 1]) for number in range(60)]
     expected = {0, 59}
     for number, rows in enumerate(passed_after):
         last = max(each for each in expected if each <= number)
         if rows >= 1.05 * passed_after[last]:
             expected.add(number)
-    assert _scored(rounds, before + sum(sizes[:visited]), visited) == expected
+    assert _scored(sizes, before + sum(sizes[:visited]), visited) == expected
     assert 2 < len(expected) < 60
 
 

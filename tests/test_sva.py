@@ -449,7 +449,7 @@ def test_a_row_of_weight_w_counts_w() -> None:
     model = sva().fit(x, sample_weight=weights)
     running = model._fitted.total
     assert running.weights.sum() + model.pruned_weight_ == pytest.approx(weights.sum(), rel=1e-10)
-    assert model.rows_seen_ == len(x)
+    assert model.rows_seen_ == np.count_nonzero(weights) < len(x)
     assert model.weights_.sum() + model.rest_weight_ == pytest.approx(1)
     assert model.rest_weight_ == pytest.approx(1.0 / (1.0 + running.weights.sum()))
     labels = model.predict(x)
@@ -481,6 +481,14 @@ def test_rows_of_weight_zero_leave_no_trace(merge: str | None, empty: int) -> No
     single, rest = make(parallel=False).fit(source_of(x, 100, weights)), make(parallel=False).fit(x[empty:])
     np.testing.assert_allclose(single.weights_, rest.weights_, rtol=1e-8)
     assert model.component_ids_.min() >= 0 and len(set(model.component_ids_)) == model.n_components_
+
+
+def test_rows_of_weight_zero_do_not_move_the_times_at_which_clusters_are_looked_at() -> None:
+    x, weights = grid(0, 3000), np.random.default_rng(0).integers(0, 2, 3000)
+    model = SVA(SPHERES).partial_fit(x, sample_weight=weights)
+    rest = SVA(SPHERES).partial_fit(x[weights > 0])
+    assert (model.rows_seen_, model._fitted.total.next_check) == (rest.rows_seen_, rest._fitted.total.next_check)
+    np.testing.assert_allclose(model.weights_, rest.weights_, rtol=1e-8)
 
 
 # extension

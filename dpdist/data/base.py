@@ -194,9 +194,10 @@ def total_weight(source: Source) -> float:
     return float(source.shape[0] if source.weights is None else source.weights.sum())
 
 
-def rows_with_weight(source: Source) -> int:
-    """Number of rows that count at all."""
-    return source.shape[0] if source.weights is None else int(np.count_nonzero(source.weights))
+def rows_with_weight(source: Source, part: Partition | None = None) -> int:
+    """Number of rows that count at all, of a partition or of all."""
+    start, stop = (0, source.shape[0]) if part is None else (part.start, part.stop)
+    return stop - start if source.weights is None else int(np.count_nonzero(source.weights[start:stop]))
 
 
 def spread_over(count: int, most: int) -> list[int]:

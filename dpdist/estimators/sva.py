@@ -54,6 +54,7 @@ class SVA(Clustering[SVASpec]):
     n_features_in_, feature_names_in_ : int, (D,) array of str
         Columns, and their names if the data had any.
     rows_seen_ : int
+        Rows passed that weigh anything.
     pruned_weight_ : float
         Weight of the rows whose clusters were removed.
     history_ : xarray.Dataset

@@ -20,7 +20,7 @@ from dpdist.core.checks import COUNT, FLAG, check_fields
 from dpdist.core.phases import Phase, phase
 from dpdist.core.randomness import generator
 from dpdist.core.threads import one_thread
-from dpdist.data.base import Partition, Source
+from dpdist.data.base import Partition, Source, rows_with_weight
 from dpdist.data.columns import Names
 from dpdist.execution.base import Backend
 from dpdist.inference.loop import Step, running_state
@@ -123,7 +123,8 @@ def sva_steps(
     score : mean log predictive density of held-out rows under some components, or None
     """
     rounds = problem.rounds.of(source.partitions, problem.seed)
-    scored = _scored(rounds, state.running.rows, state.visited)
+    sizes = [sum(rows_with_weight(source, part) for part in parts) for parts in rounds]
+    scored = _scored(sizes, state.running.rows, state.visited)
     shared = backend.share(problem)
     for number in range(state.visited, len(rounds)):
         began = time.perf_counter()
@@ -137,12 +138,11 @@ def sva_steps(
         yield Step(state, info, None, number, None)
 
 
-def _scored(rounds: list[list[Partition]], rows: int, visited: int) -> set[int]:
-    """Rounds after which held-out rows are scored, of a pass that has taken so many rows in `visited` rounds and
-    before."""
-    sizes = [sum(part.rows for part in parts) for parts in rounds]
+def _scored(sizes: Sequence[int], rows: int, visited: int) -> set[int]:
+    """Rounds, of so many rows, after which held-out rows are scored, of a pass that has taken so many rows in `visited`
+    rounds and before."""
     after = rows - sum(sizes[:visited]) + np.cumsum(sizes)
-    found, before = {len(rounds) - 1}, 0
+    found, before = {len(sizes) - 1}, 0
     for number, count in enumerate(after):
         if count >= (1 + SCORE_GROWTH) * before:
             found.add(number)
@@ -227,7 +227,9 @@ def _pass_partition(partition: Partition, problem: SVAProblem, base: SVAState, f
 def _blocks(
     rows: Rows, weights: np.ndarray | None, preparation: Preparation, order: np.ndarray
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Prepared rows and their weights, some thousands at a time, in the order given."""
+    """Prepared rows that weigh anything, and their weights, some thousands at a time, in the order given."""
+    if weights is not None:
+        order = order[weights[order] > 0]
     for start in range(0, len(order), BLOCK_ROWS):
         chosen = order[start : start + BLOCK_ROWS]
         yield preparation.apply(rows[chosen]), np.ones(len(chosen)) if weights is None else weights[chosen]
