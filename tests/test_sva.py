@@ -396,6 +396,18 @@ def test_what_is_refused_leaves_the_model_before(good: int) -> None:
     assert bits(fresh.partial_fit(grid(3))) == bits(sva().partial_fit(grid(3)))
 
 
+def test_a_stream_that_is_interrupted_leaves_the_clusters_so_far_and_partial_fit_goes_on() -> None:
+    def interrupted() -> Iterator[np.ndarray]:
+        yield x[:700]
+        raise KeyboardInterrupt
+
+    x, model = grid(0), sva().fit(grid(3))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(interrupted())
+    assert model.rows_seen_ == 700
+    assert bits(model.partial_fit(x[700:])) == bits(sva().fit(iter([x[:700], x[700:]])))
+
+
 def test_weights_and_holdout_do_not_go_with_a_stream() -> None:
     x = grid(0)
     for extra in ({"sample_weight": np.ones(len(x))}, {"holdout": x}):

@@ -105,7 +105,8 @@ class SVA(Clustering[SVASpec]):
         Parameters
         ----------
         x : (N, D) NumPy array, SciPy sparse matrix, pandas.DataFrame, dask.array, xarray.DataArray, zarr.Array, a path
-            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order
+            to Zarr, or an iterator or dask.bag of (n, D) blocks, which is read once, in order; where that is
+            interrupted from the keyboard, the model is of the blocks so far
         y : ignored
         sample_weight : (N,) weights, zero or more, optional; not for streams
         holdout : rows whose score is followed in ``history_``, optional
@@ -182,9 +183,14 @@ class SVA(Clustering[SVASpec]):
                 "each block's weights, and score between blocks."
             )
         anew = self.__sklearn_clone__()
-        for block in blocks:
-            if getattr(block, "shape", (1,))[:1] != (0,):
-                anew._advance(block)
+        try:
+            for block in blocks:
+                if getattr(block, "shape", (1,))[:1] != (0,):
+                    anew._advance(block)
+        except KeyboardInterrupt:  # its rows may not come again, and partial_fit goes on from the clusters so far
+            if hasattr(anew, "_problem"):
+                self.adopt(anew._problem, anew._fitted, anew._history)
+            raise
         if not hasattr(anew, "_problem"):
             raise InputError("a pass needs at least one row; the stream had none. Check where it begins.")
         anew._end_pass()
