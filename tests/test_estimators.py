@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import dask.array as da
@@ -225,6 +226,15 @@ def test_a_caller_may_break_off_and_keep_the_model() -> None:
         if info.lap == 4:
             break
     assert model.n_iter_ == 4 and model.elbo_ == info.elbo and not model.converged_
+
+
+def test_a_copy_has_a_history_of_its_own() -> None:
+    counts, model = np.random.default_rng(0).poisson(1.0, size=(40, 6)), mixture(max_laps=2)
+    topics = dpdist.HDPTopicModel(initial_topics=3).partial_fit(counts)
+    further = copy.copy(topics).partial_fit(counts)
+    assert (topics.history_.sizes["lap"], further.history_.sizes["lap"]) == (1, 2)
+    laps = [copy.copy(model) for _ in model.iter_fit(clusters(0))]
+    assert [each.history_.sizes["lap"] for each in laps] == [each.n_iter_ for each in laps] == [1, 2]
 
 
 def test_gaps_of_a_data_frame_are_told_by_row_and_column() -> None:

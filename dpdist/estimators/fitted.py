@@ -7,6 +7,7 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from numbers import Integral
 from types import MappingProxyType
@@ -249,8 +250,11 @@ class Estimator(BaseEstimator, Viewable, Generic[Asks]):
         return fresh.set_params(initial=start) if isinstance(start, Estimator) else fresh
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the rows: a pickle of a model holds the model."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_rows"}
+        """All but the rows: a pickle of a model holds the model, a copy a history of its own."""
+        state = {name: value for name, value in super().__getstate__().items() if name != "_rows"}
+        if "_history" in state:
+            state["_history"] = copy(state["_history"])
+        return state
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")

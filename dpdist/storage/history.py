@@ -130,6 +130,9 @@ class History:
     ) -> None:
         self.laps, self.proposals, self.times = list(laps), list(proposals), list(times)
 
+    def __copy__(self) -> History:
+        return History(self.laps, self.proposals, self.times)
+
     def add(self, info: Info, times: LapTimes = UNTIMED) -> None:
         """Append a finished lap, the proposals that it judged, and what its time went to."""
         self.laps.append(LapRow.of(info))
