@@ -475,7 +475,7 @@ def test_labels_that_cannot_be_written_are_refused_and_nothing_is(
     assert (tmp_path / "there.csv").read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", ["boolean", "Float64", "float64[pyarrow]"])
+@pytest.mark.parametrize("kind", ["boolean", "Float64", "float64[pyarrow]", "category"])
 def test_a_dask_frame_has_the_rows_of_the_frame_of_pandas(kind: str) -> None:
     frame = FRAME.assign(d=FRAME["a"] > 0).astype({"b": "float32" if kind == "boolean" else kind})
     frame["d"] = frame["d"].astype(bool if kind == "boolean" else "boolean")

@@ -137,7 +137,9 @@ def test_ids_beyond_63_bits_are_written_as_they_are(frame) -> None:
 
 def test_whole_numbers_that_float64_rounds_are_refused_in_every_kind_of_table() -> None:
     table = pd.DataFrame({"a": np.full(20, 2**53 + 1), "b": np.linspace(0, 1, 20)})
-    kinds = table, dd.from_pandas(table, npartitions=2), xr.Dataset({name: ("row", table[name]) for name in table})
+    categories = table.astype({"a": "category"})
+    frames = table, categories, dd.from_pandas(table, npartitions=2), dd.from_pandas(categories, npartitions=2)
+    kinds = *frames, xr.Dataset({name: ("row", table[name]) for name in table})
     for each in kinds:
         with pytest.raises(dpdist.InputError, match="9007199254740993"):
             dpdist.DPMixture(max_laps=1).fit(each)

@@ -90,7 +90,7 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
     inner = getattr(data, "data", data) if type(data).__module__.startswith("xarray.") else data
     if _is_of(data, "DataFrame", "dask.dataframe"):
         for name, dtype in data.dtypes.items():
-            if dtype.kind not in "biuf":
+            if _of_values(dtype).kind not in "biuf":
                 raise _no_numbers(f"column '{name}'", dtype)
         inner = data.map_partitions(_exact_frame, meta=data._meta).to_dask_array(lengths=True)
         if inner.dtype.kind == "O":  # of columns of several types, or that can lack numbers
@@ -109,10 +109,15 @@ def _no_numbers(name: str, dtype: object) -> InputError:
 
 def _require_exact(frame: Any) -> None:
     """Raise :class:`InputError` for whole numbers that float64 rounds: beside columns of floats they would be such."""
-    for place, dtype in enumerate(frame.dtypes):
+    for place, dtype in enumerate(map(_of_values, frame.dtypes)):
         if str(dtype) in ("int64", "uint64", "Int64", "UInt64"):  # of NumPy, pandas and polars
             column = frame.iloc[:, place].dropna() if hasattr(frame, "iloc") else frame[:, place].drop_nulls()
             require_exact_column(np.asarray(column, dtype=str(dtype).lower()), f"in column '{frame.columns[place]}'")
+
+
+def _of_values(dtype: Any) -> Any:
+    """The type of a column's values; of a column of categories theirs."""
+    return getattr(getattr(dtype, "categories", None), "dtype", dtype)
 
 
 def _exact_frame(frame: Any) -> Any:
