@@ -362,6 +362,16 @@ def test_a_stream_begins_anew_and_partial_fit_goes_on() -> None:
     assert bits(model.fit(x)) == bits(sva().fit(x))
 
 
+def test_partial_fit_goes_on_as_the_parameters_say_by_then() -> None:
+    model = sva().partial_fit(grid(3)).set_params(concentration=50.0, max_components=9)
+    model.partial_fit(grid(3) + 60.0)
+    assert model.n_components_ == 9
+    assert model.rest_weight_ == pytest.approx(50.0 / (50.0 + model._fitted.total.weights.sum()))
+    shares = proportions(200, 3, 0)
+    with pytest.raises(dpdist.InputError, match="no evidence to merge by"):
+        SVA(Dirichlet()).partial_fit(shares).set_params(merge="evidence").partial_fit(shares)
+
+
 def test_the_first_block_fixes_what_the_data_decide() -> None:
     x = grid(3)
     model = sva(IsotropicGaussian(), row_transform=dpdist.TransformPlan(center=True, scale=True)).partial_fit(x[:50])

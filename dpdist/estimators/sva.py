@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Self
 
 import numpy.typing as npt
@@ -130,10 +130,10 @@ class SVA(Clustering[SVASpec]):
     def partial_fit(self, x: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
         """Pass over more rows, in the order given, from the clusters so far.
 
-        The first call fixes what the data decide: hyperparameters left out, the origin, the transform. Each ends as a
-        pass does, with clusters merged that turned out to be the same and rare ones removed, for which all pairs are
-        looked at; so give some thousand rows at a time, or an iterator of blocks to :meth:`fit`, which does so at its
-        end.
+        The first call fixes the family, its hyperparameters, the origin and the transform; when clusters are opened,
+        merged and removed is as the parameters say at each call. Each ends as a pass does, with clusters merged that
+        turned out to be the same and rare ones removed, for which all pairs are looked at; so give some thousand rows
+        at a time, or an iterator of blocks to :meth:`fit`, which does so at its end.
 
         Parameters
         ----------
@@ -158,7 +158,8 @@ class SVA(Clustering[SVASpec]):
         source = source_like(x, self._problem.names if goes_on else None, self._chosen, sample_weight)
         backend = SerialBackend()
         if goes_on:
-            problem, running, history = self._problem, self._fitted.total, self._history
+            spec, running, history = self.spec(), self._fitted.total, self._history
+            problem = replace(self._problem, rule=spec.rule, pruning=spec.pruning)
             check_new_rows(problem.preparation, problem.learner, source, backend, "SVA")
         else:
             problem, state = begin_pass(self.spec(), source, backend, stream=True)

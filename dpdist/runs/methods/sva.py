@@ -19,7 +19,6 @@ from dpdist.inference.sva.base import Learner, SVAState
 from dpdist.inference.sva.conjugate import Conjugate
 from dpdist.inference.sva.nonconjugate import NonConjugate
 from dpdist.inference.sva.prediction import SVAPredictor, predictor_of
-from dpdist.inference.sva.prune_merge import EvidenceTest, PruneMerge
 from dpdist.inference.sva.sequence import SVAProblem, first_pass_state, sva_steps
 from dpdist.inference.transform import Preparation, TransformPlan
 from dpdist.models.families.base import Family
@@ -46,7 +45,7 @@ def begin_pass(spec: SVASpec, source: Source, backend: Backend, *, stream: bool 
         If the data or a setting are not what was asked for, or the family has no pass.
     """
     pruning = spec.pruning
-    learner, preparation = _learner_for(spec, pruning, source, backend, stream)
+    learner, preparation = _learner_for(spec, source, backend, stream)
     problem = SVAProblem(
         learner=learner,
         preparation=preparation,
@@ -59,20 +58,13 @@ def begin_pass(spec: SVASpec, source: Source, backend: Backend, *, stream: bool 
     return problem, first_pass_state(problem)
 
 
-def _learner_for(
-    spec: SVASpec, pruning: PruneMerge, source: Source, backend: Backend, stream: bool
-) -> tuple[Learner, Preparation]:
+def _learner_for(spec: SVASpec, source: Source, backend: Backend, stream: bool) -> tuple[Learner, Preparation]:
     if isinstance(spec.family, Family):
         family, preparation = prepared_family(
             spec.family, spec.row_transform, source, backend, dtype_of(spec.compute_dtype)
         )
         family = empirical_family(spec.family, family, preparation, source, backend, spec.random_state)
         return Conjugate(family, preparation.width), preparation
-    if isinstance(pruning.merge, EvidenceTest):
-        raise InputError(
-            f"{type(spec.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
-            "merge='distance', or None."
-        )
     likelihood, preparation = _prepared_likelihood(spec.family, spec.row_transform, source, backend)
     rows = None if stream else total_weight(source)
     seed = spec.random_state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpdist.core.checks import COUNT, FLAG, FLOOR, POSITIVE, SCALE, number
+from dpdist.core.errors import InputError
 from dpdist.core.settings import part, setting
 from dpdist.inference.sva.base import OpeningRule
 from dpdist.inference.sva.prune_merge import MERGE, DistanceTest, EvidenceTest, MergeTest, PruneMerge, merge_test
@@ -77,7 +78,13 @@ class SVASpec(RowSpec):
     @property
     def pruning(self) -> PruneMerge:
         """When clusters are examined, and what becomes of them."""
-        return PruneMerge(self.prune, merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family)))
+        merge = merge_test(self.merge, self.merge_threshold, isinstance(self.family, Family))
+        if isinstance(merge, EvidenceTest) and not isinstance(self.family, Family):
+            raise InputError(
+                f"{type(self.family).__name__} has no conjugate prior, so there is no evidence to merge by; choose "
+                "merge='distance', or None."
+            )
+        return PruneMerge(self.prune, merge)
 
     @property
     def rounds(self) -> Rounds:
