@@ -347,7 +347,7 @@ def test_a_fit_with_as_many_components_as_may_be_converges_once_all_groups_were_
 BAD = [
     ({}, np.array([[1.0, np.nan], [2.0, 3.0]]), r"NaN or infinity in 1 of 2 rows \(rows 0\)"),
     ({}, np.zeros((0, 3)), "0 sample"),
-    ({}, np.zeros(5), "Reshape your data"),
+    ({}, np.zeros(5), r"Reshape your data: x\.reshape\(1, -1\) if it is one row, x\.reshape\(-1, 1\) if"),
     ({}, np.array([["a", "b"]]), "real numbers"),
     ({"family": Poisson()}, -np.ones((4, 2)), "counts from 0 to"),
     ({"family": Multinomial()}, np.full((4, 2), 0.5), "fraction"),

@@ -209,7 +209,7 @@ def test_a_fingerprint_changes_with_shape_type_weights_and_partitions() -> None:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (np.ones(3), r"should be 2-D, .* got 1-D\. Reshape your data: x\.reshape\(-1, 1\)\."),
+        (np.ones(3), r"should be 2-D, .* got 1-D\. Reshape your data: x\.reshape\(1, -1\) if it is one row"),
         (np.ones((3, 2, 2)), r"should be 2-D, .* got 3-D\. Reshape it to \(rows, columns\)\."),
         (np.ones((0, 2)), r"has 0 sample\(s\) .* at least one row and one column\."),
         (np.ones((2, 0)), r"has 0 feature\(s\) .* at least one row and one column\."),

@@ -17,7 +17,9 @@ from dpdist.models.families.base import Rows
 def require_shape(shape: tuple[int, ...], label: str) -> None:
     """Raise :class:`InputError` unless the data are two-dimensional with at least one row and one column."""
     if len(shape) != 2:
-        hint = "Reshape it to (rows, columns)." if len(shape) != 1 else "Reshape your data: x.reshape(-1, 1)."
+        hint = "Reshape it to (rows, columns)."
+        if len(shape) == 1:
+            hint = "Reshape your data: x.reshape(1, -1) if it is one row, x.reshape(-1, 1) if it is one column."
         raise InputError(f"{label} should be 2-D, a row an observation; Expected 2D array, got {len(shape)}-D. {hint}")
     if shape[0] < 1 or shape[1] < 1:
         missing = "sample(s)" if shape[0] < 1 else "feature(s)"
