@@ -95,7 +95,7 @@ def test_a_column_of_vectors_beside_others_is_found_again_by_what_is_loaded_and_
         assert len(model.tree("vec.parquet")) == model.n_components_
     assert command("score", "m", "vec.parquet", "--serial").exit_code == 0
     assert "300 rows of vec.parquet" in rows_of(view_of("m"), "vec.parquet", 300).origin
-    assert loaded.partial_fit("vec.parquet").rows_seen_ == 600
+    assert [loaded.partial_fit("vec.parquet").rows_seen_ for _ in range(2)] == [600, 900]
     assert dpdist.extend("m", "vec.parquet", out="e").predict("vec.parquet").shape == (300,)
     assert dpdist.resume("e", "vec.parquet").predict("vec.parquet").shape == (300,)
     assert loaded.fit(rows)._chosen == {}

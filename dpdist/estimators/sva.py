@@ -166,7 +166,10 @@ class SVA(Clustering[SVASpec]):
             running, history = state.running, History()
         for partition in source.partitions:
             running = advance_block(problem, running, *partition.load())
+        chosen = vars(self).get("_chosen")
         self.adopt(problem, passed(named(running), _STREAMED), history)
+        if chosen is not None:  # columns stay the same, whatever the rules are by now
+            self._chosen = chosen
 
     def _end_pass(self) -> None:
         """The clusters after a last look for what is redundant."""
