@@ -65,6 +65,11 @@ def as_source(data: object, weights: Weights = None, known: Names | None = None)
         if weights is not None:
             raise InputError("sample_weight belongs to the source itself here; pass it when making the source.")
         return data
+    if isinstance(data, Iterator):
+        raise InputError(
+            "a stream of blocks is read once, as SVA.fit does; here all rows should be at hand. Give an array or a path, "
+            "or the blocks one by one to partial_fit where there is one."
+        )
     if isinstance(data, str | PathLike):
         return _stored(str(fspath(data)), weights, known)
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | PathLike) for each in data):
